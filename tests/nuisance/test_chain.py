@@ -156,6 +156,7 @@ def test_reduced_precision_sums_are_those_of_the_numbers_whose_norms_were_taken(
     batch = torch.rand(1, Q), torch.zeros(1), torch.full((1,), 50.0)
     run = plan(max_grad_norm=0.5)
     engine = ENGINES["chain"](module, run)
+    engine.optimizer(module.configure_optimizers(), 1.0, NoiseSource.fixed(0), lambda: None)
     with torch.autocast("cpu", torch.bfloat16):
         loss = module.training_step(batch, 0)
     module.backward(loss)
@@ -327,3 +328,48 @@ def test_one_record_far_beyond_the_clip_norm_moves_the_sum_by_the_clip_norm():
     for used in recorder.grads:
         norm = torch.cat([g.flatten() for g in used if g is not None]).norm()
         assert 0.5 * (1 - 1e-4) < norm <= 0.5 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_step_in_parts_is_the_same_step(dataset, listens):
+    class Sizes(Net):
+        def record_loss(self, batch):
+            sizes.append(len(batch[0]))
+            return super().record_loss(batch)
+
+    class Listens(Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            pass
+
+    weights = []
+    for limit in (None, 7):
+        sizes = []
+        torch.manual_seed(0)
+        module = Sizes(nn.Sequential(nn.Linear(Q, 4), nn.Tanh(), nn.Linear(4, 1)))
+        callbacks = [Listens()] if listens else []
+        fit(module, dataset, plan(), max_physical_batch=limit, callbacks=callbacks, trainer={"precision": "64-true"})
+        weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
+        assert "training_step" not in vars(module)
+    assert max(sizes) <= 7 < sum(sizes)
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-10, atol=1e-12)
+
+
+def test_only_the_chain_takes_a_step_in_parts(dataset):
+    net = nn.Sequential(nn.Linear(Q, 2), nn.LayerNorm(2))
+    with pytest.raises(InputError, match="max_physical_batch"):
+        fit(Net(net), dataset, plan(), max_physical_batch=5)
+    with pytest.raises(InputError, match="max_physical_batch=0"):
+        fit(Net(nn.Linear(Q, 1)), dataset, plan(), max_physical_batch=0)
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+def test_a_pass_in_bfloat16_has_sums_in_float32(dataset, limit):
+    recorder = Recorder()
+    module = Net(nn.Sequential(nn.Linear(Q, 16), nn.ReLU(), nn.Linear(16, 1)))
+    settings = {"max_physical_batch": limit, "callbacks": [recorder], "trainer": {"precision": "bf16-mixed"}}
+    data = TensorDataset(torch.rand(1, Q), torch.zeros(1), torch.full((1,), 500.0))
+    run = plan(noise_multiplier=1e-12, sampling_rate=1.0, steps=2)
+    fit(module, data, run, **settings)
+    for used in recorder.grads:
+        norm = torch.cat([part.flatten() for part in used]).double().norm().item()
+        assert run.clip_norm * (1 - 2.0**-19) < norm <= run.clip_norm * (1 + 2.0**-19)

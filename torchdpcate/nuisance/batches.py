@@ -33,8 +33,11 @@ class BatchDataset(Dataset):
     def __getitems__(self, index: Tensor | list[int] | slice) -> Any:
         """The batch at `index` `[B]`, collated; a slice of tensors is a view of them."""
         if isinstance(self.dataset, TensorDataset):
-            index = index if isinstance(index, slice) else torch.as_tensor(index, dtype=torch.long)
-            return [tensor[index] for tensor in self.dataset.tensors]
+            tensors = self.dataset.tensors
+            if isinstance(index, slice):
+                return [tensor[index] for tensor in tensors]
+            index = torch.as_tensor(index, dtype=torch.long)
+            return [tensor.index_select(0, index.to(tensor.device)) for tensor in tensors]
         positions = range(len(self))[index] if isinstance(index, slice) else torch.as_tensor(index).tolist()
         if len(positions):
             return default_collate([self.dataset[i] for i in positions])

@@ -52,13 +52,16 @@ class DPSGD(Callback):
         block: the ledger's block whose records are sampled.
         mode: `chain`, `ghost`, `hooks`, `functorch`, or `auto` (see `engines.choose_mode`).
         charge: what the ledger's entry says that it is for.
+        max_physical_batch: most records that pass at once, which bounds memory; a step is the same in parts. For
+            `chain`; None passes a batch at once.
 
     Attributes:
         steps: steps behind the present weights.
         spent: steps the budget was charged for, never fewer than `steps`.
 
     Raises:
-        InputError: `mode` is unknown, or a private ledger is paired with a fixed noise source.
+        InputError: `mode` is unknown, `max_physical_batch` is no such number, or a private ledger is paired with a
+            fixed noise source.
     """
 
     @renamed_arguments(label="charge")
@@ -70,6 +73,7 @@ class DPSGD(Callback):
         block: str = "nuisance",
         mode: str = "auto",
         charge: Charge | str = DP_SGD,
+        max_physical_batch: int | None = None,
     ) -> None:
         if mode not in _MODES:
             raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(_MODES)}")
@@ -77,7 +81,10 @@ class DPSGD(Callback):
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
         self.noise = noise
+        if max_physical_batch is not None and not (isinstance(max_physical_batch, int) and max_physical_batch >= 1):
+            raise InputError(f"max_physical_batch={max_physical_batch!r} must be a whole number, at least 1, or None")
         self.mode = mode
+        self.max_physical_batch = max_physical_batch
         self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
         self._records: int | None = None
@@ -95,17 +102,18 @@ class DPSGD(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Check the fit, wrap module and optimizer, charge the first steps."""
-        from torchdpcate.nuisance.engines import ENGINES, choose_mode
+        from torchdpcate.nuisance.direct_steps import DirectSteps, direct
+        from torchdpcate.nuisance.engines import ENGINES, ChainEngine, choose_mode
 
         if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
-        sampler = check_trainer(trainer, pl_module, self.plan)
+        mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
+        sampler = check_trainer(trainer, pl_module, self.plan, mode)
         if self.noise.private and not sampler.private:
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
         self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
-        mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
         self._undo.enter_context(_exact_products())
-        self._engine = ENGINES[mode](pl_module, self.plan)
+        self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
         self._undo.callback(self._engine.detach)
         plain = trainer.optimizers[0]
         self._undo.callback(setattr, trainer, "optimizers", [plain])
@@ -115,8 +123,13 @@ class DPSGD(Callback):
                 expected_batch=self.plan.sampling_rate * sampler.size,
                 noise=self.noise,
                 guard=lambda: self._before_step(trainer),
+                ahead=lambda: self._account.ahead,
             )
         ]
+        if isinstance(self._engine, ChainEngine) and direct(trainer, pl_module):
+            steps = DirectSteps(trainer, pl_module, self._engine)
+            self._undo.callback(steps.detach)
+            steps.attach()
         self._account.open()
         if self._account.exhausted:
             trainer.should_stop = True
@@ -127,7 +140,10 @@ class DPSGD(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note how many records were sampled."""
-        self._records = next((len(leaf) for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)), None)
+        leaves = batch if isinstance(batch, list) else tree_leaves(batch)
+        if not (leaves and isinstance(leaves[0], Tensor)):
+            leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        self._records = leaves[0].shape[0] if leaves else None
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
 from torchdpcate.privacy.noise import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)
@@ -28,6 +31,9 @@ for _handler in set(logging.getLogger().handlers) - set(_handlers):
 
 Guard = Callable[[], None]
 
+_NUMBERS = 2**14
+"""Noise drawn at once where a step takes less."""
+
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
 
@@ -38,9 +44,12 @@ class _Guarded:
     """
 
     guard: Guard
+    ahead: Callable[[], int]
     noise: NoiseSource
     noise_scale: float
+    grid: float
     params: list[nn.Parameter]
+    _rows: Iterator[Tensor] = iter(())
 
     def pre_step(self, closure: Callable[[], float] | None = None) -> Any:
         self.guard()
@@ -56,14 +65,23 @@ class _Guarded:
 
         Torch's own float32 normals lie on 2^24 circles, which would give the sums away.
         """
-        step = self.noise.fine_grid(self.noise_scale)
-        sums = [p.summed_grad for p in self.params]  # type: ignore[attr-defined]
-        total = torch.cat([part.detach().flatten().double() for part in sums])
-        drawn = self.noise.fine_gaussian(len(total), self.noise_scale).to(total.device)
-        noisy = torch.round(total / step) * step + drawn
-        for p, part in zip(self.params, noisy.split([p.numel() for p in self.params]), strict=True):
+        parameters = self.params
+        noisy = self.noisy(torch.cat([p.summed_grad.detach().flatten() for p in parameters]))  # type: ignore[attr-defined]
+        for p, part in zip(parameters, noisy.split([p.numel() for p in parameters]), strict=True):
             p.grad = part.reshape(p.shape).to(p.dtype)
             _mark_as_processed(p.summed_grad)  # type: ignore[attr-defined]
+
+    def noisy(self, total: Tensor) -> Tensor:
+        """Return the clipped sums [p] with noise, in float64."""
+        step = self.grid
+        drawn = next(self._rows, None)
+        if drawn is None:
+            # of steps that the ledger has paid for already, as many as are drawn fast together
+            rows = max(1, min(self.ahead(), _NUMBERS // len(total)))
+            self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
+            drawn = next(self._rows)
+        # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact
+        return (total.double() / step).round_().mul_(step).add_(drawn.to(total.device))
 
 
 class _GuardedOptimizer(_Guarded, DPOptimizer):
@@ -73,6 +91,29 @@ class _GuardedOptimizer(_Guarded, DPOptimizer):
 class _GuardedGhostOptimizer(_Guarded, DPOptimizerFastGradientClipping):
     def accumulate(self) -> None:
         """The engine's backward pass has left the clipped sums in `summed_grad`."""
+
+
+class _GuardedChainOptimizer(_GuardedGhostOptimizer):
+    """As its base, but all sums lie side by side in one vector, and so do the gradients."""
+
+    sums: Tensor
+
+    def add_noise(self) -> None:
+        """See `_Guarded`."""
+        gradients = self.noisy(self.sums).to(self.sums.dtype)
+        gradients /= self.expected_batch_size  # type: ignore[operator]
+        for p, part in zip(self.params, side_by_side(gradients, self.params), strict=True):
+            p.grad = part
+
+    def scale_grad(self) -> None:
+        """The gradients are divided already, all at once."""
+
+
+def side_by_side(numbers: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """Return views of a vector that have the parameters' shapes, one behind the other."""
+    return [
+        part.view(p.shape) for p, part in zip(parameters, numbers.split([p.numel() for p in parameters]), strict=True)
+    ]
 
 
 def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -86,6 +127,7 @@ class Engine(ABC):
     Args:
         module: the module that trains; its state-dict names stay as they are.
         plan: the clip norm and the noise.
+        limit: most records that pass at once, for an engine that can take a step in parts; None takes all.
 
     Raises:
         InputError: a layer that has no per-record gradient, such as batch normalisation.
@@ -93,8 +135,11 @@ class Engine(ABC):
 
     optimizer_class: type[DPOptimizer]
 
-    def __init__(self, module: LightningModule, plan: DPSGDPlan) -> None:
+    def __init__(self, module: LightningModule, plan: DPSGDPlan, limit: int | None = None) -> None:
         check_layers(module)
+        if limit is not None and not isinstance(self, ChainEngine):
+            raise InputError("max_physical_batch: only mode='chain' takes a step in parts; leave it None")
+        self.limit = limit
         self.module = module
         self.plan = plan
         self.trainable = trainable(module)
@@ -110,16 +155,21 @@ class Engine(ABC):
         expected_batch: float,
         noise: NoiseSource,
         guard: Guard,
+        ahead: Callable[[], int] = lambda: 1,
     ) -> DPOptimizer:
-        """Wrap `optimizer`: sum of clipped gradients plus noise, over the expected batch size q n."""
+        """Wrap `optimizer`: sum of clipped gradients plus noise, over the expected batch size q n.
+
+        `guard` is called before each step, `ahead` then says how many steps are paid for, with this one.
+        """
         wrapped = self.optimizer_class(
             optimizer,
             noise_multiplier=self.plan.noise_multiplier,
             max_grad_norm=self.plan.clip_norm,
             expected_batch_size=expected_batch,
         )
-        wrapped.guard, wrapped.noise = guard, noise
+        wrapped.guard, wrapped.ahead, wrapped.noise = guard, ahead, noise
         wrapped.noise_scale = self.plan.noise_multiplier * self.plan.max_grad_norm
+        wrapped.grid = noise.fine_grid(wrapped.noise_scale)
         return wrapped
 
     @abstractmethod
@@ -244,15 +294,30 @@ class ChainEngine(Engine):
     The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
     """
 
-    optimizer_class = _GuardedGhostOptimizer
+    optimizer_class = _GuardedChainOptimizer
 
     def attach(self) -> LinearTaps:
         """Listen to the trained layers, and put our backward pass in place of the module's."""
         _check_losses(self.module, "chain")
         taps = LinearTaps(self.module)
         vars(self.module)["backward"] = self.backward
+        if self.limit is not None:
+            own = getattr(type(self.module), "training_step", None) is RecordLossModule.training_step
+            if not own:
+                raise InputError("max_physical_batch needs RecordLossModule's own training_step")
+            vars(self.module)["training_step"] = self.train
         self._records: int | None = None
+        self._passed = False
         return taps
+
+    def optimizer(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> DPOptimizer:
+        """See `Engine`; the sums lie in the optimizer's order."""
+        wrapped = super().optimizer(optimizer, *args, **kwargs)
+        wrapped.sums = torch.zeros_like(nn.utils.parameters_to_vector(wrapped.params).detach())
+        self._sums: dict[Tensor, Tensor] = dict(
+            zip(wrapped.params, side_by_side(wrapped.sums, wrapped.params), strict=True)
+        )
+        return wrapped
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
@@ -260,36 +325,77 @@ class ChainEngine(Engine):
         Raises:
             InputError: the losses are not `[B]`, do not reach a parameter, or reach one in a way that is not heard.
         """
-        losses = _record_losses(self.module)
-        self.add(losses, {p: torch.zeros_like(p) for _, p in self.trainable})
+        if self.limit is None:
+            self.clip(_record_losses(self.module))
+            return
+        if not self._passed:
+            raise InputError("max_physical_batch: a backward pass without the training_step before it")
+        self._passed = False
+        self._publish()  # gradients were set to zero in between
 
-    def add(self, losses: Tensor, sums: dict[Tensor, Tensor]) -> None:
-        """Add the clipped per-record gradients of losses `[B]` to `sums`, which become the parameters' `summed_grad`.
+    def train(self, batch: Any, *_: Any) -> Tensor:
+        """Pass and clip `batch`, `limit` records at a time; return the mean loss.
 
         Raises:
-            InputError: see `backward`.
+            InputError: as `backward`.
         """
+        module: Any = self.module
+        total, records = torch.zeros(()), 0
+        for part in self._parts(batch):
+            losses = module.record_loss(part)
+            check_shape(losses)
+            self.clip(losses, add=records > 0)
+            total, records = losses.detach().sum() + total.to(losses.device), records + losses.shape[0]
+        return (total / max(records, 1)).requires_grad_()
+
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
+        size = tensors[0].shape[0] if tensors else 0
+        if self.limit is None or size <= self.limit:
+            yield batch
+            return
+        leaves, structure = tree_flatten(batch)
+        per_record = [isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) for leaf in leaves]
+        for first in range(0, size, self.limit):
+            rows = slice(first, first + self.limit)
+            part = [leaf[rows] if own else leaf for leaf, own in zip(leaves, per_record, strict=True)]
+            yield tree_unflatten(part, structure)
+
+    def clip(self, losses: Tensor, *, add: bool = False) -> None:
+        """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
+        kind = losses.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            self._clip(losses, add=add)
+
+    def _clip(self, losses: Tensor, *, add: bool) -> None:
         uses = self.hooks.uses(losses)
-        reached = {p for use in uses for p in use.layer.parameters(recurse=False)}
+        records = losses.shape[0]
+        reached = {p for use in uses for p in use.layer.parameters}
+        if len(reached) < len(self.trainable):
+            missing = next(name for name, p in self.trainable if p not in reached)
+            raise InputError(f"parameter {missing} has no clipped gradient; {_UNTRAINED}")
         with torch.no_grad():
-            total: Tensor | float = 0.0
+            total: Tensor | None = None
             for use in uses:
-                if not (use.inputs.dim() > 1 and len(use.inputs) == len(losses)):
+                if not (use.inputs.dim() > 1 and use.inputs.shape[0] == records):
                     raise InputError(
-                        f"record_losses has {len(losses)} losses but a layer saw {len(use.inputs)} records; "
+                        f"record_losses has {records} losses but a layer saw {use.inputs.shape[0]} records; "
                         "keep the records in the first dimension of every layer"
                     )
-                total = use.squared_norms() + total
-            if isinstance(total, Tensor):
-                factors = self.plan.clip_norm / total.sqrt().add_(1e-6)  # as Opacus has it
-                factors.clamp_(max=1.0)
-                for use in uses:
-                    use.add_weighted(factors, sums)
-        for name, p in self.trainable:
-            if p not in reached:
-                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
-            vars(p)["summed_grad"] = sums[p]
-        self._records = len(losses)
+                squares = use.squared_norms()
+                total = squares if total is None else total.add_(squares)
+            assert total is not None, "something is trained"
+            # Opacus adds 1e-6 to the norm, too
+            factors = total.sqrt_().add_(1e-6).reciprocal_().mul_(self.plan.clip_norm).clamp_(max=1.0)[:, None]
+            for use in uses:
+                use.weighted_sums(factors, self._sums, add=add)
+        self._records = records + (self._records or 0) if add else records
+        self._passed = True
+        self._publish()
+
+    def _publish(self) -> None:
+        for p, summed in self._sums.items():
+            vars(p)["summed_grad"] = summed
 
     def check_step(self, records: int | None) -> None:
         """See `Engine`."""
@@ -298,6 +404,7 @@ class ChainEngine(Engine):
     def detach(self) -> None:
         """See `Engine`."""
         vars(self.module).pop("backward", None)
+        vars(self.module).pop("training_step", None)
         vars(self.module)["record_losses"] = None
         super().detach()
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,31 @@ _SLOPES: dict[type[nn.Module], _Slope] = {
 """Gradients at the inputs of activations, from those at their outputs and the outputs themselves."""
 
 
-@dataclass(eq=False)
-class Use:
+class Trained:
+    """A linear layer of a module that trains, with what is asked of it in every pass looked up once.
+
+    Attributes:
+        trained: Whether weight and bias are trained.
+        parameters: What of it is trained.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self._own = layer._parameters
+        self.trained = layer.weight.requires_grad, layer.bias is not None and layer.bias.requires_grad
+        self.parameters = [p for p in (layer.weight, layer.bias) if p is not None and p.requires_grad]
+
+    @property
+    def weight(self) -> Tensor:
+        """Its weight, [outputs, inputs]."""
+        return self._own["weight"]  # type: ignore[return-value]
+
+    @property
+    def bias(self) -> Tensor | None:
+        """Its bias, [outputs]."""
+        return self._own["bias"]
+
+
+class Use(NamedTuple):
     """One use of a linear layer by a batch.
 
     Attributes:
@@ -36,20 +59,21 @@ class Use:
         gradients: Of the summed losses at what it gave, [B, ..., outputs].
     """
 
-    layer: nn.Linear
+    layer: Trained
     inputs: Tensor
     gradients: Tensor
 
     def squared_norms(self) -> Tensor:
         r"""Squared norms `[B]` of the layer's per-record gradients: :math:`\|\delta_i\|^2 (\|a_i\|^2 + 1)`."""
         inputs, gradients = self._rows()
-        weight, bias = _trained(self.layer)
+        weight, bias = self.layer.trained
         if inputs.dim() == 2:
             found = torch.linalg.vecdot(gradients, gradients)
             if not weight:
                 return found
             lengths = torch.linalg.vecdot(inputs, inputs)
-            return found * (lengths + 1 if bias else lengths)
+            # |d|^2 + |d|^2 |a|^2
+            return torch.addcmul(found, found, lengths) if bias else found * lengths
         found = gradients.sum(1).square().sum(1) if bias else gradients.new_zeros(len(gradients))
         if weight and len(inputs):
             # products of several rows may cancel, so their norms are taken of the sum itself
@@ -58,22 +82,31 @@ class Use:
             found = found + torch.cat([torch.bmm(g.mT, a).square().sum((1, 2)) for g, a in pairs])
         return found
 
-    def add_weighted(self, factors: Tensor, sums: dict[Tensor, Tensor]) -> None:
-        """Add the sum of the per-record gradients, each times its factor `[B]`, to `sums`."""
+    def weighted_sums(self, factors: Tensor, into: dict[Tensor, Tensor], *, add: bool) -> None:
+        """Write the sums of the per-record gradients, each times its factor `[B, 1]`, or add them to what is there."""
         inputs, gradients = self._rows()
-        weight, bias = _trained(self.layer)
-        gradients = gradients * factors.view(-1, *[1] * (gradients.dim() - 1))
+        weight, bias = self.layer.trained
+        if gradients.dim() > 2:
+            factors = factors[:, None]
+        gradients = gradients * factors
         if gradients.dim() > 2:
             inputs, gradients = inputs.flatten(0, 1), gradients.flatten(0, 1)
-        if weight:
-            sums[self.layer.weight].addmm_(gradients.t(), inputs)
-        if bias:
-            sums[self.layer.bias].add_(gradients.sum(0))
+        targets = [into[p] for p in self.layer.parameters]
+        if weight and add:
+            targets[0].addmm_(gradients.t(), inputs)
+        elif weight:
+            torch.mm(gradients.t(), inputs, out=targets[0])
+        if bias and add:
+            targets[-1].add_(gradients.sum(0))
+        elif bias:
+            torch.sum(gradients, 0, out=targets[-1])
 
     def _rows(self) -> tuple[Tensor, Tensor]:
         """Inputs and gradients in the weights' precision, [B, ...] or [B, rows, ...]."""
-        # after a pass in reduced precision norms and sums are those of the same numbers, in full precision
-        inputs, gradients = self.inputs.to(self.layer.weight.dtype), self.gradients.to(self.layer.weight.dtype)
+        inputs, gradients, dtype = self.inputs, self.gradients, self.layer.weight.dtype
+        if inputs.dtype != dtype or gradients.dtype != dtype:
+            # after a pass in reduced precision norms and sums are those of the same numbers, in full precision
+            inputs, gradients = inputs.to(dtype), gradients.to(dtype)
         return (inputs.flatten(1, -2), gradients.flatten(1, -2)) if inputs.dim() > 3 else (inputs, gradients)
 
 
@@ -97,7 +130,7 @@ class LinearTaps:
             raise InputError(
                 "mode='chain' needs every trained parameter in one nn.Linear of its own, without hooks; use mode='auto'"
             )
-        self._trained = [p for layer in layers for p in layer.parameters(recurse=False) if p.requires_grad]
+        self._trained = [p for layer in layers for p in Trained(layer).parameters]
         self._heard: list[_Heard] = []
         self._undo = ExitStack()
         chains = [part for part in module.modules() if isinstance(part, nn.Sequential) and _by_hand(part)]
@@ -137,12 +170,14 @@ class LinearTaps:
         if not losses.requires_grad:
             return []
         wanted = [h.output for h in heard]
-        found = torch.autograd.grad(losses.sum(), [*wanted, *self._trained], allow_unused=True)
+        ones = torch.ones_like(losses)
+        found = torch.autograd.grad(losses, [*wanted, *self._trained], grad_outputs=ones, allow_unused=True)
         if any(gradient is not None for gradient in found[len(wanted) :]):
             raise InputError("a loss depends on the weights of a linear layer other than by its pass; use mode='hooks'")
         pairs = zip(heard, found, strict=False)
-        uses = [use for h, gradient in pairs if gradient is not None for use in h.backward(gradient)]
-        if len({id(use.layer) for use in uses}) < len(uses):
+        with torch.no_grad():
+            uses = [use for h, gradient in pairs if gradient is not None for use in h.backward(gradient)]
+        if len({id(use.layer.parameters[0]) for use in uses}) < len(uses):
             raise InputError("a linear layer enters the losses twice; use mode='hooks'")
         return uses
 
@@ -151,8 +186,7 @@ class LinearTaps:
         self._undo.callback(vars(part).pop, "forward", None)
 
 
-@dataclass(eq=False)
-class _Heard:
+class _Heard(NamedTuple):
     """An output of this pass, its input, and the versions of both when it was made."""
 
     inputs: Tensor
@@ -167,9 +201,13 @@ class _LinearPass:
 
     def __init__(self, layer: nn.Linear, taps: LinearTaps) -> None:
         self.layer, self.taps = layer, taps
+        self.known: Trained | None = None  # a copy is made before its layer has parameters
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _LinearPass:
+        return _LinearPass(copy.deepcopy(self.layer, memo), copy.deepcopy(self.taps, memo))
 
     def __call__(self, x: Tensor) -> Tensor:
-        layer = self.layer
+        layer = self.known = self.known or Trained(self.layer)
         output = functional.linear(x, layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
         if torch.is_grad_enabled():
             inputs = x.detach()
@@ -182,35 +220,43 @@ class _ChainPass:
 
     def __init__(self, chain: nn.Sequential, taps: LinearTaps) -> None:
         self.chain, self.taps = chain, taps
+        self.steps: list[Trained | nn.Module] = []  # a copy is made before its chain has parts
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _ChainPass:
+        return _ChainPass(copy.deepcopy(self.chain, memo), copy.deepcopy(self.taps, memo))
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.requires_grad or x.dim() != 2 or not torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type):
+        by_hand = not x.requires_grad and x.dim() == 2 and torch.is_grad_enabled()
+        if not by_hand or torch.is_autocast_enabled(x.device.type):
             return nn.Sequential.forward(self.chain, x)
-        steps, kept = list(self.chain), [x.detach()]
+        if not self.steps:
+            self.steps = [Trained(part) if isinstance(part, nn.Linear) else part for part in self.chain]
+        steps, kept = self.steps, [x.detach()]
         with torch.no_grad():
             for step in steps:
-                if isinstance(step, nn.Linear):
-                    kept.append(functional.linear(kept[-1], step.weight, step.bias))
-                else:
-                    kept.append(step.forward(kept[-1]))
+                kept.append(
+                    functional.linear(kept[-1], step.weight, step.bias)
+                    if isinstance(step, Trained)
+                    else step.forward(kept[-1])
+                )
         output = kept[-1].detach()
         self.taps.hear(kept[0], output, lambda gradient: _backward(steps, kept, gradient))
         return output
 
 
-def _backward(steps: list[nn.Module], kept: list[Tensor], gradient: Tensor) -> list[Use]:
+def _backward(steps: list[Trained | nn.Module], kept: list[Tensor], gradient: Tensor) -> list[Use]:
     """Uses of the trained layers of a chain, from the gradient at its output; `kept` holds what goes between."""
     uses = []
-    first = next(i for i, step in enumerate(steps) if isinstance(step, nn.Linear) and any(_trained(step)))
+    first = next(i for i, step in enumerate(steps) if isinstance(step, Trained) and step.parameters)
     for i in range(len(steps) - 1, first - 1, -1):
         step = steps[i]
-        if not isinstance(step, nn.Linear):
+        if not isinstance(step, Trained):
             gradient = _SLOPES[type(step)](gradient, kept[i + 1])
             continue
-        if any(_trained(step)):
+        if step.parameters:
             uses.append(Use(step, kept[i], gradient))
         if i > first:
-            gradient = gradient @ step.weight.detach()
+            gradient = gradient @ step.weight
     return uses
 
 
@@ -218,7 +264,7 @@ def linear_layers(module: nn.Module) -> list[nn.Linear] | None:
     """Return the linear layers that hold the trained parameters of `module`; None if some lie elsewhere.
 
     Only plain layers count: no subclass, no hook, no parametrisation, no pass of their own and no parameter that
-    another layer has too.
+    another layer has too; all of one type and on one device.
 
     Example:
         >>> [layer.in_features for layer in linear_layers(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)))]
@@ -235,12 +281,9 @@ def linear_layers(module: nn.Module) -> list[nn.Linear] | None:
             return None
         found.append(part)
         owned += len(own)
-    return found if owned == sum(p.requires_grad for p in module.parameters()) else None
-
-
-def _trained(layer: nn.Linear) -> tuple[bool, bool]:
-    """Whether weight and bias are trained."""
-    return layer.weight.requires_grad, layer.bias is not None and layer.bias.requires_grad
+    trained = [p for p in module.parameters() if p.requires_grad]
+    alike = len({(p.dtype, p.device) for p in trained}) < 2
+    return found if owned == len(trained) and alike else None
 
 
 def _plain(part: nn.Module) -> bool:
@@ -256,5 +299,5 @@ def _by_hand(part: nn.Sequential) -> bool:
     steps = list(part)
     known = all((type(step) is nn.Linear or type(step) in _SLOPES) and _plain(step) for step in steps)
     in_place = any(getattr(step, "inplace", False) for step in steps)
-    trained = any(isinstance(step, nn.Linear) and any(_trained(step)) for step in steps)
+    trained = any(p.requires_grad for p in part.parameters())
     return known and trained and not in_place

@@ -12,6 +12,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.batches import BatchDataset, ready
 from torchdpcate.privacy.noise import NoiseSource
 
+_RECORDS = 2**11
+"""Expected records of the steps whose coins are drawn together."""
+
 
 class PoissonSampler(Sampler):
     """Batch sampler in which each record is in each batch independently with probability q.
@@ -55,15 +58,28 @@ class PoissonSampler(Sampler):
 
     def __iter__(self) -> Iterator[Tensor | slice]:
         """Yield the indices `[B]` of each batch, in increasing order; a slice of all of them at rate 1."""
-        for _ in range(self.steps):
-            if self.sampling_rate == 1:
-                yield slice(0, self.size)
-            else:
-                yield self._noise.chosen(self.size, self.sampling_rate)
+        if self.sampling_rate == 1:
+            yield from [slice(0, self.size)] * self.steps
+            return
+        # coins of several small steps at once, one step's behind the other's
+        together = min(self.steps, max(1, int(_RECORDS / (self.size * self.sampling_rate))))
+        for first in range(0, self.steps, together):
+            steps = min(together, self.steps - first)
+            heads = self._noise.chosen(steps * self.size, self.sampling_rate)
+            step, record = heads.div(self.size, rounding_mode="floor"), heads % self.size
+            yield from record.split(step.bincount(minlength=steps).tolist())
 
 
 class PoissonLoader(DataLoader):
     """A data loader over a `PoissonSampler`: sampling has no memory, so it resumes without a state."""
+
+    def __iter__(self) -> Any:
+        """Fetch batches; in this process without what PyTorch does around each, which takes as long as a short step."""
+        if self.num_workers or self.pin_memory:
+            return super().__iter__()
+        records: Any = self.dataset
+        sampler: Any = self.batch_sampler
+        return (self.collate_fn(records.__getitems__(index)) for index in sampler)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the coins must not be stored, and the next ones do not depend on the last."""

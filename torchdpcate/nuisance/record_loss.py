@@ -49,9 +49,7 @@ class RecordLossModule(LightningModule, ABC):
             InputError: `record_loss` did not return one loss per record, shape `[B]`.
         """
         losses = self.record_loss(batch)
-        if losses.dim() != 1:
-            shape = tuple(losses.shape)
-            raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")
+        check_shape(losses)
         self.record_losses = losses
         return losses.sum() / max(len(losses), 1)
 
@@ -62,3 +60,14 @@ class RecordLossModule(LightningModule, ABC):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The named optimizer over all parameters, at a fixed learning rate."""
         return OPTIMIZERS[self.optimizer](self.parameters(), lr=self.learning_rate)
+
+
+def check_shape(losses: Tensor) -> None:
+    """Refuse losses that are not one per record, shape `[B]`.
+
+    Raises:
+        InputError: they are not.
+    """
+    if losses.dim() != 1:
+        shape = tuple(losses.shape)
+        raise InputError(f"record_loss returned shape {shape}; return one loss per record, shape [B]")

@@ -43,6 +43,12 @@ class StepAccount:
         """Whether every planned step is spent."""
         return self.spent >= self.plan.steps
 
+    @property
+    def ahead(self) -> int:
+        """Steps that the ledger has on disk, from the last one that was counted on."""
+        covered = self.plan.steps if self.ledger is None else self._covered
+        return covered - self.spent + 1
+
     def open(self) -> None:
         """Charge the first chunk, or take up the entry of the run that is resumed.
 

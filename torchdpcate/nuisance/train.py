@@ -44,6 +44,7 @@ def train(
     mode: str = "auto",
     average: float = 0.5,
     ckpt_path: str | Path | None = None,
+    max_physical_batch: int | None = None,
 ) -> Module:
     """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
 
@@ -61,6 +62,7 @@ def train(
         mode: how gradients are clipped, see `DPSGD`.
         average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
         ckpt_path: checkpoint to resume from, with its ledger entry.
+        max_physical_batch: most records that pass at once under a plan, see `DPSGD`.
 
     Returns:
         The module itself, trained, in eval mode, on the device of the records; it keeps no hold of them.
@@ -92,7 +94,7 @@ def train(
             loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
             # one pass holds all steps; a second is there for a resumed run whose pass ends early
             steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
-            callbacks.append(DPSGD(plan, noise, ledger, block, mode))
+            callbacks.append(DPSGD(plan, noise, ledger, block, mode, max_physical_batch=max_physical_batch))
         if average:
             callbacks.append(TailAverage(steps, average))
         # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.

@@ -6,9 +6,9 @@ import math
 import os
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,16 @@ class NoiseSource(ABC):
         size, scale = integer("size", size, least=0), positive("scale", scale)
         step = self.fine_grid(scale)
         return torch.from_numpy(half_integers(self._bytes, size, scale / step)) * step
+
+    def fine_gaussian_rows(self, rows: int, size: int, scale: float) -> Iterator[Tensor]:
+        """Vectors as ``fine_gaussian`` gives them, so many, drawn together: faster, where they are short.
+
+        Whatever pays for them is charged before the first.
+
+        Raises:
+            InputError: As ``fine_gaussian``.
+        """
+        yield from self.fine_gaussian(integer("rows", rows, least=0) * size, scale).view(-1, size)
 
     def _exponentials(self, *shape: int) -> Tensor:
         return torch.from_numpy(draws.exponentials(self._bytes, math.prod(shape))).reshape(shape)
@@ -397,11 +407,12 @@ _CELL = 12**-0.5  # standard deviation of a number that is uniform over one step
 
 
 @lru_cache(maxsize=1)
-def _opendp() -> ModuleType:
-    import opendp.prelude as dp
+def _opendp() -> SimpleNamespace:
+    """Return what is needed of OpenDP under the names of its prelude, which would import scikit-learn and pandas."""
+    from opendp import domains, measurements, measures, metrics, mod
 
-    dp.enable_features("contrib")
-    return dp
+    mod.enable_features("contrib")
+    return SimpleNamespace(**vars(domains) | vars(measures) | vars(metrics), m=measurements)
 
 
 def _opendp_gaussian(scale: float) -> Any:

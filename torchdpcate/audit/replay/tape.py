@@ -3,7 +3,7 @@
 import copy
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -110,6 +110,11 @@ class RecordingNoise(NoiseSource):
     def fine_gaussian(self, size: int, scale: float) -> Tensor:
         """See ``NoiseSource.fine_gaussian``."""
         return self.note("fine_gaussian", {"size": size, "scale": scale}, self.inner.fine_gaussian(size, scale))
+
+    def fine_gaussian_rows(self, rows: int, size: int, scale: float) -> Iterator[Tensor]:
+        """See ``NoiseSource.fine_gaussian_rows``; each row is noted when it is taken."""
+        for row in self.inner.fine_gaussian_rows(rows, size, scale):
+            yield self.note("fine_gaussian", {"size": size, "scale": scale}, row)
 
     def uniform(self, size: int) -> Tensor:
         """See ``NoiseSource.uniform``."""
