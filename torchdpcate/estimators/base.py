@@ -20,6 +20,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 
@@ -59,7 +60,8 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
         domain: Public bounds, or a schema.
         budget: Privacy budget of each block of records; None fits without privacy.
         noise: Privacy noise; None takes the operating system's entropy.
-        ledger_path: File of the ledger; None keeps it in memory.
+        ledger_path: File of the ledger; None keeps it in memory. ``SharedLedger.run`` counts the fit in a ledger over
+            all runs on the same records too.
         schema_: Columns and public bounds.
         sizes_: Records per block, public.
         ledger_: What has been spent; None without privacy.
@@ -70,7 +72,7 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
     domain: Domain | TableSchema
     budget: PrivacyBudget | None
     noise: NoiseSource | None
-    ledger_path: str | Path | None
+    ledger_path: str | Path | RunLedger | None
     blocks_: Mapping[str, Any]
 
     def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
@@ -137,7 +139,8 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
         )
         self._session = replace(session, conditional=self._conditional())
         self.ledger_ = session.ledger
-        self._learn(records)
+        with session.kept_if_used():
+            self._learn(records)
         session.close()
         self._released = False
         self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)
