@@ -1,6 +1,7 @@
 """Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
@@ -8,7 +9,10 @@ from typing import Self
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
 
-_TUPLES = ("quantile_shares", "huber_quantiles", "part_shares", "rough_sizes", "step_bounds", "interval_shares")
+_TUPLES = (
+    "quantile_shares", "huber_quantiles", "part_shares", "rough_sizes", "step_bounds", "large_steps", "interval_shares",
+)  # fmt: skip
+_LARGE = ("large_size", "large_steps")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class PlanConstants:
         step_bounds: ... within these bounds.
         warm: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
+        large_size: n mu from which released curvatures are good enough for ...
+        large_steps: ... so many steps instead, of that size.
         spike: Prior probability that a part is zero.
         kinds: Kinds of features that may be asked for.
         interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
@@ -69,6 +75,8 @@ class PlanConstants:
     step_bounds: tuple[int, int] = (40, 60)
     warm: float = 0.2
     step_size: float = 0.27
+    large_size: float = 100_000.0
+    large_steps: tuple[int, float] = (20, 0.7)
     spike: float = 0.7
     kinds: str = "12xsc"
     interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
@@ -90,7 +98,8 @@ class PlanConstants:
 
     def to_text(self) -> list[str]:
         """Return the constants as statements have them: ``name=value``, values as JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        unused = () if math.isfinite(self.large_size) else _LARGE  # as plans were that had one kind of steps
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in unused}
         return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
     @classmethod
@@ -101,8 +110,8 @@ class PlanConstants:
             InputError: A constant is unknown or malformed.
         """
         try:
-            pairs = [line.split("=", 1) for line in lines]
-            return cls(**{name: json.loads(value) for name, value in pairs})
+            values = {name: json.loads(value) for name, value in (line.split("=", 1) for line in lines)}
+            return cls(**{"large_size": math.inf, **values})
         except (TypeError, ValueError) as error:
             raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None
 
