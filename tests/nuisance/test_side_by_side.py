@@ -143,3 +143,36 @@ def test_refuses_runs_that_differ(domain, records):
     private = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)})
     with pytest.raises(InputError, match="fixed"):
         train_side_by_side(two, records, plans=[plan()] * 2, noise=noise, ledgers=[private] * 2)
+
+
+def test_no_clipped_gradient_is_longer_than_the_clip_norm_of_its_run():
+    """Of one record far above it, by a step of rate one from weights that are known."""
+
+    class Steep(Flat):
+        def record_loss(self, batch):
+            return 1e3 * (self.net(batch[0]).sum(1) - batch[2])
+
+    one = CausalData(torch.ones(1, Q).double(), torch.ones(1).double(), torch.full((1,), 5.0).double())
+    clips = (0.01, 1.0, 30.0)
+    plans = [plan(noise_multiplier=SILENT, max_grad_norm=clip, sampling_rate=1.0, steps=1) for clip in clips]
+    modules = train_side_by_side([Steep() for _ in plans], one, plans=plans, noise=NoiseSource.system(), average=0)
+    for module, run in zip(modules, plans, strict=True):
+        norm = weights(module).double().norm().item()
+        assert run.clip_norm * (1 - 2.0**-18) < norm <= run.max_grad_norm
+
+
+def test_a_step_that_fails_leaves_the_ledger_with_what_was_taken(domain, records):
+    class Stops(TrainableNuisances):
+        seen = 0
+
+        def record_loss(self, batch):
+            Stops.seen += 1
+            if Stops.seen > 4:
+                raise KeyboardInterrupt
+            return super().record_loss(batch)
+
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    module = Stops(domain, width=4)
+    with pytest.raises(KeyboardInterrupt):
+        train_side_by_side([module], records, plans=[plan()], noise=NoiseSource.fixed(0), ledgers=[ledger])
+    assert ledger.entry(0).count == 4
