@@ -235,6 +235,8 @@ class Regressions:
 
     def _learnt(self, step: str) -> ComposedNuisance:
         nuisance = self.nuisance or Additive(self.solver)
+        if self.plan.one_propensity:
+            return Additive(self.solver)  # of one number
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
         return nuisance.chosen(step, self.plan.size)

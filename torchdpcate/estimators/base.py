@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
@@ -50,7 +50,7 @@ class Protecting:
         return self
 
 
-class PrivateEstimator(Protecting, BaseEstimator, ABC):
+class PrivateEstimator(Protecting, Parameters, ABC):
     """An estimator of scikit-learn's manners whose fit pays from a session, and whose ``release`` is all that leaves.
 
     A subclass says in ``_prepare`` what it refuses before anything is spent, and in ``_learn`` what it learns; its

@@ -37,7 +37,7 @@ class EffectRules(Rules):
     settings = (*Rules.settings, "nuisance")
     comparable = Rules
 
-    learner: EffectRule
+    learner: EffectRule  # type: ignore[assignment]
     release: ComposedRule
 
     def checked(self, config: DictConfig) -> DictConfig:
@@ -47,7 +47,7 @@ class EffectRules(Rules):
             raise InputError("nuisance: a rule by an effect takes auto, additive, wide_and_deep or mlp")
         return config
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:  # type: ignore[override]
         """Return the rule's learner."""
         config, path = self.config, self.config.rule.population
         stage = AdaptiveSecondStage(
