@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from torchdpcate.privacy.budget import PrivacyBudget as PrivacyBudget
     from torchdpcate.privacy.ledger import Ledger as Ledger
     from torchdpcate.privacy.noise import NoiseSource as NoiseSource
+    from torchdpcate.privacy.shared_ledger import SharedLedger as SharedLedger
     from torchdpcate.privacy.unit import PrivacyUnit as PrivacyUnit
     from torchdpcate.release.average_effect import AverageEffectRelease as AverageEffectRelease
     from torchdpcate.release.file import load_release as load_release
@@ -116,6 +117,7 @@ __getattr__, __dir__, __all__ = exports(
         "privacy.budget": ("PrivacyBudget",),
         "privacy.ledger": ("Ledger",),
         "privacy.noise": ("NoiseSource",),
+        "privacy.shared_ledger": ("SharedLedger",),
         "privacy.unit": ("PrivacyUnit",),
         "release.average_effect": ("AverageEffectRelease",),
         "release.file": ("load_release",),

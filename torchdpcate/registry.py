@@ -37,6 +37,7 @@ class Registry(MutableMapping[str, Any]):
         group: Folder below ``conf/``.
         package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
         old: New names by those of earlier versions, which are found with a warning.
+        more: Further folders whose yaml files name classes, by their own names.
 
     Example:
         >>> features = Registry("features")
@@ -44,8 +45,14 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str, package: str = "torchdpcate", old: Mapping[str, str] | None = None) -> None:
-        self.group, self.package, self.old = group, package, old or {}
+    def __init__(
+        self,
+        group: str,
+        package: str = "torchdpcate",
+        old: Mapping[str, str] | None = None,
+        more: tuple[str, ...] = (),
+    ) -> None:
+        self.group, self.package, self.old, self.more = group, package, old or {}, more
 
     def find(self, name: str) -> Any:
         """Return the class of this name.
@@ -84,7 +91,8 @@ class Registry(MutableMapping[str, Any]):
     def _known(self) -> dict[str, Any]:
         """Classes, or where they are to be found, by name."""
         known: dict[str, Any] = {}
-        for path in sorted((conf_dir() / self.group).glob("*.yaml")):
+        folders = (conf_dir() / group for group in (self.group, *self.more))
+        for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
             for target in _TARGET.findall(path.read_text(encoding="utf-8")):
                 if target.startswith(f"{self.package}."):
                     known.setdefault(path.stem, target)

@@ -38,10 +38,10 @@ from torchdpcate.privacy.noise import NoiseSource
 SIZES = (1_000, 16_000)
 _FAR = 3.0  # product of two covariates, in standard deviations
 VALUES: dict[str, tuple[Any, ...]] = {
-    "nuisance_share": (0.4,),
-    "outcome_variance": (0.3,),
-    "part_shares": (PlanConstants().part_shares,),
-    "rough_sizes": ((100.0, 1_000.0), (300.0, 3_000.0)),
+    "nuisance_share": (0.25, 0.6),
+    "outcome_variance": (1.0,),
+    "part_shares": ((0.5, 0.15, 0.3, 0.03, 0.02),),
+    "rough_sizes": ((30.0, 300.0), (100.0, 1_000.0)),
     "least_clip": (0.5, 2.0),
     "clip_growth": (4.0,),
     "farthest": (0.0, 0.05),

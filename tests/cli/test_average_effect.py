@@ -396,7 +396,7 @@ MISTAKES = {
     ),
     "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "effect = subsample_aggregate needs all"),
     "part of a stream": (None, [STREAM, "data.n=100"], "data.n is 100; a stream has all records"),
-    "stream of an effect": (None, ["task=cate", STREAM], "data.stream is true.*task=average_effect"),
+    "stream of a rule": (None, ["task=owl", STREAM], "data.stream is true.*task=average_effect"),
     "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; it is of task=cate"),
     "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*it is of effect=doubly_robust"),
     "features": (

@@ -98,7 +98,7 @@ CHOOSE_TWO_BLOCKS = {
     "mechanism=output experiment=neural": False,
     "experiment=lalonde mechanism=output": True,
     "task=policy_selection mechanism=exponential": False,
-    "task=owl tune=ridge features=fourier": False,
+    "task=pairwise tune=ridge features=fourier": False,
     "learner=dr": False,
     "learner=dr mechanism=output": True,
     "privacy.epsilon=2 release=queries learner=r data.n=30 +seed=3 ~trainer hydra.job.num=1": False,

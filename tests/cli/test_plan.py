@@ -20,7 +20,7 @@ TASKS = {
     "cate blocks": ["second_stage=linear", "nuisance=convex"],
     "cate output": ["mechanism=output", "nuisance=convex"],
     "owl": ["task=owl", "weights.propensity=0.5"],
-    "two_stage_rule": ["task=two_stage_rule"],
+    "two_stage_rule": ["task=two_stage_rule", "rule_method=two_stage_rule"],
     "pairwise": ["task=pairwise"],
     "policy_selection": ["task=policy_selection", "nuisance_guarantee=fixed"],
     "average_effect": ["task=average_effect"],
@@ -179,7 +179,7 @@ def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": 0.5}))
     known = plan(*words)
     assert known["expected_noise"] < unknown["expected_noise"] / 4
-    assert [target["task"] for target in known["targets"]] == ["average_effect", "subgroups", "owl", "cate"]
+    assert [target["task"] for target in known["targets"]] == ["average_effect", "subgroups", "rule", "cate"]
     assert known["targets"][-1]["expected_noise"] > 0  # of pure events
 
 

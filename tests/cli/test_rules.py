@@ -26,9 +26,9 @@ LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "ns
 SMALL = ["data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
 CONFOUNDED = ["data.confounded=true"]
 TASKS = {
-    "owl": ["task=owl"],
+    "owl": ["task=owl", "rule_method=owl"],
     "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
-    "two stages": ["task=two_stage_rule", *CONFOUNDED],
+    "two stages": ["task=two_stage_rule", "rule_method=two_stage_rule", *CONFOUNDED],
     "two blocks": ["task=two_stage_rule", *CONFOUNDED, "weights.block_fraction=0.25", "loss=logistic"],
     "balanced": ["task=two_stage_rule", *CONFOUNDED, "weights=entropy"],
     "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant", "rule.perturbation=gamma"],
@@ -297,7 +297,7 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
 def test_the_domain_file_may_tell_the_propensity(given, here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": given}))
-    assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert main(["train", "task=owl", "rule_method=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert summary("r")["value"] is not None
     release = load_release("r/release/release.safetensors")
@@ -305,11 +305,29 @@ def test_the_domain_file_may_tell_the_propensity(given, here):
     assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
 
 
+@pytest.mark.parametrize(("task", "method"), [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule")])
+def test_a_task_named_after_a_paper_takes_the_rule_of_least_planned_regret(task, method, here, capsys):
+    assert main(["train", f"task={task}", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "rule: sign of a composed effect" in shown
+    assert f"rule_method={task} takes the paper's method" in shown
+    assert (summary("r")["learner"], summary("r")["task"]) == ("EffectRule", task)
+    assert main(["train", f"task={task}", *TABLE, "loss=logistic", "weights=private", "run_dir=p"]) == 0
+    assert f"by rule_method={task}" in " ".join(capsys.readouterr().out.split())
+    assert summary("p")["learner"] == method
+    assert main(["report", "."]) == 0
+
+
+def test_words_of_a_paper_s_method_beside_another_choice_are_refused(here, capsys):
+    assert main(["train", "task=owl", "rule_method=auto", *TABLE, "weights=private", "run_dir=r"]) == 2
+    assert "task=owl with rule_method=auto; it is of rule_method=owl and two_stage_rule" in one_line(capsys)
+
+
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
 def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
-    given = ["weights=known"] if task == "two_stage_rule" else []
+    given = ["weights=known"] if task == "two_stage_rule" else ["rule_method=owl"]
     assert main(["train", f"task={task}", *TABLE, *given, *words, "run_dir=r"]) == 2
     shown = one_line(capsys)
     for way in ("weights.propensity=0.5", "weights.propensity=COLUMN", "weights=private"):
@@ -319,7 +337,7 @@ def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
 
 def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(here, capsys):
     words = ["data=itr", "data.n=400", "data.confounded=true", "run_dir=r"]
-    assert main(["train", "task=owl", *words]) == 2
+    assert main(["train", "task=owl", "rule_method=owl", *words]) == 2
     assert "weights=private" in one_line(capsys)
 
 
@@ -421,7 +439,7 @@ def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch
 
     monkeypatch.setattr(TwoStageRule, "problem", refuse)
     table().to_csv("people.csv", index=False)
-    assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
+    assert main(["train", "task=two_stage_rule", "rule_method=two_stage_rule", *TABLE, "run_dir=r"]) == 2
     assert "refused late" in one_line(capsys)
     assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 2
     assert not (here / "r" / "release").exists()

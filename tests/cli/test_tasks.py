@@ -19,10 +19,10 @@ from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 COMMON = {"privacy", "task", "data"}
 OWN = {
     "cate": {"second_stage", "learner", "release", "mechanism", "split", "screen", "nuisance", "trainer", "features"},
-    "owl": {"weights", "outcome", "loss", "features"},
-    "two_stage_rule": {"weights", "outcome", "loss", "features"},
+    "owl": {"rule_method", "nuisance", "trainer"},
+    "two_stage_rule": {"rule_method", "nuisance", "trainer"},
     "pairwise": {"matching", "outcome", "loss", "features"},
-    "rule": {"nuisance", "trainer"},
+    "rule": {"rule_method", "nuisance", "trainer"},
     "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
@@ -40,18 +40,15 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     groups = set(brought(chosen))
     assert groups - {"tune", "queries", "experiment"} == COMMON | OWN[task]
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
-    assert (
-        names
-        - {"seed", "unit", "run_dir", "force", "budget", "plan", "figure", "rule", "subgroups", "subgroup_effects"}
-        == groups
-    )
+    settings = {"seed", "unit", "run_dir", "force", "budget", "plan", "figure", "rule", "subgroups", "subgroup_effects"}
+    assert names - settings == groups - {"rule_method"}
     assert issubclass(family_of(task), TaskSpec)
 
 
 REFUSED = {
-    "a group of other tasks": (["weights=ipw"], "weights: not used by task=cate; it is of task=owl and two_stage_rule"),
+    "a group of other tasks": (["weights=ipw"], "it is of task=owl, rule and two_stage_rule"),
     "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise, rule and two_stage_rule"),
-    "a setting of the same name": (["task=owl", "mechanism=output"], "policy_selection; use rule.mechanism"),
+    "a setting of the same name": (["task=pairwise", "mechanism=output"], "policy_selection; use rule.mechanism"),
     "a group that is added": (["+weights=ipw"], "weights: not used by task=cate"),
     "a group of another choice": (
         ["second_stage=neural", "features=fourier"],
@@ -59,7 +56,7 @@ REFUSED = {
     ),
     "in one run of a sweep": (["-m", "task=owl,pairwise", "matching=gaussian"], "matching: not used by task=owl"),
     "in a sweep": (["-m", "seed=0,1", "matching=all,gaussian"], "matching: not used by task=cate"),
-    "a rule of another task": (["task=owl", "rule=pairwise"], "choose a task of owl, pairwise, two_stage_rule"),
+    "a rule of another task": (["task=owl", "rule=pairwise"], "choose a task of owl, pairwise, rule, two_stage_rule"),
     "no such task": (["task=none"], "none"),
 }
 
@@ -101,16 +98,17 @@ class Eager(OutcomeWeightedLearner):
 
 def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):
     shutil.copytree(registry.conf_dir(), tmp_path / "conf")
-    mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
+    mine = (tmp_path / "conf" / "rule_method" / "owl.yaml").read_text()
     for old, new in (
-        ("name: owl", "name: eager"),
+        ("task:\n", "task:\n  name: eager\n"),
+        ("defaults:\n", "defaults:\n  - /data: owl\n  - /queries: default\n"),
         ("torchdpcate.estimators.rules.owl.OutcomeWeightedLearner", f"{__name__}.Eager"),
     ):
         assert old in mine
         mine = mine.replace(old, new)
     (tmp_path / "conf" / "task" / "eager.yaml").write_text(mine)
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
-    assert tasks_of(Rules) == ["eager", "owl", "pairwise", "two_stage_rule"]
+    assert tasks_of(Rules) == ["eager", "owl", "pairwise", "rule", "two_stage_rule"]
     run = tmp_path / "runs" / "r"
     assert main(["train", "task=eager", "data.n=300", "weights.propensity=0.5", f"run_dir={run}"]) == 0
     summary = json.loads((run / "summary.json").read_text())
@@ -118,4 +116,4 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
     assert main(["report", str(run.parent)]) == 0
     capsys.readouterr()
     assert main(["train", "weights=ipw", f"run_dir={tmp_path / 'x'}"]) == 2
-    assert "it is of task=eager, owl and two_stage_rule" in one_line(capsys)
+    assert "it is of task=eager, owl, rule and two_stage_rule" in one_line(capsys)

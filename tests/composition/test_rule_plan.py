@@ -102,13 +102,16 @@ def test_the_planned_regret_is_that_of_its_prior():
     def normal(size: int) -> torch.Tensor:
         return torch.randn(runs, size, generator=generator, dtype=torch.float64)
 
-    known = normal(len(prior)) * prior.sqrt()
-    effect = known.sum(1) + math.sqrt(rest) * normal(1)[:, 0]
-    score = (known + normal(len(prior)) * noise.sqrt()).sum(1)
-    lost = effect.clamp_min(0) - effect * (score > 0)
+    lost, alone = torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.float64)
+    sizes = CONSTANTS.effect_sizes
+    for size in sizes:
+        known = size * normal(len(prior)) * prior.sqrt()
+        effect = known.sum(1) + size * math.sqrt(rest) * normal(1)[:, 0]
+        score = (known + normal(len(prior)) * noise.sqrt()).sum(1)
+        lost += (effect.clamp_min(0) - effect * (score > 0)) / sum(sizes)
+        alone += (effect.clamp_min(0) - effect * (known[:, 0] > 0)) / sum(sizes)
     planned = planned_regret(asked)
     assert abs(float(lost.mean()) - planned.rule) < 5.5 * float(lost.std()) / math.sqrt(runs)
-    alone = effect.clamp_min(0) - effect * (known[:, 0] > 0)
     assert abs(float(alone.mean()) - planned.constant) < 5.5 * float(alone.std()) / math.sqrt(runs)
 
 
@@ -125,11 +128,46 @@ def test_the_planned_regret_falls_with_records_and_budget():
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
     asked = plan(n, covariates=covariates)
     here = planned_regret(asked).rule
+    either = [planned_regret(plan(n, covariates=covariates, lean_asked=lean)).rule for lean in (False, True)]
+    assert here == either[0] if covariates > CONSTANTS.most else here == min(either)
     assert asked.rung == "constant" or here < planned_regret(asked.constant()).rule
     for k in range(1, min(covariates, 12) + 1):
-        other = plan(n, covariates=covariates)
+        other = plan(n, covariates=covariates, lean_asked=False)
         other.__dict__["kept"] = k
         assert here <= planned_regret(other).rule + 1e-12
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_lean_plan_spends_all_on_two_quantiles_moments_and_the_effect(known):
+    asked = plan(200, covariates=4, known_propensity=known)
+    assert asked.lean
+    shares = asked.shares.shares
+    propensity = () if known else ("propensity",)
+    assert sorted(shares) == sorted(("centre", "outcome scale", "moments", "effect", *propensity))
+    assert math.fsum(shares.values()) == pytest.approx(1.0)
+    assert shares["effect"] == pytest.approx(0.7 - 0.05 * (not known))
+    assert (asked.kept, asked.screens, asked.shrinks, asked.steps, asked.warm) == (4, False, False, 1, 0)
+    assert known or asked.propensity().basis.dimension == 1
+    assert asked.rung == "linear"
+
+
+def test_a_plan_is_lean_at_small_n_of_many_covariates_and_of_rules_alone():
+    assert [plan(n, covariates=4).lean for n in (200, 300, 1_000, 5_000)] == [True, True, False, False]
+    assert [plan(n, covariates=10).lean for n in (400, 750, 1_800)] == [True, True, False]
+    for settings in ({"constants": PlanConstants()}, {"intervals": True}, {"binary": True}, {"constant_only": True}):
+        assert not plan(200, covariates=4, **settings).lean
+    assert not any(plan(n, covariates=13).lean for n in (200, 700, 1_500))
+
+
+def test_statements_of_before_lean_plans_mean_plans_that_are_not():
+    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1)
+    facts = ComposedPlan.of(200, ONE, domain, constants=RuleConstants()).facts()
+    new = ("lean", "effect_sizes", "found_share")
+    facts["constants"] = [line for line in facts["constants"] if not line.startswith(new)]
+    before = ComposedPlan.from_facts(facts, 200, domain)
+    assert (before.constants.effect_sizes, before.constants.found_share) == ((1.0,), 1.0)
+    assert "outcome" in before.shares.shares
+    assert not before.lean
 
 
 # -- by pure events

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.sessions import noted
-from torchdpcate.composition.screening import _strengths, private_screening
+from torchdpcate.composition.screening import private_screening, screening_sums
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.events import GaussianEvent
@@ -46,9 +46,10 @@ def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
         other, target = u.clone(), r.clone()
         other[0] = (4 * torch.rand(5, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1)
         target[0] = (4 * torch.rand(1, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1).item()
-        moves.append((_strengths(u, r) - _strengths(other, target)).abs().max().item())
+        before, after = (screening_sums(*pair).abs().amax(0) for pair in ((u, r), (other, target)))
+        moves.append((before - after).abs().max().item())
     assert max(moves) <= 2
     ends = torch.ones(1, 1, dtype=torch.float64)
     ahead = torch.cat([ends, ends])
-    assert _strengths(ahead, torch.tensor([1.0, 1.0]).double()) == 2
-    assert _strengths(ahead, torch.tensor([-1.0, 1.0]).double()) == 0
+    assert screening_sums(ahead, torch.tensor([1.0, 1.0]).double()).abs().amax(0) == 2
+    assert screening_sums(ahead, torch.tensor([-1.0, 1.0]).double()).abs().amax(0) == 0

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.streamed import stream_composition
+from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.streamed import halvings, stream_composition
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.record_stream import RecordStream
@@ -60,8 +62,21 @@ def test_passes_release_what_memory_does(design):
     for name in ("shrunk", "variances", "curvatures"):
         torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
-    # each count, sum and gradient is a pass
-    assert found.passes == stream.readings == 3 * 3 + 1 + 3 * (1 + 5)
+    # each quantile, sum and gradient is a pass
+    assert stream.readings == 3 + 1 + 3 * (1 + 5)
+    assert type(found) is ComposedFit  # no values at records
+
+
+def test_a_lean_plan_of_a_rule_is_followed():
+    study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
+    records, domain, levels = study.records, study.domain, study.schema.two_levels
+    plan = ComposedPlan.of(records.n, budget, domain, constants=RuleConstants())
+    assert plan.lean
+    whole, parts = opened(records.n, budget), opened(records.n, budget)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
+    found = stream_composition(Batches(study, 150), domain, plan, parts, levels)
+    assert charges(parts) == charges(whole)
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
 def test_a_known_propensity_is_not_fitted():
@@ -75,6 +90,60 @@ def test_a_known_propensity_is_not_fitted():
     found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
     assert charges(parts) == charges(whole)
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+
+
+def compared(study, domain, plan):
+    """Fit in memory and by a stream on the same draws; return both."""
+    records, levels = study.records, domain.two_levels
+    whole, parts = opened(plan.n), opened(plan.n)
+    known = None if domain.known_propensity is None else domain.known_propensity.of(records)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels, known)
+    found = stream_composition(Batches(study, 700), domain, plan, parts, levels)
+    assert charges(parts) == charges(whole)
+    assert found.columns == expected.columns
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+    return expected, found
+
+
+def test_covariates_are_chosen():
+    study = Niu("B", n=2_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
+    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=replace(FEW, most=2))
+    assert plan.screens
+    expected, _ = compared(study, domain, plan)
+    assert len(expected.columns) == plan.kept
+
+
+def test_binary_outcomes_are_fitted_by_logits():
+    study = Niu("B", n=2_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 1.0, outcome_kind="binary", overlap=0.05)
+    study = replace(study, records=replace(study.records, y=(study.records.y > 3).double()))
+    compared(study, domain, ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW))
+
+
+def test_intervals_rest_on_the_same_numbers():
+    study = Niu("B", n=4_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
+    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW, intervals=True)
+    expected, found = compared(study, domain, plan)
+    assert found.law is not None
+    torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.numbers.average, expected.numbers.average, rtol=1e-9, atol=1e-6)
+
+
+@given(
+    values=st.lists(st.floats(-1, 3, width=32), min_size=1, max_size=60),
+    levels=st.integers(1, 8),
+    low=st.floats(-0.5, 0.3),
+    length=st.floats(0.1, 2),
+)
+def test_all_thresholds_of_a_halving_are_among_the_edges(values, levels, low, length):
+    edges, ends = halvings(low, low + length, levels), [low, low + length]
+    assert len(edges) == 2**levels - 1
+    for bit in values[:levels]:
+        middle = (ends[0] + ends[1]) / 2
+        assert (edges == middle).any()
+        ends = [middle, ends[1]] if bit > 0 else [ends[0], middle]
 
 
 def test_counts_are_fitted_by_logarithms():

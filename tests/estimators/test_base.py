@@ -1,5 +1,8 @@
 """What all estimators share: scikit-learn's manners, and guards of what leaves them."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from sklearn.base import clone
@@ -58,6 +61,31 @@ def test_it_has_the_manners_of_scikit_learn(name):
     assert estimator.sizes_
     fresh = clone(estimator)
     assert vars(fresh).keys() == vars(ESTIMATORS[name](BUDGET)).keys()
+
+
+def test_parameters_are_read_and_set_by_name():
+    rule = ESTIMATORS["tuned rule"](BUDGET)
+    assert rule.set_params(learner__ridge=3.5, ridges=[2.0]) is rule
+    assert (rule.learner.ridge, rule.get_params()["learner__ridge"], rule.get_params(deep=False)["ridges"]) == (
+        3.5,
+        3.5,
+        [2.0],
+    )
+    assert repr(rule).startswith("PrivatelyTunedRule(learner=OutcomeWeightedLearner(domain=")
+    with pytest.raises(InputError, match="colour: PrivatelyTunedRule has no such parameter"):
+        rule.set_params(colour="red")
+
+
+def test_a_fit_imports_neither_scikit_learn_nor_pandas():
+    code = (
+        "import sys, torch; from torchdpcate import Domain, EffectRule, PrivacyBudget; "
+        "x = torch.rand(200, 1).double(); a = (torch.arange(200) % 2).double(); "
+        "domain = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.3); "
+        "EffectRule(domain, PrivacyBudget(1.0, 1e-5)).fit(x, a, x[:, 0]).release(); "
+        "print([name for name in ('sklearn', 'pandas', 'scipy.stats') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_nothing_is_released_before_a_fit_or_without_a_budget(name):

@@ -9,6 +9,7 @@ import yaml
 from torchdpcate.registry import conf_dir
 
 _ROOT = "config"
+_WITH_BLOCKS = ("task", "rule_method")  # groups whose choices bring blocks of settings of other names
 
 
 @cache
@@ -68,6 +69,29 @@ def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
     return near or {"task": [task for task in all_tasks() if name in _reach("task", task)]}
 
 
+def target_of(task: str) -> str:
+    """Return the import path of the family of a task's runs by default: its own, or that of what it brings.
+
+    Example:
+        >>> target_of("owl")
+        'torchdpcate.cli.tasks.effect_rules.EffectRules'
+    """
+    places = [("task", task), *brought({"task": task}).items()]
+    blocks = (_read(group, choice).get("task") for group, choice in places)
+    return next(str(block["_target_"]) for block in blocks if isinstance(block, dict) and "_target_" in block)
+
+
+def block_of(group: str, choice: str, block: str) -> set[str]:
+    """Return the names in a block of settings that a choice brings; none where it has no such block.
+
+    Example:
+        >>> sorted(block_of("rule_method", "auto", "rule"))
+        ['cost', 'population', 'share', 'threshold']
+    """
+    found = _read(group, choice).get(block, {})
+    return {str(name) for name in found if not str(name).startswith("_")}
+
+
 def settings_of(group: str, choice: str) -> set[str]:
     """Return the names of the settings that a choice's own yaml has.
 
@@ -82,7 +106,7 @@ def _reach(group: str, choice: str) -> set[str]:
     """Return the groups and blocks of settings that a choice brings, whatever else is chosen below it."""
     found = _own(group, choice)
     for inner in found & all_groups():
-        found = found.union(*(has for _, has in _choices(inner)))
+        found = found.union(*(_reach(inner, own) for own, _ in _choices(inner)))
     return found
 
 
@@ -94,7 +118,7 @@ def _choices(group: str) -> Iterator[tuple[str, set[str]]]:
 
 def _own(group: str, choice: str) -> set[str]:
     names = {inner for inner, _, overrides in _defaults(group, choice) if not overrides}
-    blocks: Iterable[str] = _read(group, choice) if group == "task" else ()
+    blocks: Iterable[str] = _read(group, choice) if group in _WITH_BLOCKS else ()
     return names | set(blocks) - {"defaults", "task"}
 
 

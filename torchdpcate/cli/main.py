@@ -116,6 +116,9 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
+    ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
+    ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
+
     report = commands.add_parser("report", help="table and figure of one run or of a sweep")
     report.add_argument("folder", help="run folder, or a folder of run folders")
     return parser

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.cli.groups import all_groups, brought, settings_of, users
+from torchdpcate.cli.groups import all_groups, block_of, brought, settings_of, users
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
@@ -23,6 +23,7 @@ _NEAREST, _LIKE = 3, 0.6
 _NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
 _SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
 _SCORES, _BY_PUBLIC_FACTS, _STABLE = "nuisance_guarantee", "auto", "stability"
+_RULE, _OF_LEAST_REGRET = "rule_method", "auto"
 
 
 @contextmanager
@@ -75,14 +76,15 @@ def with_implied_choices(words: Sequence[str]) -> list[str]:
     ``second_stage=linear`` where they choose what only the estimator on two blocks has: another mechanism than the
     task's default, ``budget.division=blocks``, nuisances of two arms, ``split``, ``screen``, ``tune`` or ``features``,
     or a setting of its second stage or nuisances. ``nuisance_guarantee=stability`` where they set what only stable
-    nuisances have, or the share of the records that trains them. A choice that is given, also by an experiment, stays.
+    nuisances have, or the share of the records that trains them. The paper's ``rule_method`` of ``task=owl`` and
+    ``task=two_stage_rule`` where they choose what it alone has. A choice that is given, also by an experiment, stays.
 
     Args:
         words: Command-line words.
 
     Example:
         >>> with_implied_choices(["task=owl", "tune=ridge"])
-        ['task=owl', 'tune=ridge']
+        ['task=owl', 'rule_method=owl', 'tune=ridge']
         >>> with_implied_choices(["task=policy_selection", "nuisance_guarantee.ridge=1"])
         ['task=policy_selection', 'nuisance_guarantee=stability', 'nuisance_guarantee.ridge=1']
     """
@@ -94,6 +96,8 @@ def with_implied_choices(words: Sequence[str]) -> list[str]:
         implied = {_SECOND_STAGE: _ON_TWO_BLOCKS} if _needs_blocks(overrides, choices, chosen, used) else {}
     elif _SCORES not in choices and used.get(_SCORES) == _BY_PUBLIC_FACTS:
         implied = {_SCORES: _STABLE} if _needs_stable(overrides) else {}
+    elif _RULE not in choices and used.get(_RULE) == _OF_LEAST_REGRET:
+        implied = _paper_of(overrides, choices.get("task", [used["task"]]), used)
     else:
         implied = {}
     if not implied:
@@ -127,6 +131,17 @@ def _needs_stable(overrides: Sequence[Override]) -> bool:
     """Return whether a word sets what only nuisances on a block of their own, the stable ones, have."""
     own = {f"{_SCORES}.{name}" for name in settings_of(_SCORES, _STABLE)} | {"selection.split"}
     return any(o.key_or_group in own or o.key_or_group.startswith(f"{_SCORES}.target.") for o in overrides)
+
+
+def _paper_of(overrides: Sequence[Override], tasks: Sequence[str], used: Mapping[str, str]) -> dict[str, str]:
+    """Return the method of the paper that each task is named after, where a word chooses what it alone has."""
+    if not all((conf_dir() / _RULE / f"{task}.yaml").is_file() for task in tasks):
+        return {}
+    paper = brought({"task": tasks[0], _RULE: tasks[0]}).keys() - used.keys()
+    own = {f"rule.{name}" for name in block_of(_RULE, tasks[0], "rule") - block_of(_RULE, _OF_LEAST_REGRET, "rule")}
+    if not any(o.key_or_group in own or o.key_or_group.partition(".")[0] in paper for o in overrides):
+        return {}
+    return {_RULE: tasks[0] if len(tasks) == 1 else "${task}"}
 
 
 def _swept(word: str, override: Override) -> str:
@@ -190,7 +205,8 @@ def _check_used(override: Override, used: Mapping[str, str]) -> None:
     [(group, choices), *_] = found.items()
     chosen = "" if group == "task" else f" with {group}={used[group]}"
     which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
-    same = [known for known in sorted(_names(_compose([f"task={task}"]))) if known.endswith(f".{name}")]
+    own = [f"{kind}={used[kind]}" for kind in ("task", _RULE) if kind in used]
+    same = [known for known in sorted(_names(_compose(own))) if known.endswith(f".{name}")]
     remedy = "".join(f"; use {known}" for known in same) if name == key and not chosen else ""
     raise InputError(f"{key}: not used by task={task}{chosen}; it is of {group}={which}{remedy}")
 

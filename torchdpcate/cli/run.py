@@ -21,8 +21,10 @@ from rich.table import Table
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.sweep_resume import run_words
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.cli.words import settings
+from torchdpcate.data.fingerprint import file_fingerprint
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
@@ -30,6 +32,7 @@ from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.release import Release
@@ -61,7 +64,10 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     task.study = task.load()
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
-    task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=folder / "curator" / "ledger.json")
+    shared = shared_ledger(config, task.study.unit)
+    ledger = folder / "curator" / "ledger.json"
+    counted = ledger if shared is None else shared.run(ledger, label=str(folder))
+    task.learner = task.learner_of(budget, noise=noise_source(config), ledger_path=counted)
     task.check()
     planned = task.planned_noise(task.learner, task.n, budget)
     # fixed noise protects nobody, so that no budget is named beside it
@@ -79,7 +85,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     with nothing_left_unpaid(folder), reserved(place, _ROOM + _NUMBER * before):  # what cannot be written is not paid
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
-            task.release = told_of_sweep(task.released())
+            task.release = told_of_other_runs(task.released(), shared)
     write_release(task.release, place)
 
     summary = {
@@ -152,6 +158,33 @@ def noise_source(config: DictConfig) -> NoiseSource:
     return NoiseSource.system() if seed is None else NoiseSource.fixed(seed)
 
 
+def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
+    """Return the ledger over all runs on the same records, if one is named; of generated data there is none.
+
+    Args:
+        config: The composed configuration.
+        unit: Who is protected.
+
+    Raises:
+        InputError: See ``SharedLedger``; a total without a ledger, half a total, or records that are in no file.
+    """
+    path, total = config.budget.shared, config.budget.total
+    given = {name: total[name] for name in ("epsilon", "delta") if total[name] is not None}
+    if path is None:
+        if given or total.filter is not None:
+            raise InputError("budget.total: is of a ledger over several runs; name its file by budget.shared=PATH")
+        return None
+    if len(given) == 1:
+        raise InputError(f"budget.total: has {' '.join(given)} alone; give both epsilon and delta")
+    if is_generated(config):
+        return None
+    files = OmegaConf.select(config, "data.path")
+    if files is None:
+        raise InputError("budget.shared: these data have no data.path, by whose files the ledger knows the records")
+    records = file_fingerprint(files if isinstance(files, str) else list(files))
+    return SharedLedger(str(path), records, PrivacyBudget(**given) if given else None, total.filter, unit)
+
+
 def is_generated(config: DictConfig) -> bool:
     """Return whether the records are drawn from a known law, so that they belong to no person."""
     return issubclass(get_class(config.data._target_), GeneratedStudy)
@@ -168,7 +201,7 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
             f"a person's {study.unit.records} records depend on each other, and intervals take all records as "
             "independent: they are too short"
         )
-    if sweeps() and study.effect is None:
+    if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
 
 
@@ -210,16 +243,28 @@ def nothing_left_unpaid(folder: Path) -> Iterator[None]:
         raise
 
 
-def told_of_sweep(release: Any_Release) -> Any_Release:
-    """Return the release with a statement that says whether it is one of a sweep."""
-    if not sweeps():
+def told_of_other_runs(release: Any_Release, shared: SharedLedger | None) -> Any_Release:
+    """Return the release with a statement that says what is counted of other runs on the same records.
+
+    Args:
+        release: The release.
+        shared: The ledger that the run shares with others, if any.
+    """
+    if shared is not None:
+        text = (
+            f"one of the runs of a ledger over the same records, which together cost at most epsilon = "
+            f"{shared.total.epsilon:g}, delta = {shared.total.delta:g}, also where a run was chosen by what others "
+            "showed; runs beside that ledger are not counted"
+        )
+    elif sweeps():
+        text = (
+            f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+            "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
+            "these records is paid for nowhere"
+        )
+    else:
         return release
-    tuning = {
-        "runs": None,
-        "text": f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
-        "budget of its own, what is published of them adds up, and a choice among them by what they showed of these "
-        "records is paid for nowhere",
-    }
+    tuning = {"runs": None, "text": text}
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
@@ -249,6 +294,7 @@ def _summary(task: TaskSpec) -> dict[str, Any]:
             "epsilon": float(config.privacy.epsilon),
             "delta": float(config.privacy.delta),
             "settings": settings({*task.settings, *task.summarised}),
+            "words": run_words(),
         },
         "spent": _by_unit(learner.ledger_.spent(), study.unit),
         "n": study.records.n,

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import yaml
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.cli.groups import all_tasks
+from torchdpcate.cli.groups import all_tasks, target_of
 from torchdpcate.cli.words import choices
-from torchdpcate.registry import conf_dir
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +52,8 @@ class Measure:
 class TaskSpec(ABC):
     """A family of tasks whose runs are comparable; an object of it is one run of a task.
 
-    ``conf/task/<task>.yaml`` names the family by ``task._target_``. `torchdpcate.cli.run.run` calls the methods in the
-    order in which they stand here.
+    ``conf/task/<task>.yaml``, or a choice that it brings, names the family by ``task._target_``.
+    `torchdpcate.cli.run.run` calls the methods in the order in which they stand here.
 
     Args:
         name: Name of the task.
@@ -108,15 +106,28 @@ class TaskSpec(ABC):
         return config
 
     def load(self) -> "Study | StreamedStudy":
-        """Return the data."""
-        return instantiate(self.config.data).load()
+        """Return the data: the records, or where they are read batch by batch."""
+        source = instantiate(self.config.data)
+        if getattr(source, "stream", False):
+            self.check_stream(source)
+            return source.open()
+        return source.load()
 
     def public(self) -> "PublicStudy":
         """Return what is public of the data, for a plan: no record is read."""
         source = instantiate(self.config.data)
-        if hasattr(source, "refuse_stream"):
-            source.refuse_stream()
+        if getattr(source, "stream", False):
+            self.check_stream(source)
+            source.check_stream()
         return source.public()
+
+    def check_stream(self, source: Any) -> None:
+        """Refuse a stream where all records are needed at once, as here in general.
+
+        Raises:
+            InputError: Such a setting.
+        """
+        source.refuse_stream()
 
     @abstractmethod
     def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:
@@ -238,17 +249,12 @@ def family_of(task: str) -> type[TaskSpec]:
         >>> family_of("pairwise").settings
         ('learner', 'features', 'weights', 'outcome', 'loss', 'matching')
     """
-    return get_class(_families()[task])
+    if task not in all_tasks():
+        raise KeyError(task)
+    return get_class(target_of(task))
 
 
 def tasks_of(family: type[TaskSpec]) -> list[str]:
-    """Return the names of a family's tasks."""
-    name = f"{family.__module__}.{family.__qualname__}"
-    return [task for task, target in _families().items() if target == name]
-
-
-def _families() -> dict[str, str]:
-    """Return the import paths of the tasks' families."""
-    folder = conf_dir() / "task"
-    read = {task: yaml.safe_load((folder / f"{task}.yaml").read_text(encoding="utf-8")) for task in all_tasks()}
-    return {task: known["task"]["_target_"] for task, known in read.items()}
+    """Return the names of a family's tasks, and of those whose runs stand in its tables."""
+    families = {task: family_of(task) for task in all_tasks()}
+    return [task for task, own in families.items() if family in (own, own.comparable)]

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 # Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
-    "force",
+    "force", "sweep.resume", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
 
@@ -22,6 +22,11 @@ def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
     """
     chosen = HydraConfig.get().runtime.choices if HydraConfig.initialized() else {}
     return {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in groups}
+
+
+def chosen(group: str) -> str | None:
+    """Return the run's choice of a group; None of one that it does not have."""
+    return HydraConfig.get().runtime.choices.get(group) if HydraConfig.initialized() else None
 
 
 def words() -> dict[str, str]:

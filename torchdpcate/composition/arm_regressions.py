@@ -13,6 +13,7 @@ from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile
 from torchdpcate.data.domain import Domain
+from torchdpcate.features.weighted_basis import lengths
 from torchdpcate.nuisance.model import NuisanceValues
 
 
@@ -149,7 +150,7 @@ class ArmRegressions(Regressions):
         """
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("effect", regression, psi, weight)
         asked = self.effect_plan(regression, d, scale)
         solution = self.solver.solution(HuberFit(psi, weight, score, scale), asked, self.steps)

@@ -39,6 +39,7 @@ class ArmsPlan(ComposedPlan):
     """
 
     has_intervals: ClassVar[bool] = False
+    has_lean: ClassVar[bool] = False
 
     arms: int = 3
 

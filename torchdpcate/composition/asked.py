@@ -47,7 +47,7 @@ def prior_variances(features: Sequence[Feature], variance: float, constants: Pla
     return torch.tensor([variance * share[kind] / kinds.count(kind) for kind in kinds], dtype=torch.float64)
 
 
-def held_shares(features: Sequence[Feature], k: int, covariates: int) -> Tensor:
+def held_shares(features: Sequence[Feature], k: int, covariates: int, found: float = 1.0) -> Tensor:
     """Return the shares of prior variances that features of k chosen covariates hold, [p].
 
     The r-th covariate's weight is 1/r; a product needs both of its own.
@@ -56,9 +56,10 @@ def held_shares(features: Sequence[Feature], k: int, covariates: int) -> Tensor:
         features: Of the chosen covariates.
         k: How many are chosen.
         covariates: Number of all covariates q.
+        found: Share of what the best choice holds beyond one at random that the choice holds.
     """
     weight = 1 / torch.arange(1.0, covariates + 1, dtype=torch.float64)
-    share = float(weight[:k].sum() / weight.sum())
+    share = k / covariates + found * (float(weight[:k].sum() / weight.sum()) - k / covariates)
     return torch.tensor([share ** (1 + (feature.kind == "x")) for feature in features], dtype=torch.float64)
 
 

@@ -1,14 +1,22 @@
 """Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, ClassVar, Self
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
 
-_TUPLES = ("quantile_shares", "huber_quantiles", "part_shares", "rough_sizes", "step_bounds", "interval_shares")
+_TUPLES = (
+    "quantile_shares",
+    "huber_quantiles",
+    "part_shares",
+    "rough_sizes",
+    "step_bounds",
+    "interval_shares",
+    "effect_sizes",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ class PlanConstants:
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
+    before: ClassVar[Mapping[str, Any]] = {}
+    """What statements mean that were made before a constant was."""
+
     quantile_levels: int = 10
     rank_error: float = 0.03
     quantile_shares: tuple[float, float] = (0.015, 0.12)
@@ -78,7 +89,7 @@ class PlanConstants:
     interval_reach: float = 3.0
 
     def __post_init__(self) -> None:
-        for name in _TUPLES:
+        for name in (f.name for f in fields(self) if f.name in _TUPLES):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
@@ -102,7 +113,7 @@ class PlanConstants:
         """
         try:
             pairs = [line.split("=", 1) for line in lines]
-            return cls(**{name: json.loads(value) for name, value in pairs})
+            return cls(**{**cls.before, **{name: json.loads(value) for name, value in pairs}})
         except (TypeError, ValueError) as error:
             raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None
 
@@ -121,7 +132,22 @@ class RuleConstants(PlanConstants):
             planned, in units of S^2.
         least_correlation: Planned correlation of effect and score below which nothing can be learnt: the rule is then
             constant.
+        effect_sizes: Standard deviations of effects over that of their prior, among which regrets are averaged: some
+            effects are several times the outcome's noise. With more covariates than ``most`` there is one size, one.
+        lean_below: N mu below which a plan of at most ``most`` covariates may be lean: without an outcome regression,
+            and the propensity one number.
+        lean_steps: Steps of its effect.
+        lean_quantile_share: Of each of its two quantiles.
+        lean_moment_share: Of its means and spreads of the covariates.
+        lean_propensity_share: Of its propensity, where that is not known.
+        lean_correlation: Of a lean score without noise with the effect, over that of one with all steps.
+        lean_noise: Standard deviation of a lean effect's errors over that of its noise.
+        lean_variance: Prior variance of its features, by which they are asked for.
+        found_share: Of the weight of covariates that screening would choose if it saw the effect, what it finds beyond
+            a choice at random: it looks at outcomes. With more covariates than ``most`` it is all.
     """
+
+    before: ClassVar[Mapping[str, Any]] = {"lean_below": 0.0, "effect_sizes": (1.0,), "found_share": 1.0}
 
     nuisance_share: float = 0.35
     head_variance: float = 0.3
@@ -130,11 +156,21 @@ class RuleConstants(PlanConstants):
     linear_below: float = 500.0
     linear_variance: float = 1.0
     least_correlation: float = 0.35
+    effect_sizes: tuple[float, ...] = (0.5, 1.0, 4.0)
+    lean_below: float = 500.0
+    lean_steps: int = 1
+    lean_quantile_share: float = 0.1
+    lean_moment_share: float = 0.1
+    lean_propensity_share: float = 0.05
+    lean_correlation: float = 0.95
+    lean_noise: float = 1.3
+    lean_variance: float = 8.0
+    found_share: float = 0.3
 
 
 @dataclass(frozen=True)
 class SelectionConstants(PlanConstants):
-    """Constants of a plan whose steps score policies: nuisances count for more, products among them come earlier.
+    """Constants of a plan whose steps score policies: those of effects, and clips of the scores.
 
     They were tuned on generated data alone (``experiments/rules_and_selection/tune_selection.py`` says which).
 
@@ -144,10 +180,6 @@ class SelectionConstants(PlanConstants):
         farthest: Share of the records that may lie beyond the clip that a quantile finds, at most.
     """
 
-    nuisance_share: float = 0.6
-    outcome_variance: float = 1.0
-    part_shares: tuple[float, ...] = (0.5, 0.15, 0.3, 0.03, 0.02)
-    rough_sizes: tuple[float, float] = (30.0, 300.0)
     least_clip: float = 1.0
     clip_growth: float = 8.0
     farthest: float = 0.01

@@ -1,8 +1,9 @@
 """How a plan of Gaussian events divides mu^2 among its steps."""
 
+import math
 from dataclasses import dataclass
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
@@ -76,3 +77,21 @@ class Division:
         constants = self.constants
         wanted = constants.quantile_levels / (constants.rank_error * self.size) ** 2
         return min(max(wanted, constants.quantile_shares[0]), constants.quantile_shares[1])
+
+
+def lean_shares(constants: RuleConstants, known_propensity: bool) -> dict[str, float]:
+    """Return each step's share in a lean plan, which has no outcome regression and asks for no curvatures.
+
+    Args:
+        constants: Of the plan.
+        known_propensity: Whether no step estimates the propensity, one number.
+
+    Example:
+        >>> shares = lean_shares(RuleConstants(), known_propensity=True)
+        >>> list(shares), round(shares["effect"], 9)
+        (['centre', 'outcome scale', 'moments', 'effect'], 0.7)
+    """
+    shares = dict.fromkeys(QUANTILES[:2], constants.lean_quantile_share) | {"moments": constants.lean_moment_share}
+    if not known_propensity:
+        shares["propensity"] = constants.lean_propensity_share
+    return shares | {"effect": 1 - math.fsum(shares.values())}

@@ -48,6 +48,7 @@ class DoublyRobustPlan(ComposedPlan):
 
     score_scale: ClassVar[float] = 2.0
     has_intervals: ClassVar[bool] = False
+    has_lean: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,9 @@
 """Private numbers that intervals of a composed effect rest on: a matrix, counts, the mean's correction, the average."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,10 +20,21 @@ from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import NoisySteps, summation_error
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
+
+
+class EffectSums(Protocol):
+    """Sums over the effect's regression at n records, in memory or read batch by batch."""
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+
+    def total(self, terms: "Callable[[EffectRecords], Tensor]") -> Tensor:
+        """Return the sum over all records of what ``terms`` sums over some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +52,15 @@ class EffectRecords:
     residual: Tensor
     treatment: Tensor
     pi: Tensor
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+        return len(self.residual)
+
+    def total(self, terms: "Callable[[EffectRecords], Tensor]") -> Tensor:
+        """See ``EffectSums``."""
+        return terms(self)
 
     @property
     def largest(self) -> Tensor:
@@ -90,7 +112,7 @@ def matrix_sensitivity(bounds: tuple[float, float], norm: float) -> float:
     return math.sqrt(2) * lesser(bounds)[1] * norm
 
 
-def private_matrix(records: EffectRecords, bounds: tuple[float, float], norm: float, steps: NoisySteps) -> Tensor:
+def private_matrix(records: EffectSums, bounds: tuple[float, float], norm: float, steps: NoisySteps) -> Tensor:
     r"""Return the mean of :math:`w h\, \psi \psi^\top`, w = 1 / (|psi| max(pi, 1 - pi)), with noise, [p, p].
 
     The diagonal and :math:`\sqrt2` times the upper triangle are released as one vector, whose norm is Frobenius': noise
@@ -102,11 +124,14 @@ def private_matrix(records: EffectRecords, bounds: tuple[float, float], norm: fl
         norm: Clip of |psi|.
         steps: Pays, and draws noise.
     """
-    psi = records.psi
-    n, p = psi.shape
-    length = psi.norm(dim=1)
-    weight = records.overlap / (records.largest * length) * (norm / length.clamp_min(norm))
-    sums = (psi * weight[:, None]).T @ psi
+
+    def weighted(at: EffectRecords) -> Tensor:
+        length = lengths(at.psi)
+        weight = at.overlap / (at.largest * length) * (norm / length.clamp_min(norm))
+        return (at.psi * weight[:, None]).T @ at.psi
+
+    n, sums = records.n, records.total(weighted)
+    p = len(sums)
     row, column = torch.triu_indices(p, p)
     times = torch.where(row == column, 1.0, math.sqrt(2)).double()
     most = lesser(bounds)[1] * norm
@@ -118,7 +143,7 @@ def private_matrix(records: EffectRecords, bounds: tuple[float, float], norm: fl
 
 
 def private_counts(
-    records: EffectRecords, theta: Tensor, scale: float, bounds: tuple[float, float], steps: NoisySteps
+    records: EffectSums, theta: Tensor, scale: float, bounds: tuple[float, float], steps: NoisySteps
 ) -> Tensor:
     r"""Return kappa, the mean of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and that of h, [3].
 
@@ -138,15 +163,17 @@ def private_counts(
         bounds: Of the propensity, public.
         steps: Pays, and draws noise.
     """
-    r = records.rest(theta)
     low, high = overlaps(bounds)
     most = farthest(bounds) ** 2
-    inside = (r.abs() < scale) * records.treatment.square() / most
-    pulls = (records.treatment / records.largest * (r / scale).clamp(-1, 1)).square()
-    values = [inside, pulls]
-    if high > low:
-        values.append((records.overlap - low) / (high - low))
-    n, sums = len(r), torch.stack([value.sum() for value in values])
+
+    def counted(at: EffectRecords) -> Tensor:
+        r = at.rest(theta)
+        inside = (r.abs() < scale) * at.treatment.square() / most
+        pulls = (at.treatment / at.largest * (r / scale).clamp(-1, 1)).square()
+        shares = [(at.overlap - low) / (high - low)] if high > low else []
+        return torch.stack([value.sum() for value in (inside, pulls, *shares)])
+
+    n, sums = records.n, records.total(counted)
     noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * summation_error(n, 1.0)) / n
     h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
     return torch.stack([noisy[0] * most / h.clamp(low, high), noisy[1], h])
@@ -168,9 +195,7 @@ def counts_sensitivity(bounds: tuple[float, float]) -> float:
     return math.sqrt(2 + (high > low))
 
 
-def private_correction(
-    records: EffectRecords, theta: Tensor, spread: float, largest: float, steps: NoisySteps
-) -> Tensor:
+def private_correction(records: EffectSums, theta: Tensor, spread: float, largest: float, steps: NoisySteps) -> Tensor:
     r"""Return the sums of v and of v^2, v = (a - pi) clip(r, S2) / (largest S2) in [-1, 1], [2].
 
     One event: v / 2 and :math:`\sqrt{.65}\, v^2` have the joint sensitivity one, for two values at a distance d,
@@ -183,13 +208,16 @@ def private_correction(
         largest: Bound of \|a - pi\|, public.
         steps: Pays, and draws noise.
     """
-    v = records.treatment * records.rest(theta).clamp(-spread, spread) / (largest * spread)
-    sums = torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
-    noisy = steps.release(CORRECTION, sums, 1 + 2 * summation_error(len(v), 1.0))
+
+    def moments(at: EffectRecords) -> Tensor:
+        v = at.treatment * at.rest(theta).clamp(-spread, spread) / (largest * spread)
+        return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
+
+    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * summation_error(records.n, 1.0))
     return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
 
 
-def private_average(records: EffectRecords, t: Tensor, bound: float, most: float, steps: NoisySteps) -> Tensor:
+def private_average(records: EffectSums, t: Tensor, bound: float, most: float, steps: NoisySteps) -> Tensor:
     """Return the sum of h clip(psi't) without the constant, [1]; sensitivity 2 ``bound`` ``most``.
 
     Args:
@@ -199,13 +227,17 @@ def private_average(records: EffectRecords, t: Tensor, bound: float, most: float
         most: Largest h, public.
         steps: Pays, and draws noise.
     """
-    effect = (records.psi[:, 1:] @ t[1:].to(records.psi.device)).clamp(-bound, bound)
-    total = (records.overlap * effect / (bound * most)).sum()[None]
-    return steps.release(AVERAGE, total, 2 + summation_error(len(effect), 1.0)) * bound * most
+
+    def averaged(at: EffectRecords) -> Tensor:
+        effect = (at.psi[:, 1:] @ t[1:].to(at.psi.device)).clamp(-bound, bound)
+        return (at.overlap * effect / (bound * most)).sum()[None]
+
+    total = records.total(averaged)
+    return steps.release(AVERAGE, total, 2 + summation_error(records.n, 1.0)) * bound * most
 
 
 def private_effect_law(
-    records: EffectRecords,
+    records: EffectSums,
     basis: WeightedBasis,
     solution: Solution,
     scale: float,

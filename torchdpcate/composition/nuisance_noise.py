@@ -13,7 +13,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.data.split import public_generator
 from torchdpcate.features.standardisation import MOST, Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
 _POINTS = 1000  # of a public population
@@ -88,7 +88,7 @@ def nuisance_noise(
         prior = weak_prior(outcome, "outcome", scale)
     return NuisanceNoise(
         psi,
-        1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi)),
+        1 / (lengths(psi) * torch.maximum(pi, 1 - pi)),
         pi,
         rows @ drawn_to_zero(of_pi, weak_prior(propensity, "logit", 1.0)) @ rows.T,
         chi @ drawn_to_zero(of_m, prior) @ chi.T,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression, asked_for, held_shares, matrix_noise, prior_variances
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.division import MATRIX, QUANTILES, Division
+from torchdpcate.composition.division import MATRIX, QUANTILES, Division, lean_shares
 from torchdpcate.composition.expectations import (
     EFFECT_CURVATURE,
     INSIDE,
@@ -58,6 +58,7 @@ class ComposedPlan:
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
+        lean_asked: Whether it is lean; None takes what has less planned regret.
 
     Raises:
         InputError: delta = 0, or no records.
@@ -72,6 +73,8 @@ class ComposedPlan:
     """Clip of the effect's residuals over the outcome's residual scale S, planned."""
     has_intervals: ClassVar[bool] = True
     """Whether such a plan may ask for what intervals rest on."""
+    has_lean: ClassVar[bool] = True
+    """Whether such a plan of a rule may be lean where that has less planned regret."""
 
     n: int
     budget: PrivacyBudget | None
@@ -84,6 +87,7 @@ class ComposedPlan:
     binary: bool = False
     count: bool = False
     part: float = 1.0
+    lean_asked: bool | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
@@ -118,6 +122,31 @@ class ComposedPlan:
         return self._rule is None or self.size >= self._rule.linear_below
 
     @property
+    def lean(self) -> bool:
+        """Whether it has no outcome regression, a propensity of one number, and all covariates.
+
+        Of a rule at small n mu, where that has less planned regret: what is left out would cost its effect more than it
+        gains.
+        """
+        return self._is_lean
+
+    @cached_property
+    def _is_lean(self) -> bool:
+        if self.lean_asked is not None or not self._may_be_lean:
+            return bool(self.lean_asked)
+        full, lean = (replace(self, lean_asked=lean) for lean in (False, True))
+        return lean.planned_correlation > full.planned_correlation
+
+    @property
+    def _may_be_lean(self) -> bool:
+        rule = self._rule
+        if rule is None or not self.has_lean or self.budget is None or self._many:
+            return False
+        if self.binary or self.intervals or self.constant_only:
+            return False
+        return self.size < min(rule.lean_below, rule.linear_below)
+
+    @property
     def huber_quantile(self) -> float:
         """Quantile of absolute residuals at which they are clipped."""
         low, high = self.constants.huber_quantiles
@@ -137,7 +166,7 @@ class ComposedPlan:
     @property
     def quantiles(self) -> tuple[str, ...]:
         """Steps that find a private quantile."""
-        return () if self.binary else QUANTILES
+        return () if self.binary else QUANTILES[:2] if self.lean else QUANTILES
 
     @property
     def propensity_steps(self) -> tuple[str, ...]:
@@ -179,6 +208,8 @@ class ComposedPlan:
     @property
     def steps(self) -> int:
         """Steps of each regression."""
+        if self.lean and self._rule:
+            return self._rule.lean_steps
         low, high = self.constants.step_bounds
         return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
 
@@ -190,7 +221,7 @@ class ComposedPlan:
     @cached_property
     def kept(self) -> int:
         """Number of covariates that are kept; see ``best_kept``."""
-        return self.best_kept()
+        return self.covariates if self.lean else self.best_kept()
 
     def best_kept(self) -> int:
         """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
@@ -210,7 +241,7 @@ class ComposedPlan:
 
     def _regret_of(self, k: int) -> float:
         """Return what falls with the expected regret of the sign of an effect of k covariates."""
-        return -self.sign_correlation(self._unshrunk(k), k)
+        return -self._mean_correlation(self._unshrunk(k), k)
 
     @property
     def screens(self) -> bool:
@@ -220,6 +251,8 @@ class ComposedPlan:
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
+        if self.lean and self._rule:
+            return Shares(self.mu, lean_shares(self._rule, self.known_propensity))
         return Shares(self.mu, self._division.shares(self.screens))
 
     def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
@@ -233,7 +266,13 @@ class ComposedPlan:
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
         noise = self._unit_noise(self.shares.of(self.propensity_steps[0]), 1.0, PROPENSITY_CURVATURE)
-        return self._regression(self._levels(two_levels), self.constants.propensity_variance, noise)
+        variance = 0.0 if self.one_propensity else self.constants.propensity_variance
+        return self._regression(self._levels(two_levels), variance, noise)
+
+    @property
+    def one_propensity(self) -> bool:
+        """Whether a propensity that is not known is estimated as one number."""
+        return self.lean
 
     @property
     def estimates_propensity(self) -> bool:
@@ -271,9 +310,9 @@ class ComposedPlan:
         if self._rule is None or self.constant_only:
             return alone
         kinds = self._effect_kinds[:1]
-        linear = self._regression(levels, self._rule.linear_variance, noise, kinds, constant)
-        least = max(self.sign_correlation(alone, k), self._rule.least_correlation)
-        return linear if self.sign_correlation(linear, k) > least else alone
+        linear = self._regression(levels, self._unshrunk_variance, noise, kinds, constant)
+        least = max(self._mean_correlation(alone, k), self._rule.least_correlation)
+        return linear if self._mean_correlation(linear, k) > least else alone
 
     @property
     def _effect_kinds(self) -> str:
@@ -281,18 +320,44 @@ class ComposedPlan:
         kinds, constants = self.constants.kinds, self.constants
         return "".join(kind for kind in kinds if kind in constants.interval_kinds) if self.intervals else kinds
 
-    def sign_correlation(self, effect: Regression, k: int) -> float:
+    def sign_correlation(self, effect: Regression, k: int, size: float = 1.0) -> float:
         """Return the planned correlation of the effect and its estimate; see ``sign_correlation``.
 
         Args:
             effect: The effect's regression.
             k: Number of covariates that it is of, which hold their share of a linear rule's prior variance.
+            size: Standard deviation of the effect over that of the prior.
         """
         rules = self._rule or RuleConstants()
-        variance = self.shrinking_variance if self.shrinks else rules.linear_variance
+        variance = self.shrinking_variance if self.shrinks else self._unshrunk_variance
         held = effect.prior * (rules.linear_variance / variance)
-        held = held * held_shares(effect.basis.features, k, self.covariates)
-        return sign_correlation(held, self.sign_noise**2 * effect.noise / effect.basis.energies, rules, self.shrinks)
+        held = held * held_shares(effect.basis.features, k, self.covariates, 1.0 if self.shrinks else self.found_share)
+        noise = (self.sign_noise / size) ** 2 * effect.noise / effect.basis.energies
+        return self._sign_limit * sign_correlation(held, noise, rules, self.shrinks)
+
+    @property
+    def planned_correlation(self) -> float:
+        """That of its effect, averaged over effects of the sizes that rules expect, with the size as weight."""
+        return self._mean_correlation(self.effect(), self.kept)
+
+    def _mean_correlation(self, effect: Regression, k: int) -> float:
+        sizes = self.effect_sizes
+        return math.fsum(size * self.sign_correlation(effect, k, size) for size in sizes) / math.fsum(sizes)
+
+    @property
+    def effect_sizes(self) -> tuple[float, ...]:
+        """Standard deviations of effects that a rule expects, over that of their prior."""
+        return (1.0,) if self._many else (self._rule or RuleConstants()).effect_sizes
+
+    @property
+    def found_share(self) -> float:
+        """Of the best choice of covariates beyond one at random, what that of a linear rule holds."""
+        return 1.0 if self._many else (self._rule or RuleConstants()).found_share
+
+    @property
+    def _many(self) -> bool:
+        # of more covariates than a plan keeps few are asked for: on random laws all of them cost more than they gain
+        return self.covariates > self.constants.most
 
     def _matrix_noise(self, effect: Regression) -> float:
         """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
@@ -337,7 +402,7 @@ class ComposedPlan:
     @property
     def sign_noise(self) -> float:
         """Noise of a rule's score over that of the effect's own steps, where its regret is planned."""
-        return NUISANCES
+        return self._rule.lean_noise if self.lean and self._rule else NUISANCES
 
     def constant(self) -> Self:
         """Return the same plan with the effect as one number."""
@@ -398,6 +463,17 @@ class ComposedPlan:
         return self.constants if isinstance(self.constants, RuleConstants) else None
 
     @property
+    def _unshrunk_variance(self) -> float:
+        """Prior variance of the features of an effect that is not shrunk, in units of S^2."""
+        rules = self._rule or RuleConstants()
+        return rules.lean_variance if self._is_lean else rules.linear_variance
+
+    @property
+    def _sign_limit(self) -> float:
+        """Correlation of a score without noise, over that of one with all steps."""
+        return self._rule.lean_correlation if self._is_lean and self._rule else 1.0
+
+    @property
     def _constant_variance(self) -> float:
         """Prior variance of the effect's constant, in units of S^2."""
         return self._rule.constant_variance if self._rule else math.inf
@@ -416,6 +492,8 @@ class ComposedPlan:
 
     def _effect_budget(self, k: int) -> float:
         """Return mu of the effect where k covariates are kept."""
+        if self.lean:
+            return self.shares.of("effect")
         return self.mu * math.sqrt(self._division.effect(k < self.covariates))
 
     @property

@@ -24,11 +24,12 @@ class Regret(NamedTuple):
 def planned_regret(plan: ComposedPlan) -> Regret:
     r"""Return the expected regret of the sign of the plan's effect, and that of the best constant rule.
 
-    With an effect tau ~ N(0, G), the prior of a linear rule, and a score t of the correlation rho with it
-    (``ComposedPlan.sign_correlation``),
+    With an effect tau ~ N(0, G), the prior of a linear rule, and a score t of the correlation rho with it,
 
     .. math:: E[\tau^+] - E[\tau\, 1\{t > 0\}] = \sqrt{\tfrac{G}{2\pi}}\,(1 - \rho)
 
+    Effects s tau of several sizes s are expected, and the score's correlation with them grows with s: rho is its mean
+    with the weights s (``ComposedPlan.planned_correlation``), so that regrets are means over s, over the mean size.
     A constant rule that is the better one has :math:`\rho^2 = g_0 / G`.
 
     Args:
@@ -43,4 +44,4 @@ def planned_regret(plan: ComposedPlan) -> Regret:
     rules = plan.constants if isinstance(plan.constants, RuleConstants) else RuleConstants()
     total = rules.constant_variance + rules.linear_variance
     size, constant = _UNIT * math.sqrt(total), math.sqrt(rules.constant_variance / total)
-    return Regret(size * (1 - plan.sign_correlation(plan.effect(), plan.kept)), size * (1 - constant))
+    return Regret(size * (1 - plan.planned_correlation), size * (1 - constant))

@@ -150,6 +150,25 @@ class PurePlan(ComposedPlan):
         return self.target == RULE and not self.binary and self.size < _LEAN_BELOW
 
     @property
+    def effect_sizes(self) -> tuple[float, ...]:
+        """See ``ComposedPlan``: its constants were tuned with one."""
+        return (1.0,)
+
+    @property
+    def found_share(self) -> float:
+        """See ``ComposedPlan``: its constants were tuned with all."""
+        return 1.0
+
+    @property
+    def one_propensity(self) -> bool:
+        """See ``ComposedPlan``: never."""
+        return False
+
+    @property
+    def _may_be_lean(self) -> bool:
+        return False  # as ``lean`` says, at all events
+
+    @property
     def sign_noise(self) -> float:
         """See ``ComposedPlan``."""
         return _SIGN_NOISE

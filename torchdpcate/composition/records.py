@@ -1,7 +1,8 @@
 """One composition on records: the order of its steps, and what it releases."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torchdpcate.composition.many_arms import ManyArmRegressions
 from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.regressions import FittedEffect, FittedNuisance, Regressions
+from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile, private_standardisation
@@ -28,14 +29,12 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceN
 
 @dataclass(frozen=True, eq=False)
 class ComposedFit:
-    """What a composition found: released numbers, and values at the records that are the curator's.
+    """Numbers that a composition released.
 
     Attributes:
         columns: Covariates that are kept; None for all.
         standardisation: Of those.
         effect: The effect's regression.
-        outcome: m at the records, [n]; the curator's.
-        propensity: pi at the records, [n], or each arm's, [n, K], where there are more than two; the curator's.
         law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
             propensity is beyond their gate.
         numbers: What the law was made of.
@@ -44,10 +43,22 @@ class ComposedFit:
     columns: tuple[int, ...] | None
     standardisation: Standardisation
     effect: FittedEffect
-    outcome: Tensor
-    propensity: Tensor
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordsFit(ComposedFit):
+    """The same with values at records in memory, which are the curator's.
+
+    Attributes:
+        outcome: m at the records, [n].
+        propensity: pi at the records, [n], or each arm's, [n, K], where there are more than two.
+    """
+
+    _: KW_ONLY
+    outcome: Tensor
+    propensity: Tensor
 
 
 def fit_composition(
@@ -59,7 +70,7 @@ def fit_composition(
     two_levels: Sequence[bool],
     known: Tensor | None = None,
     nuisance: ComposedNuisance | None = None,
-) -> ComposedFit:
+) -> RecordsFit:
     """Run the plan's steps on all records.
 
     Args:
@@ -98,7 +109,7 @@ def fit_composition(
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
-        return ComposedFit(columns, standardisation, fit.effect, fit.outcome, fit.propensity)
+        return RecordsFit(columns, standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity)
     how = steps, tuple(two_levels), solver, nuisance
     regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
@@ -112,7 +123,7 @@ def fit_composition(
     if isinstance(regressions, ManyArmRegressions):
         each = regressions.propensities(z, a) if known is None else known
         effects = regressions.effects(z, residual, a, each, last_scale())
-        return ComposedFit(columns, standardisation, effects, outcome, each)
+        return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
     assert pi is not None
@@ -123,7 +134,7 @@ def fit_composition(
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
         covariates = Covariates(standardisation, regressions.two_levels)
-        before = None if estimated is None or mean is None else _nuisance_numbers(estimated, mean, scale)
+        before = None if estimated is None or mean is None else nuisance_numbers(estimated, mean, scale)
         law, numbers = private_effect_law(
             at,
             effect.regression.basis,
@@ -136,11 +147,23 @@ def fit_composition(
             covariates,
             before,
         )
-    return ComposedFit(columns, standardisation, effect, outcome, pi, law, numbers)
+    return RecordsFit(columns, standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
 
 
-def _nuisance_numbers(propensity: FittedNuisance, outcome: FittedNuisance, scale: float) -> NuisanceNumbers:
-    """Return what two regressions by features released."""
+class Released(Protocol):
+    """Numbers that a nuisance's regression released."""
+
+    @property
+    def coefficients(self) -> Tensor | None:
+        """Of its features, [1 + p]."""
+
+    @property
+    def curvatures(self) -> Tensor:
+        """Mean curvatures of its features, [1 + p, 1 + p]."""
+
+
+def nuisance_numbers(propensity: Released, outcome: Released, scale: float) -> NuisanceNumbers:
+    """Return what two regressions by features released, the outcome's at its released scale."""
     assert propensity.coefficients is not None
     at = torch.tensor([scale], dtype=torch.float64)
     return NuisanceNumbers(propensity.coefficients, propensity.curvatures, outcome.curvatures, at)

@@ -17,6 +17,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
+from torchdpcate.features.weighted_basis import lengths
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
@@ -102,7 +103,7 @@ class Regressions:
         """Return pi(x), within the overlap."""
         regression, plan = self.plan.propensity(self.two_levels), self.plan
         psi = regression.basis(z)
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
         learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
@@ -121,7 +122,7 @@ class Regressions:
         """
         regression = self.plan.effect(self.two_levels)
         psi = regression.basis(z)
-        weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+        weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
         planned = self.plan.effect_curvature * regression.basis.energies
         d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
@@ -141,7 +142,7 @@ class Regressions:
             scale: As of ``outcome``.
             centre: As of ``outcome``.
         """
-        weight = 1 / psi.norm(dim=1)
+        weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("outcome", regression, psi, weight)
         learner = self._learnt("outcome")
         if not self.plan.binary:
@@ -234,6 +235,8 @@ class Regressions:
 
     def _learnt(self, step: str) -> ComposedNuisance:
         nuisance = self.nuisance or Additive(self.solver)
+        if self.plan.one_propensity:
+            return Additive(self.solver)  # of one number
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
         return nuisance.chosen(step, self.plan.size)
@@ -259,7 +262,7 @@ def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, sca
         pi: Propensities [n].
         scale: S.
     """
-    weight = 1 / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
+    weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
     return HuberFit(psi * treatment[:, None], weight, residual, scale)
 
 

@@ -28,8 +28,18 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
         kept: How many.
         steps: Pays, and draws noise.
     """
-    n = len(u)
-    scores = torch.cat([_strengths(part, residual) for part in u.split(max(1, _BATCH // n), 1)]).cpu()
+    return screening_by_sums(screening_sums(u, residual), len(u), kept, steps)
+
+
+def screening_sums(u: Tensor, residual: Tensor) -> Tensor:
+    """Return the sums over records u [n, q], residual [n] that ``private_screening`` compares, [2, q]."""
+    parts = [_wave_sums(part, residual) for part in u.split(max(1, _BATCH // len(u)), 1)]
+    return torch.cat(parts, 1).cpu()
+
+
+def screening_by_sums(sums: Tensor, n: int, kept: int, steps: NoisySteps) -> tuple[int, ...]:
+    """Return what ``private_screening`` does, of ``screening_sums`` of n records."""
+    scores = sums.abs().amax(0)
     if not steps.private:
         return tuple(sorted(scores.topk(kept).indices.tolist()))
     event, noise, sensitivity = steps.pay("screening", count=kept), steps.session.noise, 2 + summation_error(n, 1.0)
@@ -38,7 +48,6 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
     return tuple(sorted(gumbel_top_k(scores, kept, event, noise, sensitivity)))
 
 
-def _strengths(u: Tensor, r: Tensor) -> Tensor:
-    """Return the scores of some columns."""
-    waves = (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))
-    return torch.stack([wave.T @ r for wave in waves]).abs().amax(0)
+def _wave_sums(u: Tensor, r: Tensor) -> Tensor:
+    """Return the sums of some columns, [2, k]."""
+    return torch.stack([wave.T @ r for wave in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))])

@@ -1,6 +1,7 @@
 """One composition on records that are read batch by batch: each step is one pass, in constant memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,10 +9,14 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit, Solution
+from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
+from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.regressions import FittedEffect, Regressions, planned_curvatures
+from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
+from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
+from torchdpcate.composition.screening import screening_by_sums, screening_sums
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     LEAST_SCALE,
@@ -21,12 +26,13 @@ from torchdpcate.composition.summaries import (
     quantile_by_counts,
     standardisation_by_sums,
 )
+from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.privacy.session import FitSession
 
 Column = Callable[[CausalData], Tensor]
@@ -36,18 +42,90 @@ Features = Callable[[CausalData], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedFit:
-    """Released numbers of a composition on a stream.
+class _Nuisance:
+    """A nuisance of batches, and the released numbers it rests on."""
 
-    Attributes:
-        standardisation: Of the covariates.
-        effect: The effect's regression.
-        passes: How often the stream was read.
+    values: Column
+    curvatures: Tensor
+    coefficients: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Covariates:
+    """What is kept of the covariates: columns, None for all; their standardisation; which have two levels."""
+
+    columns: tuple[int, ...] | None
+    standardisation: Standardisation
+    two_levels: tuple[bool, ...]
+
+
+class _Rows:
+    """Sums over a stream of what is worked out of its batches.
+
+    Args:
+        stream: The records, or what was worked out of them.
+        n: Their number, by the plan.
+        change: What to work out of a batch, in each pass anew.
     """
 
-    standardisation: Standardisation
-    effect: FittedEffect
-    passes: int
+    def __init__(self, stream: RecordStream, n: int, change: Callable[[CausalData], CausalData]) -> None:
+        self.stream, self.n, self.change = stream, n, change
+
+    def total(self, terms: Column) -> Tensor:
+        """Return the sum over all records of what ``terms`` sums over a batch."""
+        found, n = None, 0
+        for batch in self.stream:
+            part = terms(self.change(batch))
+            found, n = part if found is None else found.add_(part), n + batch.n
+        if n != self.n or found is None:
+            raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
+        return found
+
+    @contextmanager
+    def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "Iterator[_Rows]":
+        """Give the sums over what is worked out of these: a copy on disk is worked out once, into another beside it."""
+
+        def both(batch: CausalData) -> CausalData:
+            return change(self.change(batch))
+
+        if isinstance(self.stream, CachedStream):
+            with self.stream.mapped(both, name) as copy:
+                yield _Rows(copy, self.n, lambda batch: batch)
+        else:
+            yield _Rows(self.stream, self.n, both)
+
+
+@dataclass(frozen=True, eq=False)
+class _EffectSums:
+    """See ``EffectSums``: of rows that hold z, a - pi, y - m and pi."""
+
+    rows: _Rows
+    psi: Features
+
+    @property
+    def n(self) -> int:
+        return self.rows.n
+
+    def total(self, terms: Callable[[EffectRecords], Tensor]) -> Tensor:
+        return self.rows.total(lambda b: terms(EffectRecords(self.psi(b), b.y, b.a, _pi(b))))
+
+
+def check_streamed(plan: ComposedPlan) -> None:
+    """Refuse a plan that a stream cannot follow.
+
+    Args:
+        plan: The public plan.
+
+    Raises:
+        InputError: One without privacy, with delta = 0 or of doubly robust scores.
+    """
+    for refused, what in (
+        (plan.budget is None, "budget = None"),
+        (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
+        (isinstance(plan, DoublyRobustPlan), "learner = dr"),
+    ):
+        if refused:
+            raise InputError(f"{what}: not for a stream of records; read them at once, by fit(X, A, Y)")
 
 
 def stream_composition(
@@ -56,7 +134,7 @@ def stream_composition(
     plan: ComposedPlan,
     session: FitSession,
     two_levels: Sequence[bool],
-) -> StreamedFit:
+) -> ComposedFit:
     """Run a plan's steps on a stream: the charges and numbers of ``fit_composition`` with additive nuisances.
 
     Sums over batches take the place of sums over records, and nothing is kept of a record between passes: nuisances
@@ -70,21 +148,14 @@ def stream_composition(
         session: Scope of the block of records.
         two_levels: Whether each covariate has two levels, public, [q].
 
+    Returns:
+        What was found, without values at the records.
+
     Raises:
-        InputError: A plan without privacy, with a choice of covariates or with intervals; or a stream whose length
-            changes.
+        InputError: As ``check_streamed``; or a stream whose length changes.
         BudgetError: The block cannot pay.
     """
-    for refused, what in (
-        (plan.budget is None, "budget = None"),
-        (plan.screens, f"covariates = {plan.covariates}, of which the plan keeps {plan.kept}"),
-        (plan.intervals, "intervals"),
-        (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
-        (plan.binary, "outcome kind = binary"),
-        (isinstance(plan, DoublyRobustPlan), "doubly robust scores"),
-    ):
-        if refused:
-            raise InputError(f"{what}: not for a stream of records; fit them in memory, by fit(X, A, Y)")
+    check_streamed(plan)
     return _Stream(stream, domain, plan, NoisySteps(session, plan.shares), two_levels).fit()
 
 
@@ -94,115 +165,187 @@ class _Stream:
     def __init__(
         self, stream: RecordStream, domain: Domain, plan: ComposedPlan, steps: NoisySteps, two_levels: Sequence[bool]
     ) -> None:
-        self.stream, self.domain, self.plan, self.steps, self.two_levels = stream, domain, plan, steps, two_levels
-        self.passes = 0
+        self.rows = _Rows(stream, plan.n, self.within)
+        self.domain, self.plan, self.steps, self.two_levels = domain, plan, steps, tuple(two_levels)
 
-    def fit(self) -> StreamedFit:
+    def fit(self) -> ComposedFit:
         domain, plan = self.domain, self.plan
-        centre = self.quantile(lambda b: b.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
-        scale = self.residual_scale(lambda b: b.y - centre, "outcome scale")
-        standardisation = standardisation_by_sums(self.total(lambda b: moment_sums(self.u(b))), plan.n, self.steps)
-        regressions = Regressions(plan, self.steps, tuple(self.two_levels))
-        m = self.outcome(regressions, standardisation, centre, scale)
-        pi = self.propensity(regressions, standardisation)
-        s = self.residual_scale(lambda b: b.y - m(b), "residual scale")
-        effect = self.effect(regressions, standardisation, m, pi, s)
-        return StreamedFit(standardisation, effect, self.passes)
+        low, high, whole = domain.outcome_low, domain.outcome_high, domain.outcome_range
+        centre = (low + high) / 2 if plan.binary else self.quantile(self.rows, lambda b: b.y, 0.5, low, high, "centre")
+        scale = whole if plan.binary else self.residual_scale(self.rows, lambda b: b.y - centre, "outcome scale")
+        kept = self.covariates(centre, scale)
+        regressions = Regressions(plan, self.steps, kept.two_levels)
+        with self.rows.mapped(lambda b: replace(b, x=kept.standardisation(self.u(b, kept.columns))), "z") as rows:
+            mean = self.outcome(regressions, rows, centre, scale) if "outcome" in plan.shares.shares else None
+            m: Column = (lambda b: torch.full_like(b.y, centre)) if mean is None else mean.values
+            estimated = self.propensity(regressions, rows) if domain.known_propensity is None else None
+            pi = _pi if estimated is None else estimated.values
 
-    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
-        """Return the sum over all records of what ``terms`` sums over a batch."""
-        found, n = None, 0
-        for batch in self.stream:
-            # what was checked once may be read otherwise later, and sums must not follow it
-            x, y = self.domain.clip_covariates(batch.x.nan_to_num()), self.domain.clip_outcome(batch.y.nan_to_num())
-            part = terms(replace(batch, x=x, a=(batch.a > 0.5).double(), y=y))
-            found, n = part if found is None else found + part, n + batch.n
-        self.passes += 1
-        if n != self.plan.n or found is None:
-            raise InputError(f"stream: {n} records, where the plan has n = {self.plan.n}; give one that stays as it is")
-        return found
+            def inputs(b: CausalData) -> CausalData:
+                p = pi(b)
+                return CausalData(b.x, b.a - p, b.y - m(b), p)
 
-    def u(self, batch: CausalData) -> Tensor:
-        return self.domain.scale(batch.x)
+            with rows.mapped(inputs, "effect") as rest:
+                asked = "residual scale" in plan.shares.shares
+                s = self.residual_scale(rest, lambda b: b.y, "residual scale") if asked else scale
+                effect = self.effect(regressions, rest, s)
+                found = ComposedFit(kept.columns, kept.standardisation, effect)
+                if not plan.intervals:
+                    return found
+                law, numbers = private_effect_law(
+                    _EffectSums(rest, _features(effect.regression.basis)),
+                    effect.regression.basis,
+                    effect.solution,
+                    s,
+                    propensity_bounds(domain),
+                    whole,
+                    plan,
+                    self.steps,
+                    Covariates(kept.standardisation, kept.two_levels),
+                    None if estimated is None or mean is None else nuisance_numbers(estimated, mean, scale),
+                )
+                return replace(found, law=law, numbers=numbers)
 
-    def quantile(self, column: Column, q: float, low: float, high: float, step: str) -> float:
-        def below(t: float) -> Tensor:
-            return self.total(lambda b: (column(b) < t).sum())
+    def within(self, batch: CausalData) -> CausalData:
+        """Return records within their bounds: what was checked once may be read otherwise later."""
+        x, y = self.domain.clip_covariates(batch.x.nan_to_num()), self.domain.clip_outcome(batch.y.nan_to_num())
+        known = self.domain.known_propensity
+        pi = None if known is None else known.of(batch).nan_to_num(0.5).clamp(*known.bounds)
+        return CausalData(x, (batch.a > 0.5).double(), y, pi)
 
+    def covariates(self, centre: float, scale: float) -> _Covariates:
+        plan, columns, two_levels = self.plan, None, self.two_levels
+        if plan.screens:
+
+            def strengths(b: CausalData) -> Tensor:
+                return screening_sums(self.u(b, None), ((b.y - centre) / scale).clamp(-1, 1))
+
+            columns = screening_by_sums(self.rows.total(strengths), plan.n, plan.kept, self.steps)
+            two_levels = tuple(two_levels[column] for column in columns)
+        if "moments" not in self.steps.shares.shares:
+            return _Covariates(columns, Standardisation.none(len(two_levels)), two_levels)
+        sums = self.rows.total(lambda b: moment_sums(self.u(b, columns)))
+        return _Covariates(columns, standardisation_by_sums(sums, plan.n, self.steps), two_levels)
+
+    def u(self, batch: CausalData, columns: tuple[int, ...] | None) -> Tensor:
+        u = self.domain.scale(batch.x)
+        return u if columns is None else u[:, list(columns)]
+
+    def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:
+        """Return a quantile of a column: all thresholds that halving may meet are counted in one pass."""
         levels = self.plan.constants.quantile_levels
+        edges = halvings(low, high, levels)
+        counts: list[Tensor] = []
+
+        def cells(b: CausalData) -> Tensor:
+            return torch.bincount(torch.bucketize(column(b), edges, right=True), minlength=len(edges) + 1)
+
+        def below(t: float) -> Tensor:
+            if not counts:  # read once it is paid for
+                counts.append(rows.total(cells).cumsum(0))
+            return counts[0][int(torch.searchsorted(edges, t))]
+
         return quantile_by_counts(below, self.plan.n, q, low, high, levels, step, self.steps)
 
-    def residual_scale(self, residual: Column, step: str) -> float:
+    def residual_scale(self, rows: _Rows, residual: Column, step: str) -> float:
         y_range = self.domain.outcome_range
-        found = self.quantile(lambda b: residual(b).abs(), self.plan.huber_quantile, 0.0, y_range / 2, step)
+        found = self.quantile(rows, lambda b: residual(b).abs(), self.plan.huber_quantile, 0.0, y_range / 2, step)
         return max(found, y_range * LEAST_SCALE)
 
-    def outcome(self, regressions: Regressions, z: Standardisation, centre: float, scale: float) -> Column:
+    def outcome(self, regressions: Regressions, rows: _Rows, centre: float, scale: float) -> _Nuisance:
         regression = self.plan.outcome(regressions.two_levels)
-        psi = self.features(regression.basis, z)
-        curvatures = self.nuisance_curvatures("outcome", regression, psi)
+        psi = _features(regression.basis)
+        curvatures = self.nuisance_curvatures(rows, "outcome", regression)
+        low, high = self.domain.outcome_low, self.domain.outcome_high
+        if self.plan.binary:
+            asked, shrink = regressions.logistic_plan("outcome", regression, curvatures)
+
+            def logistic(b: CausalData) -> LinearFit:
+                return LogisticFit(f := psi(b), _inverse_norm(f), ((b.y - centre) / scale + 0.5).clamp(0, 1), 1.0)
+
+            theta = shrink(self.solved(rows, logistic, 1.0, asked).coefficients)
+            rate: Column = lambda b: low + scale * torch.sigmoid(psi(b) @ theta)  # noqa: E731
+            return _Nuisance(rate, curvatures, theta)
         asked = regressions.outcome_plan(regression, curvatures, scale, centre)
 
         def fit(b: CausalData) -> LinearFit:
-            return regressions.outcome_fit(rows := psi(b), _inverse_norm(rows), b.y - centre, scale, centre)
+            return regressions.outcome_fit(f := psi(b), _inverse_norm(f), b.y - centre, scale, centre)
 
-        theta = self.solved(fit, scale, asked).coefficients
-        low, high = self.domain.outcome_low, self.domain.outcome_high
-        return lambda b: (centre + fit(b).means(psi(b) @ theta)).clamp(low, high)
+        theta = self.solved(rows, fit, scale, asked).coefficients
+        return _Nuisance(lambda b: (centre + fit(b).means(psi(b) @ theta)).clamp(low, high), curvatures, theta)
 
-    def propensity(self, regressions: Regressions, z: Standardisation) -> Column:
-        known = self.domain.known_propensity
-        if known is not None:
-            return lambda b: known.of(b).nan_to_num(0.5).clamp(*known.bounds)
+    def propensity(self, regressions: Regressions, rows: _Rows) -> _Nuisance:
         regression, overlap = self.plan.propensity(regressions.two_levels), self.plan.overlap
-        psi = self.features(regression.basis, z)
-        curvatures = self.nuisance_curvatures("propensity", regression, psi)
+        psi = _features(regression.basis)
+        curvatures = self.nuisance_curvatures(rows, "propensity", regression)
         asked, shrink = regressions.logistic_plan("propensity", regression, curvatures)
 
         def fit(b: CausalData) -> LinearFit:
-            return LogisticFit(rows := psi(b), _inverse_norm(rows), b.a, 1.0)
+            return LogisticFit(f := psi(b), _inverse_norm(f), b.a, 1.0)
 
-        theta = shrink(self.solved(fit, 1.0, asked).coefficients)
-        return lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap)
+        theta = shrink(self.solved(rows, fit, 1.0, asked).coefficients)
+        return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
-    def effect(self, regressions: Regressions, z: Standardisation, m: Column, pi: Column, scale: float) -> FittedEffect:
+    def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:
         regression = self.plan.effect(regressions.two_levels)
-        psi = self.features(regression.basis, z)
-
-        def weighted(b: CausalData) -> tuple[Tensor, Tensor, Tensor]:
-            rows, p = psi(b), pi(b)
-            return rows, p, _inverse_norm(rows) / torch.maximum(p, 1 - p)
+        psi = _features(regression.basis)
 
         def curvature(b: CausalData) -> Tensor:
-            rows, p, weight = weighted(b)
-            return curvature_sums(rows, weight * p * (1 - p), 0.5)
+            f, p = psi(b), _pi(b)
+            return curvature_sums(f, _inverse_norm(f) * torch.minimum(p, 1 - p), 0.5)
 
         planned = self.plan.effect_curvature * regression.basis.energies
-        d = curvatures_by_sums(self.total(curvature), self.plan.n, planned, 0.5, "effect curvatures", self.steps)
+        d = self.curvatures(rows, "effect curvatures", curvature, planned, 0.5)
 
         def fit(b: CausalData) -> LinearFit:
-            rows, p, weight = weighted(b)
-            return HuberFit(rows * (b.a - p)[:, None], weight, b.y - m(b), scale)
+            return effect_fit(psi(b), b.y, b.a, _pi(b), scale)
 
         asked = regressions.effect_plan(regression, d, scale)
-        return regressions.fitted_effect(regression, d, asked, self.solved(fit, scale, asked), scale)
+        return regressions.fitted_effect(regression, d, asked, self.solved(rows, fit, scale, asked), scale)
 
-    def nuisance_curvatures(self, step: str, regression: Regression, psi: Features) -> Tensor:
+    def nuisance_curvatures(self, rows: _Rows, step: str, regression: Regression) -> Tensor:
+        psi = _features(regression.basis)
+
         def sums(b: CausalData) -> Tensor:
-            return curvature_sums(rows := psi(b), _inverse_norm(rows), 1.0)
+            return curvature_sums(f := psi(b), _inverse_norm(f), 1.0)
 
-        planned = planned_curvatures(regression)
-        return curvatures_by_sums(self.total(sums), self.plan.n, planned, 1.0, f"{step} curvatures", self.steps)
+        return self.curvatures(rows, f"{step} curvatures", sums, planned_curvatures(regression), 1.0)
 
-    def features(self, basis: WeightedBasis, z: Standardisation) -> Features:
-        return lambda b: basis(z(self.u(b)))
+    def curvatures(self, rows: _Rows, step: str, sums: Column, planned: Tensor, most: float) -> Tensor:
+        """Return the mean curvatures that a step releases; the planned ones of a plan without it."""
+        if step not in self.steps.shares.shares:
+            return planned.diag()
+        return curvatures_by_sums(rows.total(sums), self.plan.n, planned, most, step, self.steps)
 
-    def solved(self, fit: Callable[[CausalData], LinearFit], slope: float, asked: FitPlan) -> Solution:
+    def solved(self, rows: _Rows, fit: Callable[[CausalData], LinearFit], slope: float, asked: FitPlan) -> Solution:
         def gradient(theta: Tensor) -> Tensor:
-            return self.total(lambda b: fit(b).gradient(theta))
+            return rows.total(lambda b: fit(b).gradient(theta))
 
         return newton_points(gradient, (self.plan.n, len(asked.scaling)), slope, asked, self.steps)
 
 
+def halvings(low: float, high: float, levels: int) -> Tensor:
+    """Return all middles that ``levels`` halvings of an interval may meet, ascending, [2^levels - 1].
+
+    Example:
+        >>> halvings(0.0, 1.0, 2).tolist()
+        [0.25, 0.5, 0.75]
+    """
+    edges = torch.tensor([low, high], dtype=torch.float64)
+    for _ in range(levels):
+        middles = (edges[:-1] + edges[1:]) / 2  # by the same arithmetic as each halving
+        edges = torch.cat([torch.stack([edges[:-1], middles], 1).flatten(), edges[-1:]])
+    return edges[1:-1]
+
+
+def _features(basis: WeightedBasis) -> Features:
+    return lambda b: basis(b.x)
+
+
+def _pi(batch: CausalData) -> Tensor:
+    assert batch.propensity is not None
+    return batch.propensity
+
+
 def _inverse_norm(psi: Tensor) -> Tensor:
-    return 1 / psi.norm(dim=1)
+    return 1 / lengths(psi)

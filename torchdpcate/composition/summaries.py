@@ -73,8 +73,7 @@ def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
     they stay as they are.
     """
     if steps.private and "moments" not in steps.shares.shares:
-        none = torch.zeros(u.shape[1], dtype=torch.float64)
-        return Standardisation(none, none + 1)
+        return Standardisation.none(u.shape[1])
     return standardisation_by_sums(moment_sums(u), len(u), steps)
 
 

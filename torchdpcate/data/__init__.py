@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "covariates": ("Categorical", "Covariate", "Numeric"),
         "domain": ("Domain",),
         "effect_generators": ("Confounded",),
-        "fingerprint": ("fingerprint",),
+        "fingerprint": ("file_fingerprint", "fingerprint"),
         "generated": ("GeneratedStudy",),
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),
         "modules": ("RecordsModule",),

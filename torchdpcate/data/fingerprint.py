@@ -1,6 +1,8 @@
 """Whether two tables hold the same records."""
 
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,3 +50,33 @@ def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> st
     table = np.concatenate([part.cpu().numpy() for part in (x, *columns)], 1).astype("<f4") + np.float32(0)
     rows = table[np.lexsort(table.T)]
     return hashlib.sha256(f"{rows.shape}".encode() + rows.tobytes()).hexdigest()
+
+
+def file_fingerprint(path: str | Path | Sequence[str | Path]) -> str:
+    """Return the SHA-256 of the content of files, whatever their names, places and order.
+
+    It is the same for every choice of columns, and another one once a file is written anew in another way. Like
+    ``fingerprint`` it is the curator's.
+
+    Args:
+        path: A file, a folder, of which all files count, or a list of them.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        InputError: There is none of this name, or no file in it.
+    """
+    given = [path] if isinstance(path, str | Path) else list(path)
+    files: list[Path] = []
+    for place in map(Path, given):
+        found = sorted(below for below in place.rglob("*") if below.is_file()) if place.is_dir() else [place]
+        if not found or not all(file.is_file() for file in found):
+            raise InputError(f"path = {place}: there is no such file; give the files of the records")
+        files += found
+    return hashlib.sha256("\n".join(sorted(map(_digest, files))).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

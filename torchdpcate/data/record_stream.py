@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 
 
 class RecordStream(ABC):
@@ -25,3 +26,18 @@ class RecordStream(ABC):
         Raises:
             InputError: Values outside the domain, or missing ones: says in which rows.
         """
+
+    def check_schema(self, schema: TableSchema, columns: bool) -> None:
+        """Refuse a stream that is not of a learner's domain.
+
+        Args:
+            schema: The learner's.
+            columns: Whether its columns count, and not its bounds alone.
+
+        Raises:
+            InputError: Other columns, arms or bounds.
+        """
+        read = self.schema.two_arms()
+        same = read == schema if columns else read.domain == schema.domain
+        if not same or read.actions != schema.actions:
+            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")

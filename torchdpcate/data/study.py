@@ -95,6 +95,7 @@ class StreamedStudy:
     name: str
     queries: ClassVar[None] = None
     effect: ClassVar[None] = None
+    truth: ClassVar[None] = None
     unit: ClassVar[PrivacyUnit] = RECORD
 
     @property

@@ -126,7 +126,8 @@ class Table(StudySource):
         """Refuse a stream where all records are wanted at once."""
         if self.stream:
             raise InputError(
-                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect"
+                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect "
+                "or task=cate"
             )
 
     def open(self) -> StreamedStudy:

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.statement import PrivacyStatement, make_statement
 
@@ -49,7 +50,7 @@ class Protecting:
         return self
 
 
-class PrivateEstimator(Protecting, BaseEstimator, ABC):
+class PrivateEstimator(Protecting, Parameters, ABC):
     """An estimator of scikit-learn's manners whose fit pays from a session, and whose ``release`` is all that leaves.
 
     A subclass says in ``_prepare`` what it refuses before anything is spent, and in ``_learn`` what it learns; its
@@ -59,7 +60,8 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
         domain: Public bounds, or a schema.
         budget: Privacy budget of each block of records; None fits without privacy.
         noise: Privacy noise; None takes the operating system's entropy.
-        ledger_path: File of the ledger; None keeps it in memory.
+        ledger_path: File of the ledger; None keeps it in memory. ``SharedLedger.run`` counts the fit in a ledger over
+            all runs on the same records too.
         schema_: Columns and public bounds.
         sizes_: Records per block, public.
         ledger_: What has been spent; None without privacy.
@@ -70,7 +72,7 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
     domain: Domain | TableSchema
     budget: PrivacyBudget | None
     noise: NoiseSource | None
-    ledger_path: str | Path | None
+    ledger_path: str | Path | RunLedger | None
     blocks_: Mapping[str, Any]
 
     def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
@@ -137,7 +139,8 @@ class PrivateEstimator(Protecting, BaseEstimator, ABC):
         )
         self._session = replace(session, conditional=self._conditional())
         self.ledger_ = session.ledger
-        self._learn(records)
+        with session.kept_if_used():
+            self._learn(records)
         session.close()
         self._released = False
         self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)

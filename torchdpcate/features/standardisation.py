@@ -34,6 +34,16 @@ class Standardisation:
         device = u.device
         return ((u.double() - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
 
+    @classmethod
+    def none(cls, k: int) -> "Standardisation":
+        """Return that which leaves k scaled covariates as they are.
+
+        Args:
+            k: How many.
+        """
+        zero = torch.zeros(k, dtype=torch.float64)
+        return cls(zero, zero + 1)
+
     def tensors(self) -> dict[str, Tensor]:
         """Return its numbers by name."""
         return {"mean": self.mean, "sd": self.sd}

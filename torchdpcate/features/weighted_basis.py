@@ -38,6 +38,16 @@ KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
 
 
+def lengths(psi: Tensor) -> Tensor:
+    """Return the norms of features psi [n, p] of records, [n]; faster than ``norm`` where they lie feature by feature.
+
+    Example:
+        >>> lengths(torch.tensor([[3.0, 4.0]]))
+        tensor([5.])
+    """
+    return psi.square().sum(1).sqrt()
+
+
 def all_features(two_levels: Sequence[bool], kinds: Sequence[str] = KINDS) -> tuple[Feature, ...]:
     """Return the features of k covariates; those with two levels have a linear part and products only.
 
@@ -92,13 +102,16 @@ class WeightedBasis:
         return found
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Return psi [n, 1 + p] of standardised covariates z [n, k]."""
-        columns = [z.new_ones(len(z), 1)]
+        """Return psi [n, 1 + p] of standardised covariates z [n, k], feature by feature in memory."""
+        rows, start = z.T.contiguous(), 1  # a covariate lies in one piece, as do features made of it
+        psi = z.new_empty(self.dimension, len(z))
+        psi[0] = 1
         for kind, group in groupby(self.features, key=lambda feature: feature.kind):
             pairs = list(group)
-            left, right = [f.i for f in pairs], [f.j for f in pairs]
-            columns.append(_FUNCTIONS[kind](z[:, left], z[:, right]))
-        return torch.cat(columns, 1) * self.energies.sqrt().to(z.device)
+            end = start + len(pairs)
+            psi[start:end] = _FUNCTIONS[kind](rows[[f.i for f in pairs]], rows[[f.j for f in pairs]])
+            start = end
+        return psi.mul_(self.energies.sqrt().to(z)[:, None]).T
 
     def config(self) -> list[list[Any]]:
         """Return the features as plain types."""

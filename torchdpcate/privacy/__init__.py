@@ -48,6 +48,7 @@ __getattr__, __dir__, __all__ = exports(
             "SelectionMechanism",
             "expected_regret",
         ),
+        "shared_ledger": ("RunLedger", "SharedLedger"),
         "unit": ("PrivacyUnit",),
         "worst_case": (
             "Game",

@@ -9,10 +9,8 @@ from torchdpcate.errors import BudgetError
 from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.filters import ROUNDING, Filter, FilterCost
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger_file import Book, Entry
-
-_LEVELS = list(Level)  # from the strongest to the weakest
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,8 @@ class BlockAccount:
         Raises:
             BudgetError: It would; the message says what is left without the entry.
         """
+        if not self.filter.takes(new.event):
+            raise self._refusal(new, f"has filter={self.filter.kind} for Gaussian noise alone")
         before = BlockAccount(self.block, self.budget, self.filter, tuple(e for e in self.entries if e.id != new.id))
         if new.cost is None:
             cost = compose(self.fixed(reserved=True), self.budget.delta)
@@ -112,7 +112,7 @@ class BlockAccount:
             private: Whether the noise charged for is private.
         """
         used = tuple(e for e in self.entries if e.count)
-        level = max((e.level for e in used), key=_LEVELS.index, default=Level.CERTIFIED)
+        level = weakest(e.level for e in used)
         if level is Level.HEURISTIC or (self.entries and not private):
             return {"epsilon": None, "delta": None, "naive_epsilon": None, "level": Level.HEURISTIC.value}
         fixed = [(e.event, e.count) for e in used if e.fixed]
@@ -143,7 +143,7 @@ def total_of(accounts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [account[key] for account in accounts]
         return None if None in values else max(values)
 
-    level = max((Level(account["level"]) for account in accounts), key=_LEVELS.index)
+    level = weakest(Level(account["level"]) for account in accounts)
     return {**{key: largest(key) for key in ("epsilon", "delta", "naive_epsilon")}, "level": level.value}
 
 

@@ -79,6 +79,10 @@ class Filter(ABC):
     def config(self) -> dict[str, Any]:
         """Return what ``filter_from`` takes."""
 
+    def takes(self, event: Event) -> bool:
+        """Whether a block with this filter may have such an event at all, before any output too."""
+        return True
+
     def fits(self, reserve: FilterCost, costs: Sequence[FilterCost]) -> bool:
         """Whether charges stay within a reserve, but for the rounding of shares such as 1 / 40."""
         total = self.total(costs)
@@ -130,7 +134,7 @@ class SumFilter(Filter):
         alone = compose(charge, left.delta)
         if alone > left.size:
             return FilterCost(alone, left.delta) if math.isfinite(alone) else None
-        fine = isinstance(event, GaussianEvent) or (isinstance(event, DPSGDEvent) and event.sampling_rate == 1)
+        fine = _is_gaussian(event)
         low, high = 0.0, 1.0
         while high - low > (_INWARDS if fine else _SHARE_TOLERANCE) * high and high > _NEGLIGIBLE:
             share = (low + high) / 2
@@ -181,17 +185,26 @@ class GaussianFilter(Filter):
 
     Attributes:
         delta: D, what is kept for (epsilon, delta) events; 0 takes Gaussian and pure ones alone.
+        alone: Whether the block may have nothing but Gaussian events, those before any output included: then all of
+            it is mu-GDP, with the mu at which a Gaussian mechanism costs the block's budget.
 
     Raises:
-        InputError: If ``delta`` is outside [0, 1).
+        InputError: If ``delta`` is outside [0, 1), or above 0 for Gaussian events alone.
     """
 
     delta: float = 0.0
+    alone: bool = False
     kind: ClassVar[str] = "gaussian"
     unit: ClassVar[str] = "mu"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delta", probability("delta", self.delta))
+        if not isinstance(self.alone, bool) or (self.alone and self.delta):
+            raise InputError(f"alone = {self.alone}, delta = {self.delta:g}: Gaussian events alone take delta = 0")
+
+    def takes(self, event: Event) -> bool:
+        """See ``Filter.takes``."""
+        return not self.alone or _is_gaussian(event)
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
         r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
@@ -239,7 +252,7 @@ class GaussianFilter(Filter):
 
     def config(self) -> dict[str, Any]:
         """See ``Filter.config``."""
-        return {"kind": self.kind, "delta": self.delta}
+        return {"kind": self.kind, "delta": self.delta, **({"alone": True} if self.alone else {})}
 
 
 FILTERS: dict[str, type[SumFilter] | type[GaussianFilter]] = {leaf.kind: leaf for leaf in (SumFilter, GaussianFilter)}
@@ -254,7 +267,7 @@ def make_filter(filter: "str | Filter") -> Filter:
 
     Example:
         >>> make_filter("gaussian")
-        GaussianFilter(delta=0.0)
+        GaussianFilter(delta=0.0, alone=False)
     """
     if isinstance(filter, Filter):
         return filter
@@ -327,6 +340,11 @@ def stated_cost(
     return rule.compose(fixed, costs, delta), rule.naive(fixed, costs, delta)
 
 
+def _is_gaussian(event: Event) -> bool:
+    """Return whether an event is a Gaussian mechanism without subsampling."""
+    return isinstance(event, GaussianEvent) or (isinstance(event, DPSGDEvent) and event.sampling_rate == 1)
+
+
 @lru_cache(maxsize=1024)
 def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> FilterCost | None:
     left = largest_remaining(list(fixed), budget)
@@ -336,7 +354,7 @@ def _sum_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget) -> Filter
 @lru_cache(maxsize=1024)
 def _gaussian_reserve(fixed: tuple[EventCount, ...], budget: PrivacyBudget, kept: float) -> FilterCost | None:
     epsilon, delta = budget.epsilon, budget.delta - kept
-    if all(isinstance(e, GaussianEvent) or (isinstance(e, DPSGDEvent) and e.sampling_rate == 1) for e, _ in fixed):
+    if all(_is_gaussian(event) for event, _ in fixed):
         total = analytic_gaussian_sigma(epsilon, delta) ** -2
         free = math.fsum([total, *(-n * event_mu(e) ** 2 for e, n in fixed)])
         return FilterCost(math.sqrt(free), kept) if free > _NEGLIGIBLE**2 * total else None

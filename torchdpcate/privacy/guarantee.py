@@ -37,6 +37,16 @@ class Level(StrEnum):
             raise InputError(f"level = {value!r}: choose from {', '.join(cls)}") from error
 
 
+def weakest(levels: Iterable[Level]) -> Level:
+    """Return the level of what rests on claims of all these levels; certified if there are none.
+
+    Example:
+        >>> weakest([Level.CERTIFIED, Level.HEURISTIC, Level.CONDITIONAL]).value
+        'heuristic'
+    """
+    return max(levels, key=list(Level).index, default=Level.CERTIFIED)
+
+
 @dataclass(frozen=True)
 class Condition:
     """A condition that a guarantee rests on.

@@ -17,7 +17,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger_file import Book, Entry, parse
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -269,6 +269,32 @@ class Ledger:
             return (entries if used else _with(entries, replace(new, reserved=0))), None
 
         self._change(on_all)
+
+    def cancel(self, entry: int) -> None:
+        """Take back an entry of which nothing has happened: no noise of it was drawn, and nothing was seen.
+
+        Args:
+            entry: Its number.
+
+        Raises:
+            InputError: Some of it was used.
+        """
+
+        def change(old: Entry) -> Entry:
+            if old.used:
+                raise InputError(f"entry = {entry}: {old.used} of it was used, which nothing gives back")
+            return replace(old, count=0, planned=0, reserved=0, cost=None)
+
+        self._replace(entry, change)
+
+    def weaken(self, entry: int, level: Level) -> None:
+        """Say that an entry's claim is proved no further than this; a weaker level that it has stays.
+
+        Args:
+            entry: Its number.
+            level: How far the claim is proved.
+        """
+        self._replace(entry, lambda old: replace(old, level=weakest([old.level, Level.of(level)])))
 
     def reopen(self, entry: int, planned: int) -> None:
         """Take up an entry that was settled, as when an interrupted run is resumed.

@@ -8,7 +8,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -407,11 +407,12 @@ _CELL = 12**-0.5  # standard deviation of a number that is uniform over one step
 
 
 @lru_cache(maxsize=1)
-def _opendp() -> ModuleType:
-    import opendp.prelude as dp
+def _opendp() -> SimpleNamespace:
+    """Return what is needed of OpenDP under the names of its prelude, which would import scikit-learn and pandas."""
+    from opendp import domains, measurements, measures, metrics, mod
 
-    dp.enable_features("contrib")
-    return dp
+    mod.enable_features("contrib")
+    return SimpleNamespace(**vars(domains) | vars(measures) | vars(metrics), m=measurements)
 
 
 def _opendp_gaussian(scale: float) -> Any:

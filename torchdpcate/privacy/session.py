@@ -1,6 +1,7 @@
 """The session of a fit: which blocks it charges, and what is left of their budget."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -9,9 +10,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.filters import Filter
+from torchdpcate.privacy.guarantee import Level, weakest
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.shared_ledger import Reservation, RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 Result = TypeVar("Result")
@@ -37,6 +40,7 @@ class FitSession:
         charge: What for.
         conditional: Whether no charge is certified, because all of it rests on open conditions.
         entries: Numbers of the ledger's entries that were made in this scope.
+        reservation: What the fit may cost, in a ledger that it shares with other runs on the same records, if any.
         unit: Who is protected; budgets and charges are by record all the same.
 
     Example:
@@ -56,6 +60,7 @@ class FitSession:
     charge: Charge | None = None
     conditional: bool = False
     entries: set[int] = field(default_factory=set)
+    reservation: Reservation | None = None
     unit: PrivacyUnit = RECORD
 
     @classmethod
@@ -64,7 +69,7 @@ class FitSession:
         sizes: Mapping[str, int],
         budget: PrivacyBudget | None,
         noise: NoiseSource,
-        path: str | Path | None = None,
+        path: str | Path | RunLedger | None = None,
         filter: str = "sums",
         unit: PrivacyUnit = RECORD,
     ) -> "FitSession":
@@ -74,21 +79,30 @@ class FitSession:
             sizes: Records per block, public.
             budget: Privacy budget of each block; None for a fit without privacy.
             noise: Where the privacy noise comes from.
-            path: File of the ledger, which must not exist; None keeps the ledger in memory.
+            path: File of the ledger, which must not exist; None keeps the ledger in memory. Of a ``SharedLedger.run``
+                the budget is reserved in the shared one first.
             filter: How the ledger counts what is charged after ``close``, see ``Ledger``.
             unit: Who is protected; the budget is by record all the same (``PrivacyUnit.record_budget``).
 
         Raises:
-            InputError: The file is there already, or there is no such filter.
+            InputError: The file is there already, there is no such filter, or noise of a fixed seed in a shared ledger.
+            BudgetError: The shared ledger's total does not cover the budget.
         """
         if budget is None:
             return cls(noise, sizes=sizes, unit=unit)
+        run, path = (path, path.path) if isinstance(path, RunLedger) else (None, path)
         if path is not None and Path(path).exists():
             raise InputError(f"ledger_path = {path}: exists already; give each fit a ledger of its own")
-        blocks = dict.fromkeys(sizes, budget)
-        ledger = Ledger(blocks, None if path is None else Path(path), noise.private, filter, unit)
-        ledger.open_plan()
-        return cls(noise, budget, ledger, sizes, unit=unit)
+        if run is not None and not noise.private:
+            raise InputError(f"shared ledger {run.shared.path}: noise of a fixed seed protects nobody; leave it out")
+        reservation = None if run is None else run.shared.reserve(budget, run.label, unit)
+        counting: str | Filter = filter if run is None else run.shared.run_filter(budget, filter)
+        session = cls(noise, budget, sizes=sizes, reservation=reservation, unit=unit)
+        with session.kept_if_used():
+            blocks = dict.fromkeys(sizes, budget)
+            ledger = Ledger(blocks, None if path is None else Path(path), noise.private, counting, unit)
+            ledger.open_plan()
+        return replace(session, ledger=ledger)
 
     @property
     def block(self) -> str:
@@ -104,6 +118,20 @@ class FitSession:
         """
         if self.ledger is not None:
             self.ledger.close_plan()
+        if self.reservation is not None and self.ledger is not None:
+            self.reservation.note(weakest(entry.level for entry in self.ledger.entries))
+            self.reservation.settle()
+
+    @contextmanager
+    def kept_if_used(self) -> Iterator[None]:
+        """Give back what a shared ledger reserved where the block fails before anything was charged."""
+        try:
+            yield
+        except BaseException:
+            charged = self.ledger is not None and any(entry.reserved for entry in self.ledger.entries)
+            if self.reservation is not None and not charged:
+                self.reservation.give_back()
+            raise
 
     def scope(self, blocks: Iterable[str], charge: Charge, conditional: bool = False) -> "FitSession":
         """Return the session of a part of the fit; its charges are in its own ``entries``.
@@ -146,6 +174,8 @@ class FitSession:
         charge = charge.with_part(part) if part else charge
         if self.conditional and level is Level.CERTIFIED:
             level = Level.CONDITIONAL
+        if self.reservation is not None:
+            self.reservation.note(level)
         self.entries.update(self.ledger.charge(block, charge, event, count, level=level) for block in self.blocks)
 
     def part(self, part: str) -> "FitSession":

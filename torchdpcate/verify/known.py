@@ -99,6 +99,11 @@ _SWEEP = (
     r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
     r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
 )
+_SHARED = (
+    r"one of the runs of a ledger over the same records, which together cost at most epsilon = [0-9.e+-]{1,20}, "
+    r"delta = [0-9.e+-]{1,20}, also where a run was chosen by what others showed; runs beside that ledger are not "
+    r"counted"
+)
 _CANDIDATES = (
     r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
     r"part; all of it is in this ledger"
@@ -112,7 +117,7 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
     if tuning.keys() != {"runs", "text"}:
         return False
     if runs is None:
-        return re.fullmatch(_SWEEP, text) is not None
+        return re.fullmatch(f"{_SWEEP}|{_SHARED}", text) is not None
     if type(runs) is not int or runs < 1:
         return False
     found = re.fullmatch(_CANDIDATES, text)

@@ -54,6 +54,18 @@ def test_it_learns_whom_to_treat_and_verifies(tmp_path):
 
 
 @pytest.mark.parametrize("domain", [OBSERVED, TRIAL])
+def test_a_lean_rule_verifies_and_costs_all_of_the_budget(domain, tmp_path):
+    learner = EffectRule(domain, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(4)).fit(*records(150))
+    assert learner.plan_.lean
+    squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in learner.ledger_.entries)
+    assert squared == pytest.approx(learner.plan_.mu**2, rel=1e-6)
+    rule = learner.release()
+    effect = rule.effect
+    assert torch.equal(effect.curvatures, (learner.plan_.effect_curvature * effect.basis.energies).diag())
+    verify_release(rule.save(tmp_path / "rule.safetensors"))
+
+
+@pytest.mark.parametrize("domain", [OBSERVED, TRIAL])
 def test_by_pure_events_it_learns_whom_to_treat_too(domain):
     budget = PrivacyBudget(8.0, 0.0)
     learner = EffectRule(domain, budget).fit(*records())

@@ -274,5 +274,5 @@ def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
     assert stated == (pair_bounds("sign"), None)
     with pytest.raises(LookupError):
         PairwiseRule.stated_bounds({"gap": "sign", "weights": "constant"}, 0.1)
-    assert set(RULE_LEARNERS) == {"owl", "pairwise", "rule", "two_stage_rule"}
+    assert set(RULE_LEARNERS) == {"auto", "owl", "pairwise", "two_stage_rule"}
     assert RULE_LEARNERS["pairwise"] is PairwiseRule

@@ -18,7 +18,6 @@ from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
-from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -92,26 +91,12 @@ class Averages(TaskSpec):
     learner: AverageEffectLearner | AverageEffect
     release: AverageEffectRelease
 
-    def load(self) -> Study | StreamedStudy:
-        """Return the records, or where they are read batch by batch."""
-        source = self._source()
-        return source.open() if getattr(source, "stream", False) else source.load()
-
-    def public(self) -> PublicStudy:
-        """See ``TaskSpec``."""
-        source = self._source()
-        if getattr(source, "stream", False):
-            source.check_stream()
-        return source.public()
-
-    def _source(self) -> Any:
-        """Return where the records come from; refuse a stream where all of them are needed at once."""
-        source = instantiate(self.config.data)
+    def check_stream(self, source: Any) -> None:
+        """See ``TaskSpec``; some learners can."""
         learner = instantiate(self.config.effect).func
-        if getattr(source, "stream", False) and not learner.streams:
+        if not learner.streams:
             given = words().get("effect", learner.__name__)
             raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
-        return source
 
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""

@@ -1,4 +1,4 @@
-"""The task ``rule``: from records to the treatment rule of least planned regret."""
+"""The tasks ``rule``, ``owl`` and ``two_stage_rule`` by default: the treatment rule of least planned regret."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from torchdpcate.cli.tasks.rules import Rules
+from torchdpcate.cli.tasks.rules import METHODS, Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
+from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.queries import read_queries
 from torchdpcate.errors import InputError
@@ -36,18 +37,17 @@ class EffectRules(Rules):
     settings = (*Rules.settings, "nuisance")
     comparable = Rules
 
-    learner: EffectRule
+    learner: EffectRule  # type: ignore[assignment]
     release: ComposedRule
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Refuse nuisances of two blocks, and another rule."""
-        if not isinstance(config.rule, DictConfig):
-            raise InputError(f"rule = {config.rule}: the task says which rule; choose task=owl, pairwise or another")
+        check_rule(config)
         if not isinstance(self._nuisance(config), ComposedNuisance):
             raise InputError("nuisance: a rule by an effect takes auto, additive, wide_and_deep or mlp")
         return config
 
-    def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:  # type: ignore[override]
         """Return the rule's learner."""
         config, path = self.config, self.config.rule.population
         stage = AdaptiveSecondStage(
@@ -90,6 +90,7 @@ class EffectRules(Rules):
     def secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
         fit, y = self.learner.composed_, self.study.records.y
+        assert isinstance(fit, RecordsFit)
         return {
             f"{name}.{what}": value
             for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
@@ -111,12 +112,16 @@ class EffectRules(Rules):
         save_figure(figure, self.folder / "release" / "rule.png")
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return what the rule does where it is a constant one."""
+        """Return which rule was taken, and why; what it does where it is a constant one; and the paper's method."""
+        other = f"; rule_method={self.name} takes the paper's method" if self.name in METHODS else ""
         constant = self.release.constant
         if constant is None:
-            return []
+            kind = "linear" if self.release.effect.rung == "linear" else "with squares, products and waves"
+            return [f"rule: sign of a composed effect, {kind}, of least planned regret at this n and budget{other}"]
         everybody = "everybody" if constant else "nobody"
-        return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
+        return [
+            f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan){other}"
+        ]
 
     @cached_property
     def _nonprivate(self) -> EffectRule:  # type: ignore[override]

@@ -14,13 +14,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE
+from torchdpcate._files import PRIVATE, private_folder
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.cli.tasks.effect_points import FigurePoints
 from torchdpcate.cli.words import choices, words
-from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
+from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.study import Study
+from torchdpcate.data.cached_stream import CachedStream
+from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
@@ -71,7 +73,7 @@ class Effects(TaskSpec):
         "pehe_constant": "PEHE private constant",
     }
 
-    study: Study
+    study: Study  # or a StreamedStudy, which has no records in memory
     learner: CATELearner
     release: EffectRelease
     mechanism: Mechanism
@@ -129,7 +131,29 @@ class Effects(TaskSpec):
                 "or mechanism=objective"
             )
         self.learner.check(self.n, mechanism)
+        study: Any = self.study
+        if isinstance(study, StreamedStudy):
+            self.learner.check_stream(self.n)
         _ = self._where
+
+    def check_stream(self, source: Any) -> None:
+        """See ``TaskSpec``; a composition can."""
+        for refused, what in (
+            (not self._composed, f"mechanism = {self.mechanism.name}"),
+            (self.config.release.kind == "queries", "release = queries"),
+        ):
+            if refused:
+                raise InputError(f"data.stream = true: {what} needs all records at once; leave data.stream out")
+
+    def fit(self) -> None:
+        """Fit the learner; a stream from a copy beside the run's secrets, which is removed when it is done."""
+        study: Any = self.study
+        if not isinstance(study, StreamedStudy):
+            super().fit()
+            return
+        private_folder(self.folder / "curator")
+        with CachedStream(study.records, self.folder / "curator") as records:
+            self.learner.fit_stream(records)
 
     @property
     def mechanism_name(self) -> str:
@@ -283,7 +307,10 @@ class Effects(TaskSpec):
 
     def _composed_secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
-        fit, y = self.learner.composed_, self.study.records.y
+        fit = self.learner.composed_
+        if not isinstance(fit, RecordsFit):
+            return {}  # of a stream
+        y = self.study.records.y
         return {**_moments("outcome_model", fit.outcome), **_moments("propensity", fit.propensity), **_moments("y", y)}
 
     def _constant_effect(self, queries: Tensor) -> Tensor:
@@ -314,7 +341,9 @@ class Effects(TaskSpec):
         """Return what learnt each nuisance of a composition, which follows from public facts."""
         settings, plan = self.learner.second_stage, self.learner.plan_
         assert isinstance(settings, AdaptiveSecondStage)
-        nuisance, steps = settings.nuisance, [step for step in ("outcome", "propensity") if step in plan.shares.shares]
+        in_memory = isinstance(self.learner.composed_, RecordsFit)
+        nuisance: ComposedNuisance = settings.nuisance if in_memory else Additive()
+        steps = [step for step in ("outcome", "propensity") if step in plan.shares.shares]
         return {step: type(nuisance.chosen(step, plan.size)).__name__ for step in steps}
 
     def _by_gaussian_filter(self, budget: PrivacyBudget | None) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
-from torchdpcate.cli.words import words
+from torchdpcate.cli.words import chosen, words
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import rule_figure, save_figure
@@ -28,6 +28,23 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+
+METHODS = {
+    "owl": "outcome weighted learning (Zhao et al. 2012)",
+    "two_stage_rule": "the two-stage rule (Lee & Chen 2026)",
+}
+"""Methods of papers, by their tasks."""
+
+
+def check_rule(config: DictConfig) -> None:
+    """Refuse a rule that is named: the task says which.
+
+    Raises:
+        InputError: ``rule`` is a word.
+    """
+    if not isinstance(config.rule, DictConfig):
+        tasks = ", ".join(tasks_of(Rules))
+        raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
 
 
 class Rules(TaskSpec):
@@ -81,9 +98,7 @@ class Rules(TaskSpec):
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Refuse what no learner would ever see."""
-        if not isinstance(config.rule, DictConfig):
-            tasks = ", ".join(tasks_of(type(self)))
-            raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
+        check_rule(config)
         if words().get("tune") == "private":
             raise InputError(f"tune = private: chooses the features of effects; with task={self.name} use tune=ridge")
         if isinstance(instantiate(config.features), Representation | Tangent):
@@ -146,14 +161,16 @@ class Rules(TaskSpec):
         write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return what the report of the noise comes to."""
+        """Return which rule it is, and what the report of the noise comes to."""
+        method = chosen("rule_method")
+        which = [] if method is None else [f"rule: {METHODS.get(method, method)}, by rule_method={method}"]
         if not self.release.privacy.claims:
-            return []
+            return which
         agreement = (
             f"about {self._noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
             "records speak as clearly as hoped (curator/noise.txt)"
         )
-        return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
+        return [*which, *(f"noise: {line}" for line in (agreement, *self._noise.advice[:1]))]
 
     @property
     def _fitted(self) -> RuleLearner:

@@ -5,8 +5,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sklearn.base import BaseEstimator
-
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -15,6 +13,7 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.base import Protecting
+from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.recipe import NuisanceRecipe
@@ -55,7 +54,7 @@ class Choice:
 
 
 @dataclass(eq=False, repr=False)
-class AverageEffect(Protecting, BaseEstimator):
+class AverageEffect(Protecting, Parameters):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
@@ -248,7 +247,9 @@ class AverageEffect(Protecting, BaseEstimator):
         }
         known = TableSchema.of(self.domain).domain.known_propensity
         if known is not None:
-            valid = {"known_propensity": lambda: KnownPropensityEffect(self.domain, self.budget, **common)}
+            valid: dict[str, Callable[[], AverageEffectLearner]] = {
+                "known_propensity": lambda: KnownPropensityEffect(self.domain, self.budget, **common)
+            }
             if known.bounds[0] == known.bounds[1]:
                 valid["difference_in_means"] = lambda: DifferenceInMeansEffect(self.domain, self.budget, **common)
             return valid

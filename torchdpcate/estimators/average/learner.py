@@ -8,8 +8,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from sklearn.base import clone
-
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
@@ -22,6 +20,7 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
@@ -96,11 +95,8 @@ class AverageEffectLearner(PrivateEstimator):
         self._start()
         if not self.streams:
             raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
-        schema, read = self.schema_, stream.schema.two_arms()
-        same = read == schema if isinstance(self.domain, TableSchema) else read.domain == schema.domain
-        if not same or read.actions != schema.actions:
-            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")
-        records = StreamedRecords(stream, self.features(), schema.domain)
+        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        records = StreamedRecords(stream, self.features(), self.schema_.domain)
         records.check()
         return self._fit(records)
 

@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.nuisances import Additive, Auto
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
+from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -73,6 +77,23 @@ class Composition:
         assert self.plans is not None
         return self.settings.plan(n, self.budget, self.schema.domain, self.plans)
 
+    def check_stream(self, n: int) -> None:
+        """Refuse what a stream of records does not allow.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: Networks, another solver, or a plan that needs all records at once.
+        """
+        nuisance, solver = self.settings.nuisance, self.settings.solver
+        if not isinstance(nuisance, Additive | Auto) or type(solver) is not NoisyNewton:
+            raise InputError(
+                "stream: networks and other solvers need all records at once; use nuisance=auto or additive and leave "
+                "the solver out, or fit(X, A, Y)"
+            )
+        check_streamed(self.plan(n))
+
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """What the guarantee rests on beside its proof: code of the user's."""
@@ -88,7 +109,7 @@ class Composition:
 
     def fit(
         self, records: CausalData, plan: ComposedPlan, session: FitSession, trainer: "Callable[..., Trainer]"
-    ) -> ComposedFit:
+    ) -> RecordsFit:
         """Run all steps.
 
         Args:
@@ -101,6 +122,10 @@ class Composition:
         known, levels = known_propensities(records, domain), two_levels(self.schema)
         solver, nuisance = self.settings.learnt_by(self.budget)
         return fit_composition(records, domain, plan, session, solver, levels, known, nuisance.trained_by(trainer))
+
+    def fit_stream(self, stream: RecordStream, plan: ComposedPlan, session: FitSession) -> ComposedFit:
+        """Run all steps in passes over a stream; arguments as of ``fit``."""
+        return stream_composition(stream, self.schema.domain, plan, session, two_levels(self.schema))
 
 
 def composed_effect(fit: ComposedFit, domain: Domain, x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import planned_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -138,7 +139,39 @@ class CATELearner(PrivateEstimator):
     plans: ClassVar[type[ComposedPlan] | None] = None
     """Plans of its composition on all records; None where it has none."""
 
-    def _prepare(self, records: CausalData) -> None:
+    def fit_stream(self, stream: RecordStream) -> Self:
+        """Learn from records that are read batch by batch, in constant memory, by the one composition.
+
+        The charges and the result of ``fit``, with nuisances that are additive in the plan's features. The records are
+        read some two hundred times: give a ``CachedStream`` of what is slow to read.
+
+        Args:
+            stream: Records with the domain's columns, for instance a ``TableStream``.
+
+        Raises:
+            InputError: As ``fit``; or settings that need all records at once: blocks, networks, delta = 0, no budget.
+        """
+        self._start()
+        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        self.check_stream(stream.n)
+        return self._fit(stream)
+
+    def check_stream(self, n: int) -> None:
+        """Refuse, before anything is read or spent, what a stream of records does not allow.
+
+        Args:
+            n: Number of records.
+
+        Raises:
+            InputError: As ``fit_stream``.
+        """
+        if self._adaptive is None:
+            raise InputError(
+                "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
+            )
+        self._composition().check_stream(n)
+
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         if self._adaptive is not None:
             composition = self._composition()
             self.blocks_ = {RECORDS: torch.arange(records.n)}
@@ -148,11 +181,12 @@ class CATELearner(PrivateEstimator):
         self.blocks_ = dict(self._split().blocks(records.n, self.seed))
         self._check_budget()
 
-    def _learn(self, records: CausalData) -> None:
+    def _learn(self, records: CausalData | RecordStream) -> None:
         """Train the nuisances, pay for the threshold and set up the second stage."""
         if self._adaptive is not None:
             self._compose(records)
             return
+        assert isinstance(records, CausalData)
         blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
         first = self._first_stage().fit(blocks, self._session)
         self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
@@ -171,12 +205,15 @@ class CATELearner(PrivateEstimator):
             seed=self.seed,
         )
 
-    def _compose(self, records: CausalData) -> None:
+    def _compose(self, records: CausalData | RecordStream) -> None:
         """Run the steps of the one composition, which pay for the release too."""
         composition = self._composition()
         self._own = composition.conditions
         session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
-        self.composed_ = composition.fit(records, self.plan_, session, self._trainer())
+        if isinstance(records, RecordStream):
+            self.composed_ = composition.fit_stream(records, self.plan_, session)
+        else:
+            self.composed_ = composition.fit(records, self.plan_, session, self._trainer())
         self._own_entries = session.entries
 
     def _filter(self) -> str:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_regret import planned_regret
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -31,7 +33,8 @@ class EffectRule(RLearner):
 
     Everything is one composition on all records, as of ``RLearner``; constants of the plan are those of rules
     (``RuleConstants``). The plan picks the rule of least regret: a constant one where nothing about covariates can be
-    learnt, a linear one, and richer ones as n and the budget grow. A propensity that the domain knows costs nothing.
+    learnt, a linear one, and richer ones as n and the budget grow. Where n and the budget are small the plan may be a
+    lean one: no outcome regression, and a propensity of one number. A propensity that the domain knows costs nothing.
     Costs, thresholds and budgets of treatments are free choices afterwards, as is the effect (``release_function``).
 
     Guarantee:
@@ -104,7 +107,7 @@ class EffectRule(RLearner):
         self._choices(TableSchema.of(self.domain).two_arms())
         super().check(n, mechanism or Composed.name)
 
-    def _prepare(self, records: CausalData) -> None:
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         self._choices(self.schema_)
         super()._prepare(records)
 
@@ -163,7 +166,7 @@ class EffectRule(RLearner):
             ),
             left_out=("sampling, and the noise in the outcome regression and the propensity",),
             remarks=(
-                f"the plan asks for: {asked[plan.rung]}, of {plan.kept} of {domain.dimension} covariates",
+                f"the plan asks for: {asked[plan.rung]}, of {plan.kept} of {domain.dimension} covariates{_lean(plan)}",
                 f"the best constant rule, if it were known, would lose {shown(unit * here.constant)}; {beats} to lose "
                 "less",
             ),
@@ -178,3 +181,12 @@ class EffectRule(RLearner):
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""
         return known_propensities(records, self.schema_.domain)
+
+
+def _lean(plan: ComposedPlan) -> str:
+    """Return what a lean plan leaves out, in words."""
+    if not plan.lean:
+        return ""
+    return ", without an outcome regression" + (
+        ", and the propensity one number" if plan.one_propensity and not plan.known_propensity else ""
+    )

@@ -5,13 +5,13 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile
@@ -22,7 +22,7 @@ _POINTS, _DECADES = 500, 4  # of the public grids of the private quantiles
 _TRIED = 65  # public outcomes at which a map is tried
 
 
-class Outcome(BaseEstimator, ABC):
+class Outcome(Parameters, ABC):
     """A map of the outcome whose constants are public or private quantiles: large outcomes are good, whatever the map.
 
     Attributes:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sklearn.base import clone
 from torch import Tensor
 
 from torchdpcate._renamed import renamed, renamed_arguments
@@ -16,6 +15,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import integer

@@ -24,8 +24,8 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.rule import RuleRelease
 
-RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
-"""Learners of rules by the names of their tasks."""
+RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules", more=("rule_method",))
+"""Learners of rules by the names of their tasks, or of a task's methods."""
 
 _NEEDS = ("learner", "weights", "outcome", "loss", "ridge")
 _MAY = (

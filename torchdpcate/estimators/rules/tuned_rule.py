@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sklearn.base import clone
 from torch import LongTensor
 
 from torchdpcate.data.domain import Domain
@@ -14,6 +13,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport

@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any
 
 import torch
-from sklearn.base import clone
 from torch import LongTensor, Tensor
 
 from torchdpcate._renamed import renamed
@@ -15,6 +14,7 @@ from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.rules.agreement import agreement, choose
 from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge

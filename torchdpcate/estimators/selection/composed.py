@@ -11,7 +11,7 @@ from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.records import RecordsFit, fit_composition
 from torchdpcate.composition.settings import known_propensities
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
@@ -55,7 +55,7 @@ class ComposedGains:
     clip: float
     gains: Tensor
     baseline: float
-    fit: ComposedFit
+    fit: RecordsFit
 
 
 @dataclass(frozen=True)

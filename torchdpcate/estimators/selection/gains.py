@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.composition.arms_plan import simplex
 from torchdpcate.composition.many_arms import arm_means, centred_arms
-from torchdpcate.composition.records import ComposedFit
+from torchdpcate.composition.records import RecordsFit
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 
@@ -67,7 +67,7 @@ def clipped(values: Tensor, own: Tensor, clip: float) -> Tensor:
     return others.scatter(1, at, mine)
 
 
-def scores_of(fit: ComposedFit, records: CausalData, domain: Domain) -> Scores:
+def scores_of(fit: RecordsFit, records: CausalData, domain: Domain) -> Scores:
     """Return the doubly robust scores that a composition's released numbers make of records.
 
     Args:
@@ -87,7 +87,7 @@ def scores_of(fit: ComposedFit, records: CausalData, domain: Domain) -> Scores:
     return Scores(values, records.a.long(), float(values[:, 0].mean()))
 
 
-def _of_two(fit: ComposedFit, records: CausalData, tau: Tensor) -> Scores:
+def _of_two(fit: RecordsFit, records: CausalData, tau: Tensor) -> Scores:
     """Return those of two actions, whose difference is tau(x) and a weighted residual."""
     a, pi = records.a, fit.propensity
     residual = records.y - fit.outcome - (a - pi) * tau

@@ -1,0 +1,307 @@
+"""A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
+
+import copy
+import json
+import math
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+import torch
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import file_fingerprint, fingerprint
+from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.charge import THRESHOLD
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.shared_ledger import SharedLedger
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+
+TOTAL = PrivacyBudget(2.0, 2e-5)
+RUN = PrivacyBudget(0.75, 5e-6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "curator" / "shared.json"
+
+
+def shared(path, total=TOTAL, records="these", **more) -> SharedLedger:
+    return SharedLedger(path, records, total, **more)
+
+
+def opened(ledger, budget=RUN, path=None, noise=None) -> FitSession:
+    return FitSession.open({"records": 5}, budget, noise or NoiseSource.system(), ledger.run(path))
+
+
+def test_runs_add_up_and_the_one_beyond_the_total_is_refused(path):
+    ledger = shared(path)
+    for _ in range(2):
+        opened(ledger).close()
+    left = ledger.left()
+    assert (left.epsilon, left.delta) == (pytest.approx(0.5), pytest.approx(1e-5))
+    before = path.read_bytes()
+    with pytest.raises(BudgetError, match=r"a run of epsilon = 0.75, .* leaves, epsilon = 0.5, delta = 1e-05; lower"):
+        opened(ledger, path=path.parent / "run.json")
+    assert path.read_bytes() == before
+    assert not (path.parent / "run.json").exists()
+    opened(ledger, PrivacyBudget(0.5, 1e-5)).close()
+    assert ledger.left() is None
+
+
+@pytest.mark.parametrize(("total", "each", "count"), [((3, 3e-5), (1, 1e-5), 3), ((1, 1e-5), (0.1, 1e-6), 10)])
+def test_equal_shares_of_the_total_all_fit(path, total, each, count):
+    ledger = shared(path, PrivacyBudget(*total))
+    for _ in range(count):
+        ledger.reserve(PrivacyBudget(*each), "run")
+    with pytest.raises(BudgetError, match="leaves, nothing"):
+        ledger.reserve(PrivacyBudget(0.01, 0.0), "run")
+
+
+def test_gaussian_runs_add_up_by_the_squares_of_mu(path):
+    """Theory: M(1, 1e-5) = .2680511232; nine runs of (.3, 1e-5) fit where sums leave three (and of delta one)."""
+    ledger = shared(path, PrivacyBudget(1.0, 1e-5), filter="gaussian")
+    assert 1 / analytic_gaussian_sigma(1.0, 1e-5) == pytest.approx(0.2680511232, abs=1e-9)
+    each = 1 / analytic_gaussian_sigma(0.3, 1e-5)
+    fits = int(0.2680511232**2 / each**2)
+    for _ in range(fits):
+        ledger.reserve(PrivacyBudget(0.3, 1e-5), "run")
+    assert fits == 9
+    left = 1 / (0.2680511232**2 - fits * each**2) ** 0.5
+    assert ledger.left().epsilon == pytest.approx(gaussian_epsilon(left, 1e-5), rel=1e-6)
+    with pytest.raises(BudgetError):
+        ledger.reserve(PrivacyBudget(0.3, 1e-5), "run")
+    pure = shared(path.parent / "pure.json", PrivacyBudget(1.0, 1e-5), filter="gaussian")
+    pure.reserve(PrivacyBudget(0.1, 0.0), "first")
+    pure.reserve(PrivacyBudget(0.1, 0.0), "second")
+    assert pure.runs[1].cost.size == pytest.approx(0.1253090122)
+
+
+@pytest.mark.parametrize("event", [PureEvent(0.01), DPSGDEvent(50.0, 0.5)])
+def test_a_run_that_counts_by_mu_has_gaussian_noise_alone(path, event):
+    own = path.parent / "run.json"
+    session = opened(shared(path, filter="gaussian"), path=own).scope(["records"], THRESHOLD)
+    with pytest.raises(BudgetError, match="for Gaussian noise alone"):
+        session.pay(event)
+    assert not session.ledger.entries
+    session.pay(GaussianEvent(50.0))
+    session.pay(DPSGDEvent(200.0, 1.0))
+    again = Ledger.load(own)  # so it is for whoever takes the file up
+    with pytest.raises(BudgetError, match=r"for Gaussian noise alone|without bound"):
+        again.charge("records", "later", event)
+    sigma = analytic_gaussian_sigma(RUN.epsilon, RUN.delta)
+    with pytest.raises(BudgetError):
+        again.charge("records", "later", GaussianEvent(sigma))
+
+
+def test_a_run_is_charged_before_its_own_ledger_is_made(path, monkeypatch):
+    ledger, seen = shared(path), []
+    monkeypatch.setattr(Ledger, "open_plan", lambda self: seen.append(ledger.left()))
+    opened(ledger)
+    assert seen[0].epsilon == pytest.approx(1.25)
+
+
+def test_what_charged_nothing_gives_its_reservation_back_and_what_charged_does_not(path):
+    ledger = shared(path)
+    for charged in (False, True):
+        session = opened(ledger)
+        if charged:
+            session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
+        with pytest.raises(RuntimeError), session.kept_if_used():
+            raise RuntimeError
+    assert [entry.reserved for entry in ledger.runs] == [0, 1]
+    assert ledger.left().epsilon == pytest.approx(1.25)
+    settled = opened(ledger)
+    settled.close()
+    settled.close()
+    with pytest.raises(RuntimeError), settled.kept_if_used():
+        raise RuntimeError  # its outputs may have been seen
+    assert ledger.left().epsilon == pytest.approx(0.5)
+
+
+def test_a_refused_release_before_and_after_does_not_count_twice(path):
+    ledger = shared(path)
+    reservation = ledger.reserve(RUN, "run")
+    reservation.give_back()
+    reservation.give_back()
+    assert ledger.left() == TOTAL
+
+
+def test_a_fit_counts_and_a_refused_one_does_not(path):
+    X, A = torch.rand(400, 2, dtype=torch.float64), torch.arange(400) % 2
+    domain = Domain([0, 0], [1, 1], 0, 2, propensity=0.5)
+    ledger = shared(path, records=fingerprint(X, A, X[:, 0] + A))
+    learner = DifferenceInMeansEffect(domain, PrivacyBudget(0.75, 0.0), ledger_path=ledger.run(label="mean"))
+    with pytest.raises(InputError):
+        learner.fit(X, A, X[:, 0] + 5)
+    assert not ledger.runs
+    assert learner.fit(X, A, X[:, 0] + A).release().privacy.epsilon == pytest.approx(0.75)
+    copy.deepcopy(learner).fit(X, A, X[:, 0] + A)
+    assert [entry.label for entry in ledger.runs] == ["mean", "mean"]
+    with pytest.raises(BudgetError, match=r"leaves, epsilon = 0\.5"):
+        learner.fit(X, A, X[:, 0] + A)
+
+
+def test_the_default_effect_counts_by_mu(path):
+    X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
+    total = PrivacyBudget(1.0, 1e-5)
+    ledger = shared(path, total, filter="gaussian")
+    half = PrivacyBudget(gaussian_epsilon(2**0.5 * analytic_gaussian_sigma(1.0, 1e-5) * (1 + 1e-9), 1e-5), 1e-5)
+    assert 0.6 < half.epsilon < 0.7  # two runs of .68 in a total of 1
+    for _ in range(2):
+        learner = RLearner(Domain([0, 0], [1, 1], 0, 2), half, ledger_path=ledger.run())
+        learner.fit(X, A, X[:, 0] + A).release()
+    assert ledger.left() is None or ledger.left().epsilon < 0.01
+
+
+def test_ledgers_of_others_are_refused(path):
+    ledger = shared(path)
+    ledger.reserve(RUN, "run")
+    with pytest.raises(InputError, match="of other records"):
+        shared(path, records="those")
+    with pytest.raises(InputError, match="its total is epsilon = 2"):
+        shared(path, PrivacyBudget(3.0, 2e-5))
+    with pytest.raises(InputError, match="its filter is sums"):
+        shared(path, filter="gaussian")
+    assert shared(path, None).left().epsilon == pytest.approx(1.25)
+    single = path.parent / "single.json"
+    Ledger({"records": RUN}, single).charge("records", "a", PureEvent(0.1))
+    single.with_name("single.json.key").write_text("0" * 64)
+    with pytest.raises(InputError, match="the ledger of one run"):
+        shared(single)
+    with pytest.raises(InputError, match="is new; state the total"):
+        shared(path.parent / "none" / "new.json", None)
+    assert not (path.parent / "none").exists()
+    with pytest.raises(InputError, match="noise of a fixed seed protects nobody"):
+        opened(ledger, noise=NoiseSource.fixed(0))
+
+
+def test_the_file_holds_no_fingerprint_that_others_could_compute(path):
+    shared(path)
+    other = path.parent / "other.json"
+    shared(other)
+    names = [next(iter(json.loads(file.read_text())["blocks"])) for file in (path, other)]
+    assert names[0] != names[1]  # each has a key of its own
+    key = path.with_name("shared.json.key")
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (path, key))
+    kept = key.read_text()
+    key.unlink()
+    with pytest.raises(InputError, match=r"its key shared\.json\.key is missing"):
+        shared(path)
+    key.write_text("abc")
+    with pytest.raises(InputError, match="is damaged"):
+        shared(path)
+    key.write_text(kept)
+    path.unlink()
+    with pytest.raises(InputError, match="is missing and its key is there"):
+        shared(path)
+
+
+def test_persons_cost_all_their_records(path):
+    """Of a total of (2, 2e-5) by person: four records at (.25, 0) by record, then two at (.25, 1e-6)."""
+    four, two = PrivacyUnit.person("subject_id", 4), PrivacyUnit.person("subject_id", 2)
+    ledger = shared(path, unit=four)
+    ledger.reserve(PrivacyBudget(0.25, 0.0), "four", four)
+    assert ledger.left().epsilon == pytest.approx(1.0)
+    ledger.reserve(PrivacyBudget(0.25, 1e-6), "two", two)
+    assert ledger.left().epsilon == pytest.approx(0.5)
+    assert ledger.runs[1].cost.delta == pytest.approx(1e-6 * (1 + math.exp(0.25)))
+    assert ledger.protected == "persons by subject_id"
+    for other in (RECORD, PrivacyUnit.person("stay_id", 1)):
+        with pytest.raises(InputError, match="its total protects persons by subject_id"):
+            ledger.reserve(PrivacyBudget(0.25, 0.0), "other", other)
+        with pytest.raises(InputError, match="its total protects persons by subject_id"):
+            shared(path, unit=other)
+    gaussian = shared(path.with_name("gaussian.json"), filter="gaussian", unit=four)
+    gaussian.reserve(PrivacyBudget(0.1, 1e-6), "four", four)
+    assert gaussian.runs[0].event.noise_multiplier == pytest.approx(analytic_gaussian_sigma(0.1, 1e-6) / 4)
+
+
+def test_a_weaker_claim_of_a_run_is_that_of_the_total(path):
+    ledger = shared(path)
+    session = opened(ledger).scope(["records"], THRESHOLD)
+    session.pay(PureEvent(0.1))
+    session.close()
+    session.pay(PureEvent(0.1), Level.HEURISTIC)
+    assert ledger.runs[0].level is Level.HEURISTIC
+
+
+def _reserve(path) -> bool:
+    try:
+        shared(path).reserve(PrivacyBudget(0.25, 0.0), "run")
+    except BudgetError:
+        return False
+    return True
+
+
+def test_processes_at_once_never_exceed_the_total(path):
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        accepted = list(pool.map(_reserve, [path] * 12))
+    assert sum(accepted) == 8
+    assert shared(path).left() is None
+
+
+KILLED = """
+import os, signal, sys
+from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.charge import THRESHOLD
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.shared_ledger import Reservation, SharedLedger
+path, point = sys.argv[1:]
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+owner = {"open_plan": Ledger, "settle": Reservation, "charge": Ledger}[point]
+shared = SharedLedger(path, "these", PrivacyBudget(2.0, 2e-5))
+kept = owner.__dict__[point]
+def late(self, *given, **named):
+    die() if point != "charge" or self.path.name != "shared.json" else None
+    return kept(self, *given, **named)
+setattr(owner, point, late)
+session = FitSession.open({"records": 5}, PrivacyBudget(0.75, 5e-6), NoiseSource.system(), shared.run(path + ".run"))
+session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
+session.close()
+"""
+
+
+@pytest.mark.parametrize("point", ["open_plan", "charge", "settle"])
+def test_a_run_that_was_killed_keeps_its_reservation(path, point):
+    path.parent.mkdir(mode=0o700)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(path), point], check=False)
+    assert died.returncode == -signal.SIGKILL
+    ledger = shared(path)
+    assert ledger.left().epsilon == pytest.approx(1.25)
+    assert [(entry.used, entry.reserved) for entry in ledger.runs] == [(0, 1)]
+    opened(ledger).close()
+
+
+def test_a_shared_ledger_goes_into_other_processes(path):
+    run = shared(path).run(label="one")
+    copied = pickle.loads(pickle.dumps(run))
+    copied.shared.reserve(RUN, "elsewhere")
+    assert run.shared.left().epsilon == pytest.approx(1.25)
+
+
+def test_files_are_known_by_their_content(tmp_path):
+    one, two = tmp_path / "a.csv", tmp_path / "b.csv"
+    one.write_text("x\n1\n")
+    two.write_text("x\n2\n")
+    assert file_fingerprint([one, two]) == file_fingerprint([str(two), str(one)]) == file_fingerprint(tmp_path)
+    assert file_fingerprint(one) != file_fingerprint(two)
+    two.write_text("x\n1\n")
+    assert file_fingerprint(one) == file_fingerprint(two) != file_fingerprint([one, two])
+    with pytest.raises(InputError, match="no such file"):
+        file_fingerprint(tmp_path / "c.csv")
