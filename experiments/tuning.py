@@ -24,12 +24,14 @@ class Tuning(Generic[C]):
         others: Constants by what differs.
         seeds: Of the random laws.
         out: Csv file of values one at a time; None where one set was given, which is not kept.
+        kind: Of the laws' outcomes.
     """
 
     base: C
     others: dict[str, C]
     seeds: range
     out: Path | None
+    kind: str = "continuous"
 
     @classmethod
     def asked(cls, about: str, base: C, values: Mapping[str, tuple[Any, ...]], out: Path) -> "Tuning[C]":
@@ -46,6 +48,9 @@ class Tuning(Generic[C]):
         parser.add_argument("--first", type=int, default=0, help="first seed")
         parser.add_argument("--only", nargs="+", choices=values, default=list(values))
         parser.add_argument("--set", nargs="+", default=[], help="name=value, together against those in use")
+        parser.add_argument(
+            "--kind", choices=("continuous", "binary", "count"), default="continuous", help="of outcomes"
+        )
         parser.add_argument("--out", type=Path, default=out)
         words = parser.parse_args()
         torch.set_num_threads(1)
@@ -55,7 +60,7 @@ class Tuning(Generic[C]):
         else:
             others = {f"{name}={v}": replace(base, **{name: v}) for name in words.only for v in values[name]}
         seeds = range(words.first, words.first + words.settings)
-        return cls(base, others, seeds, None if words.set else words.out)
+        return cls(base, others, seeds, None if words.set else words.out, words.kind)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write a line for each set of constants, if values were compared one at a time."""

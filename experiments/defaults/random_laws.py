@@ -3,6 +3,10 @@
 A law has 2 to 40 covariates (normal, uniform, skewed or 0/1, correlated or not, within public ranges up to three times
 as wide as they need be), an effect, a baseline and a logit that are random sums of lines, squares, kinks, waves, steps
 and products of at most five of them, and normal, heavy-tailed or uneven noise. A fifth of the effects are constant.
+
+Of a binary outcome baseline and effect are of logits, at rates from 2 to 60 %, so that effects are small beside the
+outcome's range; of a count they are of logarithms of means from .3 to 10, with a Poisson or an overdispersed law, below
+a public bound.
 """
 
 import math
@@ -48,7 +52,11 @@ class Setting:
 
 
 def random_setting(
-    seed: int, n: int | None = None, epsilon: float | None = None, covariates: int | None = None
+    seed: int,
+    n: int | None = None,
+    epsilon: float | None = None,
+    covariates: int | None = None,
+    kind: str = "continuous",
 ) -> Setting:
     """Return the setting of a seed.
 
@@ -57,6 +65,7 @@ def random_setting(
         n: Number of records; None draws it.
         epsilon: Budget; None draws it.
         covariates: Number of covariates; None draws it.
+        kind: Of the outcome: ``continuous``, ``binary`` or ``count``.
     """
     rng = np.random.default_rng([seed, 23])
     drawn = round(math.exp(rng.uniform(*np.log(SIZES))))
@@ -72,18 +81,51 @@ def random_setting(
     overlap = float(rng.choice([0.05, 0.1]))
     pi = np.clip(1.0 / (1.0 + np.exp(-logit)), overlap, 1.0 - overlap)
     a = (rng.uniform(size=len(x)) < pi).astype(float)
-    sd = 10.0 ** rng.uniform(-1.0, 3.0)  # units of the outcome
-    y = sd * (baseline + a * effect + _noise(z, rng))
-    wide = float(rng.uniform(4.0, 10.0)) * float(np.std(y))
-    bounds = (float(y.mean()) - wide * float(rng.uniform(0.7, 1.3)), float(y.mean()) + wide)
+    if kind == "continuous":
+        sd = 10.0 ** rng.uniform(-1.0, 3.0)  # units of the outcome
+        y = sd * (baseline + a * effect + _noise(z, rng))
+        wide = float(rng.uniform(4.0, 10.0)) * float(np.std(y))
+        bounds = (float(y.mean()) - wide * float(rng.uniform(0.7, 1.3)), float(y.mean()) + wide)
+    else:
+        y, effect, bounds = _events(kind, baseline, effect, a, rng)
+        sd = 1.0
     entries = {f"x{j}": {"categories": [0, 1]} if indicators[j] else {"low": low[j], "high": high[j]} for j in range(q)}
-    outcome = {"name": "y", "low": bounds[0], "high": bounds[1]}
+    outcome: dict[str, object] = {"name": "y", "low": bounds[0], "high": bounds[1]}
+    if kind != "continuous":
+        outcome["kind"] = kind
     facts = {"treatment": "a", "outcome": outcome, "covariates": entries, "overlap": overlap}
     schema = TableSchema.from_dict(facts).handling("clip")
     inside, truth = schema.within(torch.from_numpy(x)), torch.from_numpy(sd * effect)
     records = CausalData(inside[:n], torch.from_numpy(a[:n]), torch.from_numpy(np.clip(y[:n], *bounds)))
     case, any_epsilon = Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS))
     return Setting(case, any_epsilon if epsilon is None else epsilon, sd, f"law {seed}", truth[:n])
+
+
+def _events(
+    kind: str, baseline: np.ndarray, effect: np.ndarray, a: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+    """Return outcomes of two values, or counts, their mean effects, [n] each, and public bounds.
+
+    Args:
+        kind: ``binary`` or ``count``.
+        baseline: Of the logit, or of the logarithm of the mean, in units of which half is taken.
+        effect: On it, as it is drawn for other outcomes: from a tenth to a half is taken.
+        a: Treatments [n].
+        rng: Of the law.
+    """
+    size = float(rng.uniform(0.1, 0.5)) * effect
+    if kind == "binary":
+        rate = math.exp(rng.uniform(math.log(0.02), math.log(0.6)))
+        middle = math.log(rate / (1 - rate)) + 0.5 * baseline
+        chance = [1 / (1 + np.exp(-(middle + arm * size))) for arm in (0, 1)]
+        y = (rng.uniform(size=len(a)) < np.where(a == 1, chance[1], chance[0])).astype(float)
+        return y, chance[1] - chance[0], (0.0, 1.0)
+    level = rng.uniform(math.log(0.3), math.log(10.0)) + 0.5 * baseline
+    mean = [np.exp(np.minimum(level + arm * size, 5.0)) for arm in (0, 1)]
+    spread = rng.gamma(2.0, 0.5, size=len(a)) if rng.uniform() < 0.5 else np.ones(len(a))
+    y = rng.poisson(spread * np.where(a == 1, mean[1], mean[0])).astype(float)
+    high = float(math.ceil(float(rng.uniform(1.0, 3.0)) * float(np.quantile(y, 0.99)) + 1))
+    return y, mean[1] - mean[0], (0.0, high)
 
 
 def _covariates(n: int, q: int, rng: np.random.Generator) -> tuple[np.ndarray, list[float], list[float], list[bool]]:

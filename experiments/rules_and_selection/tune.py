@@ -12,6 +12,9 @@ outcome. By such laws it was chosen when a plan is lean.
     python -m experiments.rules_and_selection.tune --settings 200
     python -m experiments.rules_and_selection.tune --set head_variance=0.5 --first 100000
     python -m experiments.rules_and_selection.tune --set lean_below=0 --first 1000000 --settings 500
+    python -m experiments.rules_and_selection.tune --kind binary --set head_variance=0.003 constant_variance=0.01
+
+Of binary outcomes and counts laws are as they are drawn; on every other one a treatment costs its mean effect.
 """
 
 import math
@@ -58,9 +61,10 @@ class Setting:
     case: RuleCase
     epsilon: float
     name: str
+    cost: float = 0.0
 
 
-def setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Setting | None:
+def setting(seed: int, n: int | None = None, epsilon: float | None = None, kind: str = "continuous") -> Setting | None:
     """Return the setting of a seed, of n records and a budget if given; None where the effect is constant."""
     covariates = None
     if seed >= SMALL_FROM:
@@ -68,10 +72,13 @@ def setting(seed: int, n: int | None = None, epsilon: float | None = None) -> Se
         n = n or round(math.exp(rng.uniform(math.log(200), math.log(2_000))))
         epsilon = epsilon or float(rng.choice([0.5, 1.0, 2.0, 4.0]))
         covariates = int(rng.choice([2, 3, 4, 6, 8, 10, 12, 20]))
-    drawn = random_setting(seed, n, epsilon, covariates)
+    drawn = random_setting(seed, n, epsilon, covariates, kind)
     records, effect, truth = drawn.case.records, drawn.effects, drawn.case.truth
     if float(truth.std()) < 1e-9:
         return None
+    if kind != "continuous":
+        case, cost = drawn.case, float(effect.mean()) * (seed % 2)
+        return Setting(RuleCase(case.schema, case.records, case.queries, truth - cost), drawn.epsilon, drawn.name, cost)
     generator = public_generator(seed, "rules")
     untreated, a = records.y - records.a * effect, records.a
     if seed % 5 < 2:
@@ -96,7 +103,7 @@ def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False, 
     stage = AdaptiveSecondStage(constants=constants, constant_only=constant_only, intervals=False)
     learner = RLearner(case.schema, PrivacyBudget(drawn.epsilon, delta), second_stage=stage, noise=noise)
     learner.fit(case.records.x, case.records.a, case.records.y)
-    decision = learner.release_function().rule().answer(case.queries)
+    decision = learner.release_function().rule(cost=drawn.cost).answer(case.queries)
     wrong = (case.truth > 0) != (decision > 0)
     return float((case.truth.abs() * wrong).sum() / case.truth.abs().sum())
 
@@ -107,7 +114,7 @@ def main() -> None:
     first: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in ("constant", *tuning.others)}
     for seed in track(tuning.seeds, "settings"):
-        drawn = setting(seed)
+        drawn = setting(seed, kind=tuning.kind)
         if drawn is None:
             continue
         first.append(lost(drawn, tuning.base))

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from experiments.defaults.random_laws import random_setting
 from experiments.rules_and_selection.design_pages import FIELDS
 from experiments.rules_and_selection.design_pages import page as design_page
 from experiments.rules_and_selection.designs import LAWS, OWL_TRIAL, RARE_KNOWN, design_case
@@ -12,6 +13,18 @@ from experiments.rules_and_selection.trials import RealTrial, influence, less_co
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
+
+
+@pytest.mark.parametrize(("kind", "values"), [("binary", 2), ("count", 40)])
+def test_random_laws_have_outcomes_of_two_values_and_counts_within_their_bounds(kind, values):
+    for seed in range(4):
+        drawn = random_setting(seed, 400, 1.0, kind=kind)
+        y, domain = drawn.case.records.y, drawn.case.schema.domain
+        assert domain.outcome_kind == kind
+        assert bool((y == y.round()).all())
+        assert 2 <= len(y.unique()) <= values
+        assert bool(((y >= domain.outcome_low) & (y <= domain.outcome_high)).all())
+        assert float(drawn.effects.abs().mean()) < domain.outcome_range / 2
 
 
 @pytest.mark.parametrize("law", MEANS)

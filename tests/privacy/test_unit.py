@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.worst_case_known_propensity import centred_sums_game
 from torchdpcate.privacy import GaussianEvent, PrivacyBudget
 from torchdpcate.privacy.accounting import compose, privacy_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -96,3 +97,13 @@ def test_units_are_read_back_and_others_refused() -> None:
             PrivacyUnit.from_dict(stated)
     with pytest.raises(InputError, match="leave no delta by record"):
         PrivacyUnit.person("id", 2).record_budget(PrivacyBudget(3000.0, 1e-5))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_replacing_all_records_of_a_person_keeps_her_budget_and_breaks_that_of_a_record(k: int) -> None:
+    """Three sums of an average effect, each scaled by those before it; exact log-likelihood ratios of releases."""
+    own = PrivacyUnit.person("id", k).record_budget(PrivacyBudget(1.5, 0.0))
+    game = centred_sums_game(own, replaced=k)
+    ratios = [game.evidence(game.draw(world, 20_000, NoiseSource.fixed(world))) for world in (0, 1)]
+    most = max(ratio.abs().max().item() for ratio in ratios)
+    assert own.epsilon < most <= 1.5

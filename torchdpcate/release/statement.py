@@ -36,6 +36,8 @@ UNIT = "one record (row): a person with several rows is protected only row by ro
 PERSON_ADJACENCY = (
     "replace one person with all of her records; the number of persons and that of the records of each are public"
 )
+DEPENDENT = ", which intervals take as independent: they are too short"
+"""What is said of several records of a person."""
 FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
     "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace, or K-norm noise drawn in floating "
@@ -297,13 +299,14 @@ def unit_words(unit: PrivacyUnit) -> str:
     """Return who is protected, in words.
 
     Example:
-        >>> unit_words(PrivacyUnit.person("subject_id", 2))
-        'one person: subject_id says whose a record is, and each person has exactly 2 of the records'
+        >>> unit_words(PrivacyUnit.person("subject_id"))
+        'one person: subject_id says whose a record is, and each person has exactly one of the records'
     """
     if not unit.is_person:
         return UNIT
     number = "one" if unit.records == 1 else str(unit.records)
-    return f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"
+    words = f"one person: {unit.column} says whose a record is, and each person has exactly {number} of the records"
+    return words if unit.records == 1 else f"{words}{DEPENDENT}"
 
 
 def claim_sentence(epsilon: float, delta: float, level: str, unit: PrivacyUnit = RECORD) -> str:

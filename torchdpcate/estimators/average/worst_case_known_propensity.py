@@ -25,11 +25,11 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 _RECORDS = 20  # so few that the centre stays at a half, where an outcome moves the contrast as far as an arm does
 
 
-def _records(world: int) -> StackedRecords:
-    """Records at the middle of the outcome's range, and a treated one at either end of it."""
+def _records(world: int, replaced: int) -> StackedRecords:
+    """Records at the middle of the outcome's range, and treated ones at either end of it."""
     z = (torch.arange(_RECORDS) % 2).double()
     y = torch.full_like(z, 0.5)
-    z[0], y[0] = 1.0, 1.0 - world
+    z[:replaced], y[:replaced] = 1.0, 1.0 - world
     half = torch.full((_RECORDS, 1), 0.5, dtype=torch.float64)
     return StackedRecords(Batch(half, half, z, y))
 
@@ -40,8 +40,18 @@ def _records(world: int) -> StackedRecords:
     pair="a treated record among others at the middle, its outcome at either end; all three sums are shown",
 )
 def _known_propensity(budget: PrivacyBudget) -> Game:
+    return centred_sums_game(budget, 1)
+
+
+def centred_sums_game(budget: PrivacyBudget, replaced: int) -> Game:
+    """Return the game on neighbours of which so many records differ; the budget is by record.
+
+    Args:
+        budget: Its epsilon is spent on the sums.
+        replaced: Number of records.
+    """
     facts = DesignFacts(_RECORDS, ATE(0.1), 0.5, 0.5)
-    epsilons, worlds = epsilons_of(budget.epsilon, facts), [_records(world) for world in (0, 1)]
+    epsilons, worlds = epsilons_of(budget.epsilon, facts), [_records(world, replaced) for world in (0, 1)]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         released = release_centred(worlds[world], facts, epsilons, FitSession(noise), runs).released
