@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
@@ -65,6 +65,18 @@ def test_passes_release_what_memory_does(design):
     # each quantile, sum and gradient is a pass
     assert stream.readings == 3 + 1 + 3 * (1 + 5)
     assert type(found) is ComposedFit  # no values at records
+
+
+def test_a_lean_plan_of_a_rule_is_followed():
+    study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
+    records, domain, levels = study.records, study.domain, study.schema.two_levels
+    plan = ComposedPlan.of(records.n, budget, domain, constants=RuleConstants())
+    assert plan.lean
+    whole, parts = opened(records.n, budget), opened(records.n, budget)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
+    found = stream_composition(Batches(study, 150), domain, plan, parts, levels)
+    assert charges(parts) == charges(whole)
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
 def test_a_known_propensity_is_not_fitted():

@@ -21,6 +21,7 @@ from rich.table import Table
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.sweep_resume import run_words
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.cli.words import settings
 from torchdpcate.data.fingerprint import file_fingerprint
@@ -293,6 +294,7 @@ def _summary(task: TaskSpec) -> dict[str, Any]:
             "epsilon": float(config.privacy.epsilon),
             "delta": float(config.privacy.delta),
             "settings": settings({*task.settings, *task.summarised}),
+            "words": run_words(),
         },
         "spent": _by_unit(learner.ledger_.spent(), study.unit),
         "n": study.records.n,

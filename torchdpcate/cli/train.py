@@ -100,10 +100,31 @@ def _quoted(word: str) -> str:
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
     from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
+    from torchdpcate.cli.sweep_resume import interrupted, is_finished, set_aside
 
+    generated = is_generated(config)
+    if config.sweep.resume:
+        folder = _sweeps_folder()
+        if is_finished(folder):
+            print(f"{folder}: finished before")
+            runs.extend((place, generated) for place in (folder, *interrupted(folder)))
+            return
+        set_aside(folder)
+        runs.extend((place, generated) for place in interrupted(folder))
     folder = run_folder(config)
-    runs.append((folder, is_generated(config)))
+    runs.append((folder, generated))
     run(hydra.utils.instantiate(config.task), config, folder)
+
+
+def _sweeps_folder() -> Path:
+    """Return the folder of this run of a sweep.
+
+    Raises:
+        InputError: It is no sweep.
+    """
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        raise InputError("sweep.resume=true: is for sweeps (-m) with the run_dir of an earlier one")
+    return Path(HydraConfig.get().runtime.output_dir)
 
 
 def run_folder(config: DictConfig) -> Path:

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 # Elsewhere in a summary, or of no consequence for what is released.
 _ELSEWHERE = {
     "task", "data", "data.n", "data.stream", "learner", "release", "mechanism", "privacy.epsilon", "seed", "run_dir",
-    "force",
+    "force", "sweep.resume", "budget.shared", "budget.total.epsilon", "budget.total.delta", "budget.total.filter",
 }  # fmt: skip
 _IDLE = ("trainer", "figure", "hydra")
 

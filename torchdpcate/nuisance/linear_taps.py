@@ -119,12 +119,13 @@ class LinearTaps:
 
     Args:
         module: Its trained parameters lie in linear layers, see `linear_layers`.
+        passes: Makes the pass of a layer; None takes the layer's own, and that of chains by hand.
 
     Raises:
         InputError: Some trained parameter does not lie in a plain linear layer.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, passes: Callable[[nn.Linear, LinearTaps], Any] | None = None) -> None:
         layers = linear_layers(module)
         if layers is None:
             raise InputError(
@@ -135,8 +136,8 @@ class LinearTaps:
         self._undo = ExitStack()
         chains = [part for part in module.modules() if isinstance(part, nn.Sequential) and _by_hand(part)]
         for layer in layers:
-            self._replace(layer, _LinearPass(layer, self))
-        for chain in chains:
+            self._replace(layer, (passes or _LinearPass)(layer, self))
+        for chain in () if passes else chains:
             self._replace(chain, _ChainPass(chain, self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LinearTaps:

@@ -1,0 +1,87 @@
+"""``sweep.resume``: an interrupted sweep continues; and sweeps of several processes, which share one total."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import TABLE, here, one_line  # noqa: F401 - a fixture
+from torchdpcate.cli import run
+from torchdpcate.cli.main import main
+from torchdpcate.privacy.shared_ledger import SharedLedger
+
+OWL = ["task=owl", *TABLE, "weights.propensity=0.5", "privacy.delta=0", "force=true"]
+SWEEP = ["train", "-m", *OWL, "run_dir=s", "privacy.epsilon=0.5,1"]
+SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=3", "budget.total.delta=0"]
+
+
+def stamps() -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in Path("s").glob("*/summary.json")}
+
+
+def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):  # noqa: F811
+    kept = run.write_curator
+
+    def interrupt(config, *rest):
+        if config.privacy.epsilon == 1:
+            raise KeyboardInterrupt
+        kept(config, *rest)
+
+    monkeypatch.setattr(run, "write_curator", interrupt)
+    assert main([*SWEEP, *SHARED]) == 130
+    before = stamps()
+    assert list(before) == ["s/0/summary.json"]
+    monkeypatch.setattr(run, "write_curator", kept)
+    capsys.readouterr()
+    assert main([*SWEEP, *SHARED, "sweep.resume=true"]) == 0
+    shown = capsys.readouterr().out
+    assert "s/0: finished before" in shown
+    assert stamps().keys() == {"s/0/summary.json", "s/1/summary.json"}
+    assert stamps()["s/0/summary.json"] == before["s/0/summary.json"]
+    # what was spent before the interruption counts, in the sweep's line and in the shared ledger
+    assert (Path("s") / "1.interrupted.1" / "curator" / "ledger.json").is_file()
+    assert "3 runs over the same records have spent epsilon 2.5" in shown
+    assert SharedLedger.load("shared/ledger.json").left().epsilon == pytest.approx(0.5)
+    assert main([*SWEEP, *SHARED, "sweep.resume=true"]) == 0
+    assert len(SharedLedger.load("shared/ledger.json").runs) == 3
+
+
+def test_a_finished_run_of_other_words_is_refused(here, capsys):  # noqa: F811
+    assert main([*SWEEP]) == 0
+    before = stamps()
+    assert json.loads(Path("s/1/summary.json").read_text())["requested"]["words"]["privacy.epsilon"] == "1"
+    capsys.readouterr()
+    assert main([*SWEEP[:-1], "privacy.epsilon=0.5,2", "sweep.resume=true"]) == 2
+    assert "s/1 is a finished run of other words (privacy.epsilon)" in one_line(capsys)
+    Path("s/1/summary.json").write_text("[]")
+    assert main([*SWEEP, "sweep.resume=true"]) == 2
+    assert "damaged" in one_line(capsys)
+    assert stamps().keys() == before.keys()
+
+
+def test_one_run_is_not_resumed(here, capsys):  # noqa: F811
+    assert main(["train", *OWL, "run_dir=r", "sweep.resume=true"]) == 2
+    assert "sweep.resume=true: is for sweeps" in one_line(capsys)
+    assert not Path("r").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="needs hydra-joblib-launcher"
+)
+def test_a_parallel_sweep_shares_its_total(here, capsys):  # noqa: F811
+    words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1", "budget.total.epsilon=3"]
+    assert main(["train", "-m", *OWL, *words, "run_dir=s", SHARED[0], "budget.total.delta=0"]) == 0
+    assert SharedLedger.load("shared/ledger.json").left().epsilon == pytest.approx(1.0)
+    assert main(["train", "-m", *OWL, *words, "run_dir=t", SHARED[0], "budget.total.delta=0"]) == 2
+    assert "exceeds what the total" in capsys.readouterr().err
+    assert SharedLedger.load("shared/ledger.json").left() is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs hydra-submitit-launcher")
+def test_a_sweep_by_submitit_on_this_machine(here):  # noqa: F811
+    words = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10", "seed=0,1"]
+    assert main(["train", "-m", *OWL, *words, "run_dir=s"]) == 0
+    assert all((Path("s") / str(job) / "summary.json").is_file() for job in range(2))
