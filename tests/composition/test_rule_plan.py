@@ -145,7 +145,7 @@ def test_a_lean_plan_spends_all_on_two_quantiles_moments_and_the_effect(known):
     propensity = () if known else ("propensity",)
     assert sorted(shares) == sorted(("centre", "outcome scale", "moments", "effect", *propensity))
     assert math.fsum(shares.values()) == pytest.approx(1.0)
-    assert shares["effect"] == pytest.approx(0.7 - 0.05 * (not known))
+    assert shares["effect"] == pytest.approx(0.7 if known else 0.65)
     assert (asked.kept, asked.screens, asked.shrinks, asked.steps, asked.warm) == (4, False, False, 1, 0)
     assert known or asked.propensity().basis.dimension == 1
     assert asked.rung == "linear"
