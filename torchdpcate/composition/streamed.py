@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate._threads import threads_for
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
@@ -156,7 +157,8 @@ def stream_composition(
         BudgetError: The block cannot pay.
     """
     check_streamed(plan)
-    return _Stream(stream, domain, plan, NoisySteps(session, plan.shares), two_levels).fit()
+    with threads_for(0):  # what is done with a batch takes less time than to divide it
+        return _Stream(stream, domain, plan, NoisySteps(session, plan.shares), two_levels).fit()
 
 
 class _Stream:
