@@ -1,14 +1,16 @@
-"""Time of one DP-SGD step: ours inside Lightning against a bare Opacus loop, mode by mode.
+"""Time of one DP-SGD step: ours inside Lightning against bare loops of Opacus's modes and of plain PyTorch.
 
-Baseline of every ratio: a plain Python loop with Opacus's own low-level classes on the same module, batches,
-optimizer and mode.  The two sides take turns on one thread; the median over the rounds is printed.
+Baseline of every ratio: a plain Python loop of PyTorch without privacy on the same module and optimizer, with shuffled
+batches of fixed size.  Opacus's loops use its own low-level classes.  All sides take turns on one thread; the median
+over the rounds is printed.  On a busy machine `--cpu` measures processor time instead of what the clock says.
 
-    python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--device cpu]
+    python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--together] [--cpu]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 import warnings
@@ -19,24 +21,29 @@ from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.batches import shuffled_loader
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torchdpcate.nuisance.networks import mlp
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.side_by_side import train_side_by_side
+from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainable import TrainableNuisances
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 
-MODES = ("hooks", "functorch", "ghost")
+OPACUS = ("hooks", "functorch", "ghost")
+OURS = ("chain", *OPACUS)
 
 
 class Wide(RecordLossModule):
     """One hidden layer of `width` on `inputs` covariates, squared error: the wide end of the comparison."""
 
     def __init__(self, inputs: int, width: int) -> None:
-        super().__init__()
+        super().__init__(optimizer="sgd")
         self.net = mlp(inputs, width, 1)
 
     def record_loss(self, batch):
@@ -45,14 +52,20 @@ class Wide(RecordLossModule):
         return (self.net(x).squeeze(-1) - y) ** 2
 
 
+class Clocks:
+    """What time is measured by."""
+
+    now = staticmethod(time.perf_counter)
+
+
 class Clock(Callback):
     """Seconds per step after the first ten."""
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         """Start after the tenth step."""
         if batch_idx == 9:
-            self.start = time.perf_counter()
-        self.end, self.last = time.perf_counter(), batch_idx
+            self.start = Clocks.now()
+        self.end, self.last = Clocks.now(), batch_idx
 
     @property
     def seconds(self) -> float:
@@ -67,6 +80,22 @@ def ours(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: s
     trainer = default_trainer(accelerator=device, max_epochs=-1, max_steps=plan.steps, callbacks=callbacks)
     trainer.fit(module, poisson_loader(data, plan.sampling_rate, plan.steps, noise))
     return clock.seconds
+
+
+def plain(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
+    """Seconds per step of a loop without privacy."""
+    module = module.to(device).train()
+    optimizer = module.configure_optimizers()
+    loader = shuffled_loader(data, round(plan.sampling_rate * len(data)), seed=0)
+    batches = itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), plan.steps)
+    for step, batch in enumerate(batches):
+        losses = module.record_loss([part.to(device) for part in batch])
+        optimizer.zero_grad()
+        losses.mean().backward()
+        optimizer.step()
+        if step == 9:
+            start = Clocks.now()
+    return (Clocks.now() - start) / (plan.steps - 10)
 
 
 def bare(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
@@ -97,10 +126,17 @@ def bare(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: s
             losses.mean().backward()
         optimizer.step()
         if step == 9:
-            start = time.perf_counter()
-    seconds = (time.perf_counter() - start) / (plan.steps - 10)
+            start = Clocks.now()
+    seconds = (Clocks.now() - start) / (plan.steps - 10)
     hooks.cleanup()
     return seconds
+
+
+def tiny_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
+    """30-32-1, batch 128 of 13,500 records."""
+    q, n = 30, 13_500
+    data = TensorDataset(torch.rand(n, q), (torch.rand(n) < 0.5).float(), torch.rand(n))
+    return lambda: Wide(q, 32), data, DPSGDPlan(2.0, 0.3, 128 / n, steps)
 
 
 def small_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
@@ -118,20 +154,39 @@ def wide_case(steps: int) -> tuple[Callable, TensorDataset, DPSGDPlan]:
     return lambda: Wide(q, 512), data, DPSGDPlan(2.0, 0.3, 512 / n, steps)
 
 
-def compare(name: str, case: tuple, modes: tuple[str, ...], rounds: int, device: str) -> None:
-    """Print one table: milliseconds per step of both sides and their ratio."""
+def compare(name: str, case: tuple, opacus: tuple[str, ...], own: tuple[str, ...], rounds: int, device: str) -> None:
+    """Print one table: milliseconds per step of every side, and their ratios to the plain loop."""
     make, data, plan = case
-    print(f"\n{name}, batch 512, {device}, {torch.get_num_threads()} thread(s), median of {rounds} rounds")
-    print("| mode | bare Opacus loop, ms | torchdpcate in Lightning, ms | ratio to the bare loop | samples/s |")
-    print("|---|---|---|---|---|")
-    for mode in modes:
-        times: dict[Callable, list[float]] = {bare: [], ours: []}
-        for _ in range(rounds):
-            for side, seconds in times.items():
-                seconds.append(side(make(), data, plan, mode, device))
-        base, mine = statistics.median(times[bare]), statistics.median(times[ours])
-        ratio = statistics.median(m / b for m, b in zip(times[ours], times[bare], strict=True))
-        print(f"| {mode} | {base * 1e3:.2f} | {mine * 1e3:.2f} | {ratio:.2f} | {512 / mine:,.0f} |", flush=True)
+    print(f"\n{name}, {device}, {torch.get_num_threads()} thread(s), median of {rounds} rounds")
+    print("| step | ms | over plain PyTorch | samples/s |")
+    print("|---|---|---|---|")
+    sides: dict[str, tuple[Callable, str]] = {"plain PyTorch, no privacy": (plain, "")}
+    sides |= {f"bare Opacus loop, {mode}": (bare, mode) for mode in opacus}
+    sides |= {f"torchdpcate in Lightning, {mode}": (ours, mode) for mode in own}
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, (measure, mode) in sides.items():
+            times[side].append(measure(make(), data, plan, mode, device))
+    base = times["plain PyTorch, no privacy"]
+    records = plan.sampling_rate * len(data)
+    for side, seconds in times.items():
+        mine = statistics.median(seconds)
+        ratio = statistics.median(m / b for m, b in zip(seconds, base, strict=True))
+        print(f"| {side} | {mine * 1e3:.2f} | {ratio:.2f} | {records / mine:,.0f} |", flush=True)
+
+
+def together(rounds: int, runs: int, steps: int) -> None:
+    """Print the time of many small runs side by side over that of one run by `train`, 30-32-1, batch 128."""
+    make, data, plan = tiny_case(steps)
+    records = CausalData(*(part.double() for part in data.tensors))
+    noise, ratios = NoiseSource.system(), []
+    for _ in range(rounds):
+        start = Clocks.now()
+        train(make(), records, default_trainer, batch_size=128, epochs=1, seed=0, plan=plan, noise=noise)
+        middle = Clocks.now()
+        train_side_by_side([make() for _ in range(runs)], records, plans=[plan] * runs, noise=noise)
+        ratios.append((Clocks.now() - middle) / (middle - start))
+    print(f"\n{runs} runs of {steps} steps side by side: {statistics.median(ratios):.1f} times one run")
 
 
 def main() -> None:
@@ -139,17 +194,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost; the others need gigabytes)")
+    parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost and chain; others need gigabytes)")
     parser.add_argument("--all-wide", action="store_true", help="4000-512-1 in every mode (8 GB)")
+    parser.add_argument("--together", action="store_true", help="also fifty runs side by side")
+    parser.add_argument("--cpu", action="store_true", help="processor time instead of the clock's")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore")
-    compare("30-32-(1, 2)", small_case(arguments.steps), MODES, arguments.rounds, arguments.device)
-    if arguments.wide or arguments.all_wide:
-        modes = MODES if arguments.all_wide else ("ghost",)
-        compare("4000-512-1", wide_case(13), modes, min(3, arguments.rounds), arguments.device)
+    if arguments.cpu:
+        Clocks.now = staticmethod(time.process_time)
+    rounds, device = arguments.rounds, arguments.device
+    with quiet_lightning():
+        compare("30-32-1, batch 128", tiny_case(arguments.steps), OPACUS, OURS, rounds, device)
+        compare("30-32-(1, 2), batch 512", small_case(arguments.steps), OPACUS, OURS, rounds, device)
+        if arguments.together:
+            together(rounds, 50, arguments.steps)
+        if arguments.wide or arguments.all_wide:
+            modes = (OPACUS, OURS) if arguments.all_wide else (("ghost",), ("chain", "ghost"))
+            compare("4000-512-1, batch 512", wide_case(16), *modes, min(3, rounds), device)
 
 
 if __name__ == "__main__":

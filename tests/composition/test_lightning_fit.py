@@ -36,6 +36,9 @@ class Draws(FixedNoise):
     def fine_grid(scale):
         return 2.0**-45
 
+    def fine_gaussian_rows(self, rows, size, scale):
+        return (self.fine_gaussian(size, scale) for _ in range(rows))
+
     def fine_gaussian(self, size, scale):
         self.scales.append(scale)
         return self.factor * scale * torch.randn(size, generator=self.normals, dtype=torch.float64)
@@ -65,7 +68,7 @@ def steps_of(noise, mu=MU, session=None):
 
 
 @pytest.mark.parametrize("kind", ["huber", "logistic", "count"])
-@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
 def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
     fit, plan = problem(kind)
     # its noise is larger by what the clip norm is above the bound
@@ -113,7 +116,7 @@ def test_nothing_is_drawn_for_steps_that_the_budget_does_not_cover():
     assert draws.scales == []
 
 
-@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
 def test_a_record_whose_weight_is_too_large_is_clipped(mode):
     fit, _ = problem()
     one = torch.ones(P, dtype=torch.float64)

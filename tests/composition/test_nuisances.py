@@ -84,7 +84,7 @@ def test_gradients_are_as_long_as_the_pull_over_its_slope(kind, features):
     assert norms.max() <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("mode", ["ghost", "hooks"])
+@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
 def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
     fit, plan, z, _ = problem(steps=1)
     sums = []

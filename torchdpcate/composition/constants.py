@@ -1,6 +1,7 @@
 """Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
@@ -14,6 +15,7 @@ _TUPLES = (
     "part_shares",
     "rough_sizes",
     "step_bounds",
+    "large_steps",
     "interval_shares",
     "effect_sizes",
 )
@@ -46,6 +48,8 @@ class PlanConstants:
         step_bounds: ... within these bounds.
         warm: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
+        large_size: n mu from which released curvatures are good enough for ...
+        large_steps: ... so many steps instead, of that size.
         spike: Prior probability that a part is zero.
         kinds: Kinds of features that may be asked for.
         interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
@@ -57,7 +61,7 @@ class PlanConstants:
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {}
+    before: ClassVar[Mapping[str, Any]] = {"large_size": math.inf, "large_steps": (0, 0.0)}
     """What statements mean that were made before a constant was."""
 
     quantile_levels: int = 10
@@ -80,6 +84,8 @@ class PlanConstants:
     step_bounds: tuple[int, int] = (40, 60)
     warm: float = 0.2
     step_size: float = 0.27
+    large_size: float = 100_000.0
+    large_steps: tuple[int, float] = (20, 0.7)
     spike: float = 0.7
     kinds: str = "12xsc"
     interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
@@ -100,8 +106,9 @@ class PlanConstants:
         return self.part_shares[KINDS.index(kind)]
 
     def to_text(self) -> list[str]:
-        """Return the constants as statements have them: ``name=value``, values as JSON."""
+        """Return the constants as statements have them: ``name=value``, values as JSON, but for those of ``before``."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {name: value for name, value in values.items() if self.before.get(name, math.nan) != value}
         return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
     @classmethod
@@ -147,7 +154,12 @@ class RuleConstants(PlanConstants):
             a choice at random: it looks at outcomes. With more covariates than ``most`` it is all.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {"lean_below": 0.0, "effect_sizes": (1.0,), "found_share": 1.0}
+    before: ClassVar[Mapping[str, Any]] = {
+        **PlanConstants.before,
+        "lean_below": 0.0,
+        "effect_sizes": (1.0,),
+        "found_share": 1.0,
+    }
 
     nuisance_share: float = 0.35
     head_variance: float = 0.3

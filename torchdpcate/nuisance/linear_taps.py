@@ -119,12 +119,13 @@ class LinearTaps:
 
     Args:
         module: Its trained parameters lie in linear layers, see `linear_layers`.
+        passes: Makes the pass of a layer; None takes the layer's own, and that of chains by hand.
 
     Raises:
         InputError: Some trained parameter does not lie in a plain linear layer.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, passes: Callable[[nn.Linear, LinearTaps], Any] | None = None) -> None:
         layers = linear_layers(module)
         if layers is None:
             raise InputError(
@@ -135,15 +136,15 @@ class LinearTaps:
         self._undo = ExitStack()
         chains = [part for part in module.modules() if isinstance(part, nn.Sequential) and _by_hand(part)]
         for layer in layers:
-            self._replace(layer, _LinearPass(layer, self))
-        for chain in chains:
+            self._replace(layer, (passes or _LinearPass)(layer, self))
+        for chain in () if passes else chains:
             self._replace(chain, _ChainPass(chain, self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LinearTaps:
         """Nothing to hear: a copied module computes as this one, and no fit is behind it."""
         deaf = object.__new__(type(self))
         deaf._heard, deaf._undo, deaf._trained = [], ExitStack(), []
-        deaf.hear = lambda *_: None  # type: ignore[method-assign]
+        deaf.hear = deaf.check_input = lambda *_: None  # type: ignore[method-assign, assignment]
         return deaf
 
     def cleanup(self) -> None:
@@ -156,6 +157,15 @@ class LinearTaps:
         if not output.requires_grad:
             output.requires_grad_()
         self._heard.append(_Heard(inputs, output, inputs._version, output._version, backward))
+
+    def check_input(self, x: Tensor) -> None:
+        """Refuse data that ask for a gradient: a loss of it would depend on weights that are outside the graph.
+
+        Raises:
+            InputError: They do.
+        """
+        if x.requires_grad and x.is_leaf and not any(x is h.output for h in self._heard):
+            raise InputError("a linear layer's input asks for a gradient of its own; use mode='hooks'")
 
     def uses(self, losses: Tensor) -> list[Use]:
         """Return the uses of layers on which losses `[B]` depend, with their gradients; the pass is forgotten.
@@ -208,6 +218,7 @@ class _LinearPass:
 
     def __call__(self, x: Tensor) -> Tensor:
         layer = self.known = self.known or Trained(self.layer)
+        self.taps.check_input(x)
         output = functional.linear(x, layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
         if torch.is_grad_enabled():
             inputs = x.detach()

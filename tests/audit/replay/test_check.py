@@ -383,7 +383,7 @@ def dp_sgd(kind=TrainableNuisances, mode="ghost", clip=lambda records: 0.5, rate
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["ghost", "hooks", "functorch"])
+@pytest.mark.parametrize("mode", ["chain", "ghost", "hooks", "functorch"])
 def test_with_its_gradients_kept_dp_sgd_ends_at_the_same_weights(mode):
     report = check(dp_sgd(mode=mode))
     assert report.passed, str(report)
