@@ -72,8 +72,8 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     return (
         f"# Figure 7 of the DP-CATE paper: {given.label}\n\n{demo if given.label == 'demo' else ''}Written by "
         f"`{command}`: {first['n']:,} patients, {first['genes']} genes, delta = 1e-5, {QUERIES:,} public points, "
-        "one run a budget. "
-        f"The genes of the treatment are the first {MODIFIERS}, not those of largest variance. The true effect is 1.\n\n"
+        "one run a budget. The "
+        f"genes of the treatment are the first {MODIFIERS}, not those of largest variance. The true effect is 1.\n\n"
         f"![Released effects against the sum of genes by budget](expression_{given.label}.png)\n\n{head}{body}"
     )
 
