@@ -19,7 +19,8 @@ from torchdpcate.privacy.session import FitSession
 
 SOLVERS: dict[str, Solver] = {
     "noisy steps": NoisyNewton(),
-    "Lightning, ghost": LightningFit(),
+    "Lightning, chain": LightningFit(),
+    "Lightning, ghost": LightningFit(mode="ghost"),
     "Lightning, hooks": LightningFit(mode="hooks"),
 }
 

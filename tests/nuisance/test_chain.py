@@ -203,6 +203,13 @@ def folded(net, x):
     return net(x.reshape(-1, 1).expand(-1, Q)).reshape(len(x), -1).sum(1)
 
 
+def penalised(net, x):
+    x = x.clone().requires_grad_()
+    found = net(x)[:, 0]
+    (slopes,) = torch.autograd.grad(found.sum(), x, create_graph=True)
+    return found + slopes.square().sum(1)
+
+
 def in_place(net, x):
     hidden = net[0](x * torch.ones(1, requires_grad=True))
     hidden.mul_(2)
@@ -218,6 +225,7 @@ def in_place(net, x):
         (without_first, r"net\.0\.weight"),
         (folded, "first dimension"),
         (in_place, "in place"),
+        (penalised, "input asks for a gradient"),
     ],
 )
 def test_refuses_losses_that_go_another_way(dataset, loss, message):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers
@@ -340,31 +339,37 @@ class ChainEngine(Engine):
             InputError: as `backward`.
         """
         module: Any = self.module
-        total, records = torch.zeros(()), 0
-        for part in self._parts(batch):
+        total: Tensor | None = None
+        records = 0
+        for part in [batch] if self.limit is None else self._parts(batch, self.limit):
             losses = module.record_loss(part)
             check_shape(losses)
-            self.clip(losses, add=records > 0)
-            total, records = losses.detach().sum() + total.to(losses.device), records + losses.shape[0]
+            self.clip(losses, add=total is not None)
+            summed = losses.detach().sum()
+            total, records = summed if total is None else total + summed, records + losses.shape[0]
+        assert total is not None, "a batch has a part, if an empty one"
         return (total / max(records, 1)).requires_grad_()
 
-    def _parts(self, batch: Any) -> Iterator[Any]:
-        tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
-        size = tensors[0].shape[0] if tensors else 0
-        if self.limit is None or size <= self.limit:
+    @staticmethod
+    def _parts(batch: Any, limit: int) -> Iterator[Any]:
+        leaves, structure = tree_flatten(batch)
+        size = next((leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor)), 0)
+        if size <= limit:
             yield batch
             return
-        leaves, structure = tree_flatten(batch)
         per_record = [isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) for leaf in leaves]
-        for first in range(0, size, self.limit):
-            rows = slice(first, first + self.limit)
+        for first in range(0, size, limit):
+            rows = slice(first, first + limit)
             part = [leaf[rows] if own else leaf for leaf, own in zip(leaves, per_record, strict=True)]
             yield tree_unflatten(part, structure)
 
     def clip(self, losses: Tensor, *, add: bool = False) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
         kind = losses.device.type
-        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                self._clip(losses, add=add)
+        else:
             self._clip(losses, add=add)
 
     def _clip(self, losses: Tensor, *, add: bool) -> None:

@@ -144,7 +144,7 @@ class LinearTaps:
         """Nothing to hear: a copied module computes as this one, and no fit is behind it."""
         deaf = object.__new__(type(self))
         deaf._heard, deaf._undo, deaf._trained = [], ExitStack(), []
-        deaf.hear = lambda *_: None  # type: ignore[method-assign]
+        deaf.hear = deaf.check_input = lambda *_: None  # type: ignore[method-assign, assignment]
         return deaf
 
     def cleanup(self) -> None:
@@ -157,6 +157,15 @@ class LinearTaps:
         if not output.requires_grad:
             output.requires_grad_()
         self._heard.append(_Heard(inputs, output, inputs._version, output._version, backward))
+
+    def check_input(self, x: Tensor) -> None:
+        """Refuse data that ask for a gradient: a loss of it would depend on weights that are outside the graph.
+
+        Raises:
+            InputError: They do.
+        """
+        if x.requires_grad and x.is_leaf and not any(x is h.output for h in self._heard):
+            raise InputError("a linear layer's input asks for a gradient of its own; use mode='hooks'")
 
     def uses(self, losses: Tensor) -> list[Use]:
         """Return the uses of layers on which losses `[B]` depend, with their gradients; the pass is forgotten.
@@ -209,6 +218,7 @@ class _LinearPass:
 
     def __call__(self, x: Tensor) -> Tensor:
         layer = self.known = self.known or Trained(self.layer)
+        self.taps.check_input(x)
         output = functional.linear(x, layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
         if torch.is_grad_enabled():
             inputs = x.detach()

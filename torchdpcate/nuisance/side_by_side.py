@@ -201,6 +201,7 @@ class _StackedPass:
     def __call__(self, x: Tensor) -> Tensor:
         if x.dim() != 2:
             raise InputError("modules: a trained layer sees several rows a record; train them one by one")
+        self.taps.check_input(x)
         runs = len(next(iter(self.own.values())))
         weight, bias = (
             None if p is None else self.own.get(p, p.detach().expand(runs, *p.shape))
