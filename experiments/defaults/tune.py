@@ -9,6 +9,9 @@ constants with those in use, best on seeds that nothing was chosen by (``--first
     python -m experiments.defaults.tune --settings 200
     python -m experiments.defaults.tune --only head_variance spike
     python -m experiments.defaults.tune --set spike=0.5 head_variance=0.2 --first 100000
+    python -m experiments.defaults.tune --kind binary --set binary_part=0.01
+
+Errors on laws of binary outcomes and counts are in units of the root mean squared effect.
 """
 
 import math
@@ -58,20 +61,26 @@ FLOOR = 0.05  # of the noise's standard deviation: smaller root errors are as go
 
 
 def error(setting: Setting, stage: AdaptiveSecondStage) -> float:
-    """Return the squared error of the release by these settings, over the variance of the outcome's noise."""
+    """Return the squared error of the release by these settings, over the variance of the outcome's noise.
+
+    Of binary outcomes and counts it is over the mean squared effect.
+    """
     budget, noise = PrivacyBudget(setting.epsilon, 1e-5), NoiseSource.fixed(zlib.crc32(setting.name.encode()))
     records, schema = setting.case.records, setting.case.schema
     learner = RLearner(schema, budget, second_stage=stage, noise=noise).fit(records.x, records.a, records.y)
     mse, _ = setting.case.error(learner.release_function().effect_tensor(setting.case.queries))
-    return mse / setting.noise**2
+    counted = setting.case.schema.domain.outcome_kind != "continuous"
+    return mse / (float(setting.effects.square().mean()) if counted else setting.noise**2)
 
 
-def compared(seeds: range, base: PlanConstants, others: dict[str, PlanConstants]) -> Iterator[dict[str, Any]]:
+def compared(
+    seeds: range, base: PlanConstants, others: dict[str, PlanConstants], kind: str = "continuous"
+) -> Iterator[dict[str, Any]]:
     """One line a set of constants: log ratios to the base over the settings, and how often the constant head wins."""
     ratios: dict[str, list[float]] = {name: [] for name in others}
     beaten: dict[str, list[bool]] = {name: [] for name in others}
     for seed in track(seeds, "settings"):
-        setting = random_setting(seed)
+        setting = random_setting(seed, kind=kind)
         first = error(setting, AdaptiveSecondStage(constants=base))
         constant = error(setting, AdaptiveSecondStage(constant_only=True, constants=base))
         for name, constants in others.items():
@@ -86,7 +95,7 @@ def compared(seeds: range, base: PlanConstants, others: dict[str, PlanConstants]
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
     tuning = Tuning.asked(__doc__.splitlines()[0], PlanConstants(), VALUES, Path(__file__).parent / "tuning.csv")
-    lines = list(compared(tuning.seeds, tuning.base, tuning.others))
+    lines = list(compared(tuning.seeds, tuning.base, tuning.others, tuning.kind))
     for line in lines:
         print(f"{line['constants']:58s} {line['log_ratio']:+.4f} ± {line['error']:.4f}   beaten {line['beaten']:.3f}")
     tuning.write(lines)

@@ -1,10 +1,20 @@
 """Binary outcomes: a logistic outcome regression, no quantiles, no clipped residuals."""
 
+import math
+from dataclasses import replace
+
+import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned_error import effect_error
+from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.regressions import effect_coefficients
+from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.errors import InputError
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")
@@ -42,3 +52,74 @@ def test_a_release_is_read_and_verified(tmp_path):
     verify_release(path)
     assert (load_release(path).effect(x) == release.effect(x)).all()
     assert (torch.from_numpy(release.effect(x)) - effect).square().mean().sqrt() < 0.2
+
+
+# -- prior variances: S is the outcome's range, and effects are small beside it
+
+ONE = PrivacyBudget(1.0, 1e-5)
+
+
+@pytest.mark.parametrize("constants", [PlanConstants(), RuleConstants()])
+def test_prior_variances_are_a_part_of_those_of_other_outcomes(constants):
+    part = constants.binary_part
+    plan, other = (ComposedPlan(20_000, ONE, 6, constants=constants, binary=binary) for binary in (True, False))
+    assert other.priors is constants
+    assert plan.shrinking_variance == pytest.approx(part * other.shrinking_variance, rel=1e-12)
+    assert plan.priors.choice_variance == pytest.approx(part * constants.choice_variance, rel=1e-12)
+    assert plan.rules.linear_variance == pytest.approx(part * other.rules.linear_variance, rel=1e-12)
+    assert plan.rules.constant_variance == pytest.approx(part * other.rules.constant_variance, rel=1e-12)
+    assert plan.effect_size == pytest.approx(math.sqrt(part))
+    assert plan.priors.outcome_variance == constants.outcome_variance
+    assert (plan.constants, other.effect_size) == (constants, 1.0)
+
+
+def test_effects_and_their_noise_of_one_scale_have_plans_that_do_not_depend_on_it():
+    """A plan at n mu has the features, errors and regrets, over sizes, of one at r n mu and variances over r^2."""
+    wide = replace(RuleConstants(), binary_part=0.04, linear_below=0.0, kinds="1")
+    small = replace(wide, binary_part=0.01)
+    budget = PrivacyBudget(4.0, 1e-5)
+    first, second = (
+        ComposedPlan(n, budget, 6, known_propensity=True, binary=True, constants=constants)
+        for n, constants in ((20_000, wide), (40_000, small))
+    )
+    assert second.effect().basis.features == first.effect().basis.features
+    assert planned_regret(second).rule == pytest.approx(planned_regret(first).rule / 2, rel=1e-6)
+    assert effect_error(second) == pytest.approx(effect_error(first) / 2, rel=1e-6)
+
+
+def test_where_nothing_can_be_learnt_of_small_effects_a_rule_is_constant():
+    rungs = [ComposedPlan(n, ONE, 9, binary=True, constants=RuleConstants()).rung for n in (500, 2_000, 1_000_000)]
+    assert rungs[:2] == ["constant", "constant"]
+    assert rungs[-1] == "additive"
+
+
+def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
+    t = torch.tensor([0.01, 0.04, 0.04], dtype=torch.float64)
+    found = []
+    for part in (1.0, 0.01):
+        plan = ComposedPlan(
+            20_000, ONE, 2, binary=True, constants=replace(PlanConstants(), binary_part=part, kinds="1")
+        )
+        regression = ComposedPlan(10**6, ONE, 2, constants=replace(PlanConstants(), kinds="1")).effect()
+        assert regression.basis.dimension == 3
+        found.append(effect_coefficients(plan, regression, t, torch.full_like(t, 0.01**2), 1.0))
+    assert found[0][0] == found[1][0] == t[0]
+    sizes = 1 / (2 * regression.basis.energies[1:]).sqrt()
+    for part, shrunk in zip((1.0, 0.01), found, strict=True):
+        means = EmpiricalBayes(0.7).mean(t[1:], torch.full_like(t[1:], 0.01**2), math.sqrt(part) * sizes)
+        torch.testing.assert_close(shrunk[1:], means, rtol=1e-12, atol=0.0)
+
+
+def test_a_part_that_is_not_positive_is_refused():
+    for part in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="binary_part"):
+            PlanConstants(binary_part=part)
+
+
+@pytest.mark.parametrize("kind", [PlanConstants, RuleConstants])
+def test_statements_of_before_have_the_prior_variances_of_other_outcomes(kind):
+    lines = [line for line in kind().to_text() if not line.startswith("binary_part")]
+    read = kind.from_text(lines)
+    assert read.binary_part == 1.0
+    assert read.to_text() == lines
+    assert len(kind().to_text()) == len(lines) + 1

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from torchdpcate.errors import InputError
@@ -50,6 +50,8 @@ class PlanConstants:
         step_size: Of a step, over the inverse of the curvature.
         large_size: n mu from which released curvatures are good enough for ...
         large_steps: ... so many steps instead, of that size.
+        binary_part: Prior variances of the effect on a binary outcome, over those above: S is the outcome's range
+            there, and effects are small beside it.
         spike: Prior probability that a part is zero.
         kinds: Kinds of features that may be asked for.
         interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
@@ -61,7 +63,7 @@ class PlanConstants:
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {"large_size": math.inf, "large_steps": (0, 0.0)}
+    before: ClassVar[Mapping[str, Any]] = {"large_size": math.inf, "large_steps": (0, 0.0), "binary_part": 1.0}
     """What statements mean that were made before a constant was."""
 
     quantile_levels: int = 10
@@ -86,6 +88,7 @@ class PlanConstants:
     step_size: float = 0.27
     large_size: float = 100_000.0
     large_steps: tuple[int, float] = (20, 0.7)
+    binary_part: float = 0.003
     spike: float = 0.7
     kinds: str = "12xsc"
     interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
@@ -100,6 +103,15 @@ class PlanConstants:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
             raise InputError(f"kinds = {self.kinds!r}: {unknown[0]!r} is no kind of feature; give letters of 12xsc")
+        if not 0 < self.binary_part < math.inf:
+            raise InputError(f"binary_part = {self.binary_part}: give a positive number, for instance 0.003")
+
+    def of_binary(self) -> Self:
+        """Return them with the prior variances of the effect on a binary outcome."""
+        return self._times(self.binary_part, "head_variance", "choice_variance")
+
+    def _times(self, part: float, *names: str) -> Self:
+        return replace(self, **{name: part * getattr(self, name) for name in names})
 
     def part_share(self, kind: str) -> float:
         """Return a kind's share in a prior variance."""
@@ -179,6 +191,11 @@ class RuleConstants(PlanConstants):
     lean_variance: float = 8.0
     found_share: float = 0.3
 
+    def of_binary(self) -> Self:
+        """See ``PlanConstants``."""
+        own = "constant_variance", "linear_variance", "lean_variance"
+        return super().of_binary()._times(self.binary_part, *own)
+
 
 @dataclass(frozen=True)
 class SelectionConstants(PlanConstants):
@@ -192,6 +209,7 @@ class SelectionConstants(PlanConstants):
         farthest: Share of the records that may lie beyond the clip that a quantile finds, at most.
     """
 
+    binary_part: float = 1.0  # not tuned for scores
     least_clip: float = 1.0
     clip_growth: float = 8.0
     farthest: float = 0.01

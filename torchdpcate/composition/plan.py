@@ -247,7 +247,7 @@ class ComposedPlan:
     def _error_of(self, k: int) -> float:
         """Return the expected squared error of the effect of k covariates, over that of no effect."""
         features = all_features([False] * k, self.constants.kinds)
-        prior = self._prior(features, self.constants.choice_variance) * held_shares(features, k, self.covariates)
+        prior = self._prior(features, self.priors.choice_variance) * held_shares(features, k, self.covariates)
         noise = self._unit_noise(self._effect_budget(k), self.effect_weight)
         return self._fill(prior, noise).error - float(prior.sum())
 
@@ -340,7 +340,7 @@ class ComposedPlan:
             k: Number of covariates that it is of, which hold their share of a linear rule's prior variance.
             size: Standard deviation of the effect over that of the prior.
         """
-        rules = self._rule or RuleConstants()
+        rules = self.rules
         variance = self.shrinking_variance if self.shrinks else self._unshrunk_variance
         held = effect.prior * (rules.linear_variance / variance)
         held = held * held_shares(effect.basis.features, k, self.covariates, 1.0 if self.shrinks else self.found_share)
@@ -359,12 +359,12 @@ class ComposedPlan:
     @property
     def effect_sizes(self) -> tuple[float, ...]:
         """Standard deviations of effects that a rule expects, over that of their prior."""
-        return (1.0,) if self._many else (self._rule or RuleConstants()).effect_sizes
+        return (1.0,) if self._many else self.rules.effect_sizes
 
     @property
     def found_share(self) -> float:
         """Of the best choice of covariates beyond one at random, what that of a linear rule holds."""
-        return 1.0 if self._many else (self._rule or RuleConstants()).found_share
+        return 1.0 if self._many else self.rules.found_share
 
     @property
     def _many(self) -> bool:
@@ -468,16 +468,31 @@ class ComposedPlan:
     @property
     def shrinking_variance(self) -> float:
         """Prior variance of the effect's features by which it is shrunk, in units of S^2."""
-        return self.constants.head_variance
+        return self.priors.head_variance
+
+    @cached_property
+    def priors(self) -> PlanConstants:
+        """The constants, with the prior variances that effects on this kind of outcome have, in units of its S^2."""
+        return self.constants.of_binary() if self.binary else self.constants
+
+    @cached_property
+    def rules(self) -> RuleConstants:
+        """Those of rules with such variances, of an effect's plan too."""
+        return self._rule or (RuleConstants().of_binary() if self.binary else RuleConstants())
+
+    @property
+    def effect_size(self) -> float:
+        """Standard deviation that parts of effects on this kind of outcome have, in units of S, over that of others."""
+        return math.sqrt(self.constants.binary_part) if self.binary else 1.0
 
     @property
     def _rule(self) -> RuleConstants | None:
-        return self.constants if isinstance(self.constants, RuleConstants) else None
+        return self.priors if isinstance(self.priors, RuleConstants) else None
 
     @property
     def _unshrunk_variance(self) -> float:
         """Prior variance of the features of an effect that is not shrunk, in units of S^2."""
-        rules = self._rule or RuleConstants()
+        rules = self.rules
         return rules.lean_variance if self._is_lean else rules.linear_variance
 
     @property

@@ -24,7 +24,7 @@ def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
     Args:
         plan: Of the composition.
     """
-    effect, variance = plan.effect(), plan.constants.head_variance
+    effect, variance = plan.effect(), plan.priors.head_variance
     noise = effect.noise / effect.basis.energies
     if plan.constant_only:
         return math.sqrt(float(noise[0])), 0.0

@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
 
 _UNIT = math.sqrt(1 / (2 * math.pi))  # half the mean of |N(0, 1)|
@@ -36,12 +35,13 @@ def planned_regret(plan: ComposedPlan) -> Regret:
         plan: The public plan of a rule.
 
     Example:
+        >>> from torchdpcate.composition.constants import RuleConstants
         >>> from torchdpcate.privacy.budget import PrivacyBudget
         >>> few, many = (ComposedPlan(n, PrivacyBudget(1.0, 1e-5), 6, constants=RuleConstants()) for n in (500, 50_000))
         >>> planned_regret(many).rule < planned_regret(few).rule
         True
     """
-    rules = plan.constants if isinstance(plan.constants, RuleConstants) else RuleConstants()
+    rules = plan.rules
     total = rules.constant_variance + rules.linear_variance
     size, constant = _UNIT * math.sqrt(total), math.sqrt(rules.constant_variance / total)
     return Regret(size * (1 - plan.planned_correlation), size * (1 - constant))

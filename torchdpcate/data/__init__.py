@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = exports(
         "covariates": ("Categorical", "Covariate", "Numeric"),
         "domain": ("Domain",),
         "effect_generators": ("Confounded",),
+        "expression": ("Expression", "SumOfGenes"),
         "fingerprint": ("file_fingerprint", "fingerprint"),
         "generated": ("GeneratedStudy",),
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),

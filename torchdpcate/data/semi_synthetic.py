@@ -5,6 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data._rows import outcome_within
 from torchdpcate.data.domain import Domain
@@ -86,9 +88,7 @@ class SemiSynthetic(StudySource):
     def load(self) -> Study:
         """Read the covariates, draw the outcomes, and hold some rows out."""
         schema, surface = self._handled(), self.surface or GeneratedSurface()
-        frame = read_frame(self.path, schema.columns, schema.text_columns)
-        with about(self.path):
-            x = schema.within(schema.encode(frame))
+        x = self._covariates(schema)
         rows = public_subsample(len(x), self.n, self.seed)
         drawn = surface.draw(x[rows], rows, schema, self.path, self.seed)
         schema = schema.with_outcome_bounds(*drawn.bounds, origin=self._origin(surface), kind=drawn.kind)
@@ -105,6 +105,11 @@ class SemiSynthetic(StudySource):
             return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth, average)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
         return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth, average)
+
+    def _covariates(self, schema: TableSchema) -> Tensor:
+        frame = read_frame(self.path, schema.columns, schema.text_columns)
+        with about(self.path):
+            return schema.within(schema.encode(frame))
 
     def _handled(self) -> TableSchema:
         return TableSchema.of(self.domain).handling(self.out_of_bounds)

@@ -125,6 +125,10 @@ class GeneratedSurface(Surface):
         """Return tau(u(x))."""
         return _EFFECTS[self.effect].of(_modifiers(x, schema, self.modifiers))
 
+    def scaled(self, x: Tensor, schema: TableSchema) -> Tensor:
+        """Return the modifiers [n, m] of x [n, q], scaled to [-1, 1]."""
+        return _modifiers(x, schema, self.modifiers)
+
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
         """See ``Surface.public_outcome``."""
         return *self.outcome_bounds(), "continuous"

@@ -1,0 +1,149 @@
+"""Expression matrices in both layouts, and what is refused of them."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.cli.main import main
+from torchdpcate.data.expression import Expression
+from torchdpcate.data.expression_file import read_matrix
+from torchdpcate.errors import InputError
+
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "tcga"
+PEOPLE = [f"TCGA-{place:02d}-{number:04d}-01" for place in range(10) for number in range(20)]
+GENES = [f"G{number}" for number in range(30)]
+
+
+@pytest.fixture
+def matrix() -> pd.DataFrame:
+    values = np.random.default_rng(0).uniform(-9, 15, (len(GENES), len(PEOPLE))).round(4)
+    return pd.DataFrame(values, index=GENES, columns=PEOPLE)
+
+
+@pytest.fixture
+def here(tmp_path, matrix, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    matrix.to_csv("m.tsv.gz", sep="\t", index_label="sample")
+    Path("genes.txt").write_text("\n".join(GENES[:12]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["m.tsv", "m.tsv.gz", "m.csv", "m.parquet"])
+@pytest.mark.parametrize("samples", ["columns", "rows"])
+@pytest.mark.parametrize("genes", [None, ["G7", "G3"]])
+def test_every_layout_reads_the_same(tmp_path, matrix, name, samples, genes):
+    frame = (matrix if samples == "columns" else matrix.T).rename_axis("sample")
+    if name.endswith("parquet"):
+        frame.reset_index().to_parquet(tmp_path / name)
+    else:
+        frame.to_csv(tmp_path / name, sep="," if "csv" in name else "\t")
+    people, found, values = read_matrix(tmp_path / name, samples, genes)
+    assert people == PEOPLE
+    assert found == (genes or GENES)
+    assert np.array_equal(values, matrix.loc[found].T.to_numpy())
+
+
+def test_a_patient_is_one_record(tmp_path, matrix):
+    matrix.columns = ["TCGA-AA-0001-11", "TCGA-AA-0001-01", *PEOPLE[2:]]
+    matrix.to_csv(tmp_path / "m.tsv", sep="\t")
+    people, _, values = read_matrix(tmp_path / "m.tsv")
+    assert people == ["TCGA-AA-0001-01", *PEOPLE[2:]]
+    assert np.array_equal(values[0], matrix.iloc[:, 1])
+
+
+def test_the_treatment_goes_by_the_sum_and_the_effect_is_constant(here):
+    study = Expression("m.tsv.gz", genes="genes.txt", confounding=20.0, noise=0.0).load()
+    u = study.domain.scale(study.records.x)[:, :10].sum(1)
+    assert (study.records.a[u.abs() > 0.5] == (u > 0)[u.abs() > 0.5]).double().mean() > 0.8
+    assert torch.equal(study.effect, torch.ones_like(study.effect))
+    base = Expression("m.tsv.gz", genes="genes.txt", confounding=0.0, noise=0.0).load()
+    assert torch.allclose(study.records.y - study.records.a, base.records.y - base.records.a)
+    low, high = study.domain.outcome_low, study.domain.outcome_high
+    assert bool(((study.records.y >= low) & (study.records.y <= high)).all())
+
+
+def test_a_plan_reads_no_matrix(here):
+    Path("m.tsv.gz").unlink()
+    public = Expression("m.tsv.gz", genes="genes.txt").public()
+    assert public.domain.names == tuple(GENES[:12])
+    with pytest.raises(InputError, match=r"data\.genes: name a list"):
+        Expression("m.tsv.gz").public()
+
+
+def edited(matrix: pd.DataFrame, change) -> None:
+    text = matrix.to_csv(sep="\t", index_label="sample")
+    Path("bad.tsv").write_text(change(text))
+
+
+BAD = {
+    "transposed": (lambda m: m.T.to_csv("bad.tsv", sep="\t"), [], "its samples are in rows; give data.samples=rows"),
+    "transposed, by the list": (
+        lambda m: m.T.set_axis(range(len(PEOPLE))).to_csv("bad.tsv", sep="\t"),
+        ["data.genes=genes.txt"],
+        "its samples are in rows",
+    ),
+    "the other way": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.samples=rows"], "give data.samples=columns"),
+    "words": (lambda m: m.astype(object).mask(m == m.iloc[2, 2], "high").to_csv("bad.tsv", sep="\t"), [], "double"),
+    "missing": (lambda m: m.mask(m == m.iloc[2, 2]).to_csv("bad.tsv", sep="\t"), [], "1 cell is missing"),
+    "a gene twice": (
+        lambda m: m.rename(index={"G3": "G4"}).to_csv("bad.tsv", sep="\t"),
+        ["data.genes=[G4,G5,G6]"],
+        "0 genes have no name and 1 are there more than once",
+    ),
+    "a sample twice": (
+        lambda m: edited(m, lambda text: text.replace(PEOPLE[3], PEOPLE[4], 1)),
+        [],
+        "0 samples have no name and 1 are there more than once",
+    ),
+    "a sample without a name": (
+        lambda m: edited(m, lambda text: text.replace(PEOPLE[3], "", 1)),
+        [],
+        "1 samples have no name",
+    ),
+    "a gene that is not there": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,NONE]"], "(NONE)"),
+    "a gene listed twice": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,G1]"], "name each gene once"),
+    "no list": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=none.txt"], "no such file of names"),
+    "not a matrix": (lambda m: Path("bad.tsv").write_text("\n"), [], "its first row has"),
+    "out of bounds": (
+        lambda m: m.to_csv("bad.tsv", sep="\t"),
+        ["data.low=0", "data.out_of_bounds=refuse"],
+        "outside",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_matrix_is_one_line(here, matrix, capsys, case):
+    write, words, message = BAD[case]
+    write(matrix)
+    assert main(["train", "data=tcga", "data.path=bad.tsv", *words, "run_dir=r"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1
+    assert message in error
+    assert not Path("r").exists()
+
+
+def test_a_gzip_that_is_none_is_one_line(here, capsys):
+    Path("bad.tsv.gz").write_text("a\tb\n")
+    assert main(["train", "data=tcga", "data.path=bad.tsv.gz", "run_dir=r"]) == 2
+    Path("cut.tsv.gz").write_bytes(gzip.compress(b"a\tb\n" * 9)[:20])
+    assert main(["train", "data=tcga", "data.path=cut.tsv.gz", "run_dir=r"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/tcga")
+def test_real_files_train(tmp_path):
+    xena = [
+        "data=tcga",
+        f"data.path={SHARED / 'pancan_100genes' / 'xena_layout.tsv.gz'}",
+        "data.low=0",
+        "data.high=24",
+    ]
+    assert main(["train", *xena, f"run_dir={tmp_path / 'a'}"]) == 0
+    tpm = ["data=tcga", f"data.path={SHARED / 'xena_log2tpm' / 'blca.csv.gz'}", "data.samples=rows"]
+    genes = "data.genes=[FMO2,APIP,PLCE1,SPCS2,HAO1,PSMB6,PRKG2,UPP1,SLC2A1,MASP2,TNNT1,LDHA]"
+    assert main(["train", *tpm, genes, "privacy.epsilon=4", f"run_dir={tmp_path / 'b'}"]) == 0
