@@ -1,6 +1,7 @@
 """What one regression of a plan asks for: which features, with which energies."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,8 @@ def prior_variances(features: Sequence[Feature], variance: float, constants: Pla
     rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
     kinds = [feature.kind for feature in features]
     share = {kind: constants.part_share(kind) * (1.0 if kind == KINDS[0] else rough) for kind in set(kinds)}
-    return torch.tensor([variance * share[kind] / kinds.count(kind) for kind in kinds], dtype=torch.float64)
+    each = {kind: variance * share[kind] / count for kind, count in Counter(kinds).items()}
+    return torch.tensor([each[kind] for kind in kinds], dtype=torch.float64)
 
 
 def held_shares(features: Sequence[Feature], k: int, covariates: int, found: float = 1.0) -> Tensor:
