@@ -3,7 +3,8 @@
 One run a budget of data=tcga; a run that is there already is read. The paper asks at 2,659 patients; here as many
 public points are asked at. Writes expression_LABEL.png and .md beside this file.
 
-    python experiments/dp_cate/expression.py --path xena_layout.tsv.gz --label demo --runs RUNS --words data.low=-2
+    python experiments/dp_cate/expression.py --path xena_layout.tsv.gz --label demo --runs RUNS \
+        --words data.low=0 data.high=24
     python experiments/dp_cate/expression.py --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS \
         --words second_stage=linear screen=private
 """

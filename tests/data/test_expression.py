@@ -140,7 +140,7 @@ def test_real_files_train(tmp_path):
     xena = [
         "data=tcga",
         f"data.path={SHARED / 'pancan_100genes' / 'xena_layout.tsv.gz'}",
-        "data.low=-2",
+        "data.low=0",
         "data.high=24",
     ]
     assert main(["train", *xena, f"run_dir={tmp_path / 'a'}"]) == 0
