@@ -12,9 +12,12 @@ outcome. By such laws it was chosen when a plan is lean.
     python -m experiments.rules_and_selection.tune --settings 200
     python -m experiments.rules_and_selection.tune --set head_variance=0.5 --first 100000
     python -m experiments.rules_and_selection.tune --set lean_below=0 --first 1000000 --settings 500
-    python -m experiments.rules_and_selection.tune --kind binary --set head_variance=0.003 constant_variance=0.01
+    python -m experiments.rules_and_selection.tune --kind binary --set binary_part=0.01
 
 Of binary outcomes and counts laws are as they are drawn; on every other one a treatment costs its mean effect.
+By 164 laws of 1,000 to 40,000 records, epsilon .5 to 4, the prior variances of binary outcomes are .003 of those of
+others: the regret falls from .355 to .295 of the mean absolute effect (by .061 ± .018; a constant rule's is .356), with
+.001 of them to .319 and with .0003 to .325. On counts no such part was clearly better (.3 of them: by .025 ± .024).
 """
 
 import math
