@@ -128,19 +128,3 @@ def test_delta_of_zero_is_refused():
 def test_shares_above_one_are_refused():
     with pytest.raises(InputError, match="shares"):
         Shares(1.0, {"a": 0.7, "b": 0.5})
-
-
-def test_from_n_mu_of_a_hundred_thousand_on_steps_are_few_and_large():
-    budget = PrivacyBudget(1.0, 1e-5)
-    before, after = ComposedPlan(300_000, budget, 6), ComposedPlan(400_000, budget, 6)
-    assert before.size < 100_000 < after.size
-    assert (before.steps, before.warm, before.step_size) == (60, 12, 0.27)
-    assert (after.steps, after.warm, after.step_size) == (20, 4, 0.7)
-
-
-def test_earlier_constants_have_one_kind_of_steps():
-    lines = [line for line in PlanConstants().to_text() if not line.startswith("large_")]
-    read = PlanConstants.from_text(lines)
-    assert ComposedPlan(10**7, PrivacyBudget(1.0, 1e-5), 6, constants=read).steps == 60
-    assert read.to_text() == lines  # so that verify compares what a release states with itself
-    assert PlanConstants.from_text(PlanConstants().to_text()) == PlanConstants()

@@ -15,7 +15,6 @@ _TUPLES = (
     "part_shares",
     "rough_sizes",
     "step_bounds",
-    "large_steps",
     "interval_shares",
     "effect_sizes",
 )
@@ -48,8 +47,6 @@ class PlanConstants:
         step_bounds: ... within these bounds.
         warm: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
-        large_size: n mu from which released curvatures are good enough for ...
-        large_steps: ... so many steps instead, of that size.
         binary_part: Prior variances of the effect on a binary outcome, over those above: S is the outcome's range
             there, and effects are small beside it.
         spike: Prior probability that a part is zero.
@@ -63,7 +60,7 @@ class PlanConstants:
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {"large_size": math.inf, "large_steps": (0, 0.0), "binary_part": 1.0}
+    before: ClassVar[Mapping[str, Any]] = {"binary_part": 1.0}
     """What statements mean that were made before a constant was."""
 
     quantile_levels: int = 10
@@ -86,8 +83,6 @@ class PlanConstants:
     step_bounds: tuple[int, int] = (40, 60)
     warm: float = 0.2
     step_size: float = 0.27
-    large_size: float = 100_000.0
-    large_steps: tuple[int, float] = (20, 0.7)
     binary_part: float = 0.003
     spike: float = 0.7
     kinds: str = "12xsc"

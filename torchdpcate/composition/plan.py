@@ -210,20 +210,8 @@ class ComposedPlan:
         """Steps of each regression."""
         if self.lean and self._rule:
             return self._rule.lean_steps
-        if self.large:
-            return self.constants.large_steps[0]
         low, high = self.constants.step_bounds
         return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
-
-    @property
-    def step_size(self) -> float:
-        """Of a step, over the inverse of the curvature."""
-        return self.constants.large_steps[1] if self.large else self.constants.step_size
-
-    @property
-    def large(self) -> bool:
-        """Whether released curvatures are good enough for few and large steps."""
-        return self.size >= self.constants.large_size
 
     @property
     def warm(self) -> int:

@@ -230,7 +230,7 @@ class Regressions:
     def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
         plan, constants = self.plan, self.plan.constants
         ridge = ridge.clamp_min(plan.least_ridge(step, most))
-        steps = plan.steps, plan.warm, constants.warm, plan.step_size
+        steps = plan.steps, plan.warm, constants.warm, constants.step_size
         return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
 
     def _learnt(self, step: str) -> ComposedNuisance:
