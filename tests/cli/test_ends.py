@@ -107,7 +107,7 @@ TASKS = {
         ["DP-SGD"],
     ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
-    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
+    "rule": (["task=owl", "rule_method=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"], ["nuisance guess"]),
     "average effect": (["task=average_effect", "data.n=600"], []),

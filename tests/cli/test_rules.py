@@ -269,8 +269,11 @@ TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 @pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
 def test_a_table_becomes_a_rule_and_decisions(task, here):
-    cells = ["weights.propensity=0.5"] if task == "owl" else []
-    cells = ["matching=cells", "matching.columns=['site=a','site=b']"] if task == "pairwise" else cells
+    cells = {
+        "owl": ["weights.propensity=0.5"],
+        "two_stage_rule": ["rule_method=two_stage_rule"],
+        "pairwise": ["matching=cells", "matching.columns=['site=a','site=b']"],
+    }[task]
     assert main(["train", f"task={task}", *TABLE, *cells, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert (summary("r")["value"] is None) == (task == "pairwise")
     assert main(["predict", "r/release/release.safetensors", "people.csv", "-o", "decisions.csv"]) == 0
@@ -384,8 +387,8 @@ MISTAKES = {
     "mechanism of an effect": (None, [*OWL_TABLE, "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
     "nuisance": (
         None,
-        ["task=two_stage_rule", "nuisance.width=3"],
-        "nuisance.width: not used by task=two_stage_rule.*task=.*cate",
+        ["task=two_stage_rule", "rule_method=two_stage_rule", "nuisance.width=3"],
+        "nuisance.width: not used by task=two_stage_rule with rule_method=two_stage_rule.*rule_method=auto",
     ),
     "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
     "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),

@@ -83,14 +83,14 @@ class JournalNoise(SystemNoise):
 def journal_steps(journal: Journal) -> None:
     """Write down each DP-SGD step just before its noise is drawn."""
 
-    def noted(add_noise: Callable[[_Guarded], None]) -> Callable[[_Guarded], None]:
-        def write_and_add(optimizer: _Guarded) -> None:
+    def noted(noisy: Callable[[_Guarded, Tensor], Tensor]) -> Callable[[_Guarded, Tensor], Tensor]:
+        def write_and_add(optimizer: _Guarded, total: Tensor) -> Tensor:
             journal.write("step")
-            add_noise(optimizer)
+            return noisy(optimizer, total)
 
         return write_and_add
 
-    _Guarded.add_noise = noted(_Guarded.add_noise)  # type: ignore[method-assign]
+    _Guarded.noisy = noted(_Guarded.noisy)  # type: ignore[method-assign]
 
 
 def learner(folder: Path, noise: SystemNoise) -> RLearner:

@@ -23,6 +23,7 @@ KINDS = {
     "fine_gaussian",
     "uniform",
     "coins",
+    "chosen",
     "laplace",
     "k_norm",
     "root_polytope",
