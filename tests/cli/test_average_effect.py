@@ -134,7 +134,8 @@ def test_summaries_tell_effects_apart(trained):
 def test_the_curator_keeps_settings_in_use_and_estimates_that_were_not_released(trained):
     folder = trained("balancing") / "curator"
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    assert set(config) == {"task", "data", "effect", "features", "privacy", "seed", "unit", "run_dir", "force"}
+    common = {"task", "data", "privacy", "seed", "unit", "run_dir", "force", "budget", "sweep"}
+    assert set(config) == {*common, "effect", "features"}
     assert {"nuisance", "trainer"} < set(yaml.safe_load((trained("doubly robust") / "curator/config.yaml").read_text()))
     table, found = pd.read_csv(folder / "estimates.csv", index_col=0), summary(trained("balancing"))
     assert table["value"].tolist() == [
