@@ -1,6 +1,6 @@
 """``sweep.resume``: an interrupted sweep continues; and sweeps of several processes, which share one total."""
 
-import importlib.util
+import importlib.metadata
 import json
 from pathlib import Path
 
@@ -14,6 +14,15 @@ from torchdpcate.privacy.shared_ledger import SharedLedger
 OWL = ["task=owl", *TABLE, "weights.propensity=0.5", "privacy.delta=0", "force=true"]
 SWEEP = ["train", "-m", *OWL, "run_dir=s", "privacy.epsilon=0.5,1"]
 SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=3", "budget.total.delta=0"]
+
+
+def installed(name: str) -> bool:
+    """Whether a distribution of an extra is there."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def stamps() -> dict[str, int]:
@@ -67,9 +76,7 @@ def test_one_run_is_not_resumed(here, capsys):  # noqa: F811
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="needs hydra-joblib-launcher"
-)
+@pytest.mark.skipif(not installed("hydra-joblib-launcher"), reason="needs hydra-joblib-launcher")
 def test_a_parallel_sweep_shares_its_total(here, capsys):  # noqa: F811
     words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1", "budget.total.epsilon=3"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s", SHARED[0], "budget.total.delta=0"]) == 0
@@ -80,7 +87,7 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):  # noqa: F811
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs hydra-submitit-launcher")
+@pytest.mark.skipif(not installed("hydra-submitit-launcher"), reason="needs hydra-submitit-launcher")
 def test_a_sweep_by_submitit_on_this_machine(here):  # noqa: F811
     words = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10", "seed=0,1"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s"]) == 0
