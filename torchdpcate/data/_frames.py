@@ -158,6 +158,15 @@ def iter_frames(
 
 
 def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
+    """Yield the columns of a csv file as text, a MiB of the file at a time.
+
+    Args:
+        path: The file, as Arrow takes it.
+        columns: The columns to read; no other is.
+
+    Raises:
+        InputError: A column is missing.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
