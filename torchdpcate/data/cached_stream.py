@@ -54,14 +54,14 @@ class CachedStream(RecordStream):
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
-            raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror})") from None
+            raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})") from None
         try:
             with os.fdopen(handle, "wb") as file:
                 self._write(file, stream)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror})") from None
+                raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})") from None
             raise
 
     def __iter__(self) -> Iterator[CausalData]:
