@@ -54,14 +54,14 @@ class CachedStream(RecordStream):
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
-            raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})") from None
+            raise _unwritable(folder, error) from None
         try:
             with os.fdopen(handle, "wb") as file:
                 self._write(file, stream)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})") from None
+                raise _unwritable(folder, error) from None
             raise
 
     def __iter__(self) -> Iterator[CausalData]:
@@ -112,6 +112,10 @@ class CachedStream(RecordStream):
             rows.numpy().astype("<f8", copy=False).tofile(file)
         if done != self.n:
             raise InputError(f"stream: {done} records, where it has n = {self.n}; give one that stays as it is")
+
+
+def _unwritable(folder: str | Path, error: OSError) -> InputError:
+    return InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})")
 
 
 class _Mapped(RecordStream):
