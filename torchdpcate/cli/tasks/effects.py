@@ -130,7 +130,8 @@ class Effects(TaskSpec):
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
                 "or mechanism=objective"
             )
-        if self._composed and self.config.release.include_nuisances:
+        kind = self.config.release
+        if self._composed and kind.kind == "queries" and kind.include_nuisances:
             raise InputError(
                 "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; leave "
                 "it out, or use second_stage=linear"
