@@ -133,8 +133,8 @@ class Effects(TaskSpec):
         kind = self.config.release
         if self._composed and kind.kind == "queries" and kind.include_nuisances:
             raise InputError(
-                "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; leave "
-                "it out, or use second_stage=linear"
+                "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; "
+                "leave it out, or use second_stage=linear"
             )
         self.learner.check(self.n, mechanism)
         study: Any = self.study
