@@ -153,6 +153,9 @@ def _is_hydra_mistake(error: Exception) -> bool:
 def _one_line(error: BaseException) -> str:
     while isinstance(error.__cause__, InputError):
         error = error.__cause__
+    if type(error).__name__ == "MissingMandatoryValue":  # OmegaConf's, of a setting that has no default
+        key = getattr(error, "full_key", None) or str(error).rpartition(" ")[2]
+        return f"{key}: has no default; give {key}=VALUE"
     text = _ADVICE.sub("", str(error))
     return " ".join(text.split())
 
