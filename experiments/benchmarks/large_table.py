@@ -5,9 +5,12 @@ user starts it; reading is timed apart: all batches of the cached copy, against 
 often, a noisy gradient of the effect's regression.
 
     python experiments/benchmarks/large_table.py [--rows 1000000 10000000] [--threads 2]
+
+The figures are also appended to large_table.csv, which growth.py reads.
 """
 
 import argparse
+import csv
 import json
 import os
 import subprocess
@@ -30,6 +33,7 @@ from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.records import CausalData
 
 COLUMNS, CHUNK = 30, 250_000
+FIGURES = Path(__file__).with_name("large_table.csv")
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 DOMAIN = {
     "treatment": "a",
@@ -138,6 +142,31 @@ def measured(folder: Path, rows: int, threads: int) -> None:
     print(
         f"copy {copied:.1f} s; a pass that reads {read:.2f} s, with a gradient {step:.2f} s ({step / read:.1f} times)"
     )
+    append(
+        {
+            "rows": rows,
+            "threads": threads,
+            "seconds": round(seconds, 1),
+            "processor_seconds": round(busy, 1),
+            "peak_mib": round(peak),
+            "rung": summary["rung"],
+            "root_error": round(error, 5),
+            "root_error_of_mean": round(constant, 5),
+            "copy_seconds": round(copied, 2),
+            "read_seconds": round(read, 3),
+            "gradient_seconds": round(step, 3),
+        }
+    )
+
+
+def append(figures: dict[str, object]) -> None:
+    """Append figures of one size to the table beside the script, with its heading where it is new."""
+    new = not FIGURES.exists()
+    with FIGURES.open("a", newline="") as file:
+        writer = csv.DictWriter(file, list(figures), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(figures)
 
 
 if __name__ == "__main__":
