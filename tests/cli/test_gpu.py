@@ -47,7 +47,7 @@ def test_the_second_stage_agrees_with_the_cpu(features):
     # Same nuisances, so that only the device of the second stage differs.
     blocks = {name: study.records.subset(index) for name, index in cpu.blocks_.items()}
     folds = (Fold("nuisance", "second_stage"),)
-    here, there = (cpu._first.block(blocks, folds, torch.device(name)) for name in ("cpu", "cuda"))
+    here, there = (cpu._fitted.first.block(blocks, folds, torch.device(name)) for name in ("cpu", "cuda"))
     assert gpu.stage_.block.x.is_cuda
     fitted = stage.fit(there, on_device(cpu.nuisances_, torch.device("cuda")), threshold=1.0)
     reference = stage.fit(here, cpu.nuisances_, threshold=1.0)

@@ -183,6 +183,32 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
     assert "by its released covariance" in release.summary()["no_intervals"]
 
 
+def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:
+    """An effect drawn to zero may lie beyond an end: that end is moved to it, the other stays; so of files."""
+    flat = replace(release, theta=torch.zeros_like(release.theta))  # as if the effect were drawn to zero altogether
+    loaded = load_release(flat.save(tmp_path / "flat.safetensors"))
+    assert isinstance(loaded, ComposedRelease)
+    x = torch.tensor([[2.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 3 and -2
+    assert release.law is not None
+    own = release.law.interval(release.features(x), 0.9).numpy()
+    assert own[0, 0] > 0 > own[1, 1]
+    for found in (flat, loaded):
+        np.testing.assert_array_equal(found.interval(x, 0.9), [[0, own[0, 1]], [own[1, 0], 0]])
+        assert found.contrast(x[:1], x[1:], 0.9)[0, 0] == 0 < found.contrast(x[:1], x[1:], 0.9)[0, 1]
+        assert found.contrast(x[1:], x[0:1], 0.9)[0, 1] == 0
+        np.testing.assert_array_equal(found.mean_interval(x, 0.9, rows=1), found.interval(x, 0.9))
+    np.testing.assert_array_equal(flat.average(), release.average())
+    points = 6 * torch.rand(200, 2, dtype=torch.float64) - 3
+    for level in (0.01, 0.5):  # narrow ones, beyond which points lie
+        found, effect = release.interval(points, level), release.effect(points)
+        assert ((found[:, 0] <= effect) & (effect <= found[:, 1])).all()
+        means = release.mean_interval(points, level, rows=4)
+        assert (
+            (means[:, 0] <= effect.reshape(-1, 4).mean(1) + 1e-12)
+            & (means[:, 1] >= effect.reshape(-1, 4).mean(1) - 1e-12)
+        ).all()
+
+
 def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> None:
     learner = RLearner(domain(None), BUDGET, second_stage=AdaptiveSecondStage())
     release = learner.fit(*drawn(800)).release_function()
