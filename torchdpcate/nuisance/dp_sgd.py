@@ -23,6 +23,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.engines import Engine
+    from torchdpcate.nuisance.joint_steps import JointSteps
 
 __all__ = ["DPSGD", "DPSGDPlan"]
 
@@ -86,6 +87,7 @@ class DPSGD(Callback):
         self.max_physical_batch = max_physical_batch
         self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
+        self._joint: JointSteps | None = None
         self._records: int | None = None
         self._undo = ExitStack()
 
@@ -103,6 +105,7 @@ class DPSGD(Callback):
         """Check the fit, wrap module and optimizer, charge the first steps."""
         from torchdpcate.nuisance.direct_steps import DirectSteps, direct
         from torchdpcate.nuisance.engines import ENGINES, ChainEngine, choose_mode
+        from torchdpcate.nuisance.joint_steps import JointSteps, joint
 
         if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
@@ -112,6 +115,11 @@ class DPSGD(Callback):
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
         self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
         self._undo.enter_context(_exact_products())
+        if joint(trainer):
+            # before the module has hooks, which the other processes put on theirs
+            arguments = pl_module, self.plan, mode, self.max_physical_batch, self.noise, sampler
+            self._joint = JointSteps(trainer, *arguments)
+            self._undo.callback(self._joint.close)
         self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
         self._undo.callback(self._engine.detach)
         plain = trainer.optimizers[0]
@@ -125,6 +133,7 @@ class DPSGD(Callback):
                 ahead=lambda: self._account.ahead,
             )
         ]
+        trainer.optimizers[0].joint = self._joint  # type: ignore[attr-defined]
         if isinstance(self._engine, ChainEngine) and direct(trainer, pl_module):
             steps = DirectSteps(trainer, pl_module, self._engine)
             self._undo.callback(steps.detach)
@@ -138,11 +147,13 @@ class DPSGD(Callback):
         check_sampler(trainer, self.plan)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note how many records were sampled."""
+        """Note how many records were sampled; other processes of the step, if there are any, sample theirs."""
         leaves = batch if isinstance(batch, list) else tree_leaves(batch)
         if not (leaves and isinstance(leaves[0], Tensor)):
             leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         self._records = leaves[0].shape[0] if leaves else None
+        if self._joint is not None:
+            self._joint.begin()
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None
@@ -172,7 +183,7 @@ class DPSGD(Callback):
 
     def _finish(self) -> None:
         self._undo.close()
-        self._engine = None
+        self._engine = self._joint = None
         self._account.close()
 
     def state_dict(self) -> dict[str, Any]:

@@ -75,6 +75,7 @@ def train(
             or holds more than plain types and tensors, or a GPU has too little memory.
         BudgetError: the ledger cannot pay the plan.
         NumericalError: training diverged.
+        ProcessError: one of several processes ended.
         KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
         SystemExit: on SIGTERM, likewise, with code 143.
 
