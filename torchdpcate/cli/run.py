@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
+from torchdpcate._memory import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
 from torchdpcate.cli.sweep_resume import run_words
@@ -82,7 +83,11 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     _warn(config, task.study)
 
     place, before = folder / "release", task.size()
-    with nothing_left_unpaid(folder), reserved(place, _ROOM + _NUMBER * before):  # what cannot be written is not paid
+    with (
+        nothing_left_unpaid(folder),
+        reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
+        gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
+    ):
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = told_of_other_runs(task.released(), shared)

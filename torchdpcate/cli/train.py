@@ -15,6 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
+from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError
@@ -32,6 +33,7 @@ def train(overrides: Sequence[str]) -> None:
     Raises:
         InputError: A user's mistake in the configuration or the data.
     """
+    refuse_torchrun()
     runs: list[tuple[Path, bool]] = []
     words = _sweep_folder(new_words(overrides))
     try:

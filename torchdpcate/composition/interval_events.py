@@ -19,7 +19,7 @@ from torchdpcate.composition.intervals import (
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -135,7 +135,7 @@ def private_matrix(records: EffectSums, bounds: tuple[float, float], norm: float
     row, column = torch.triu_indices(p, p)
     times = torch.where(row == column, 1.0, math.sqrt(2)).double()
     most = lesser(bounds)[1] * norm
-    sensitivity = matrix_sensitivity(bounds, norm) + p * summation_error(n, most)
+    sensitivity = matrix_sensitivity(bounds, norm) + p * steps.rounding(n, most)
     noisy = steps.release(MATRIX, sums.cpu()[row, column] * times, sensitivity) / n / times
     found = torch.zeros(p, p, dtype=torch.float64)
     found[row, column] = found[column, row] = noisy
@@ -174,7 +174,7 @@ def private_counts(
         return torch.stack([value.sum() for value in (inside, pulls, *shares)])
 
     n, sums = records.n, records.total(counted)
-    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * summation_error(n, 1.0)) / n
+    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * steps.rounding(n, 1.0)) / n
     h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
     return torch.stack([noisy[0] * most / h.clamp(low, high), noisy[1], h])
 
@@ -213,7 +213,7 @@ def private_correction(records: EffectSums, theta: Tensor, spread: float, larges
         v = at.treatment * at.rest(theta).clamp(-spread, spread) / (largest * spread)
         return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
 
-    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * summation_error(records.n, 1.0))
+    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * steps.rounding(records.n, 1.0))
     return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
 
 
@@ -233,7 +233,7 @@ def private_average(records: EffectSums, t: Tensor, bound: float, most: float, s
         return (at.overlap * effect / (bound * most)).sum()[None]
 
     total = records.total(averaged)
-    return steps.release(AVERAGE, total, 2 + summation_error(records.n, 1.0)) * bound * most
+    return steps.release(AVERAGE, total, 2 + steps.rounding(records.n, 1.0)) * bound * most
 
 
 def private_effect_law(
