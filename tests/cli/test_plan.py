@@ -133,6 +133,10 @@ REFUSED = {
         ["n=100", "second_stage=linear", "nuisance=convex", "plan.residual_scale=1"],
         "residual_scale = 1.0: is for second_stage=adaptive alone",
     ),
+    "nuisances of a composition": (
+        ["n=100", "release=queries", "release.include_nuisances=true", "queries.count=5"],
+        "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect",
+    ),
     "a residual scale of an average": (["n=100", "task=average_effect", "plan.residual_scale=1"], "plan"),
 }
 

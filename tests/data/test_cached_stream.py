@@ -45,6 +45,14 @@ def test_all_records_come_back_at_each_reading(tmp_path, own):
         next(iter(cached))
 
 
+def test_a_copy_that_was_cut_is_refused_and_not_read_as_fewer_records(tmp_path):
+    with CachedStream(Drawn(), tmp_path) as cached:
+        with cached.path.open("r+b") as file:
+            file.truncate(cached.path.stat().st_size - 8)
+        with pytest.raises(InputError, match="cut short"):
+            list(cached)
+
+
 def test_nothing_is_left_of_a_copy_that_fails(tmp_path):
     with pytest.raises(InputError, match="stays as it is"):
         CachedStream(Drawn(lost=1), tmp_path)

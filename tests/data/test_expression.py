@@ -87,7 +87,11 @@ BAD = {
         "its samples are in rows",
     ),
     "the other way": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.samples=rows"], "give data.samples=columns"),
-    "words": (lambda m: m.astype(object).mask(m == m.iloc[2, 2], "high").to_csv("bad.tsv", sep="\t"), [], "double"),
+    "words": (
+        lambda m: m.astype(object).mask(m == m.iloc[2, 2], "high").to_csv("bad.tsv", sep="\t"),
+        [],
+        "no numbers, first in column 4;",
+    ),
     "missing": (lambda m: m.mask(m == m.iloc[2, 2]).to_csv("bad.tsv", sep="\t"), [], "1 cell is missing"),
     "a gene twice": (
         lambda m: m.rename(index={"G3": "G4"}).to_csv("bad.tsv", sep="\t"),
@@ -106,6 +110,7 @@ BAD = {
     ),
     "a gene that is not there": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,NONE]"], "(NONE)"),
     "a gene listed twice": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,G1]"], "name each gene once"),
+    "no file": (lambda m: None, [], "'bad.tsv' cannot be read: "),
     "no list": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=none.txt"], "no such file of names"),
     "not a matrix": (lambda m: Path("bad.tsv").write_text("\n"), [], "its first row has"),
     "out of bounds": (
@@ -124,6 +129,12 @@ def test_a_bad_matrix_is_one_line(here, matrix, capsys, case):
     error = capsys.readouterr().err.strip()
     assert len(error.splitlines()) == 1
     assert message in error
+    assert not Path("r").exists()
+
+
+def test_a_matrix_must_be_named(here, capsys):
+    assert main(["train", "data=tcga", "run_dir=r"]) == 2
+    assert capsys.readouterr().err.strip() == "torchdpcate: data.path: has no default; give data.path=VALUE"
     assert not Path("r").exists()
 
 

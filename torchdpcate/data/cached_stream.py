@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError
 
 
 class CachedStream(RecordStream):
-    """Records of another stream from one npy file of float64 numbers, mapped into memory a batch at a time.
+    """Records of another stream from one npy file of float64 numbers, read a batch at a time.
 
     A composition reads its records some two hundred times. The file holds the records: it is the curator's, readable by
     its owner alone, and ``close`` (or the end of a ``with`` block) removes it.
@@ -69,12 +69,15 @@ class CachedStream(RecordStream):
         if not self.path.exists():
             raise InputError(f"stream: {self.path.name} was removed by close(); make a new one")
         q, width = self._width - 2 - self._own, self._width
-        for first in range(0, self.n, self.batch_rows):
-            shape = min(self.batch_rows, self.n - first), width
-            # one map a batch: pages of a map that stays count as this process' memory
-            mapped = np.memmap(self.path, np.float64, "r", self._start + 8 * width * first, shape)
-            part = torch.from_numpy(np.array(mapped))
-            yield CausalData(part[:, :q], part[:, q], part[:, q + 1], part[:, q + 2] if self._own else None)
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            for first in range(0, self.n, self.batch_rows):
+                rows = min(self.batch_rows, self.n - first)
+                numbers = np.fromfile(file, "<f8", rows * width)
+                if len(numbers) < rows * width:
+                    raise InputError(f"stream: {self.path.name} was cut short; make a new one")
+                part = torch.from_numpy(numbers.astype(np.float64, copy=False)).view(rows, width)
+                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], part[:, q + 2] if self._own else None)
 
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
         """Return the stream of what is worked out of each batch, in a file beside this one.

@@ -104,8 +104,18 @@ def _blocks(path: str | Path, columns: Sequence[int]) -> "Iterator[pa.RecordBatc
     convert = arrow.ConvertOptions(
         column_types=types, include_columns=[own[0], *chosen], null_values=["", "NA", "NaN", "null"]
     )
-    with arrow.open_csv(path, read, arrow.ParseOptions(delimiter=_delimiter(path)), convert) as reader:
-        yield from reader
+    try:
+        with arrow.open_csv(path, read, arrow.ParseOptions(delimiter=_delimiter(path)), convert) as reader:
+            yield from reader
+    except pa.ArrowInvalid as error:
+        if "conversion error" not in str(error):
+            raise
+        place = re.search(r"column #(\d+)", str(error))  # by its number: a sample's name tells of a person
+        where = f", first in column {int(place[1]) + 1}" if place else ""
+        raise InputError(
+            f"{path}: has cells that are no numbers{where}; drop them or impute them, and if other columns stand "
+            "beside genes name the genes by data.genes"
+        ) from None
 
 
 def _is_parquet(path: str | Path) -> bool:

@@ -26,13 +26,14 @@ class Feature(NamedTuple):
     j: int
 
 
-# of mean square one for a standard normal covariate, but for the waves: about one
+# of mean square one for a standard normal covariate, but for the waves: about one. The first argument holds the
+# covariates and becomes the features in place: copies of some megabytes cost more than the arithmetic.
 _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "1": lambda a, b: a,
-    "2": lambda a, b: (a * a - 1) / math.sqrt(2),
-    "x": lambda a, b: a * b,
-    "s": lambda a, b: math.sqrt(2) * torch.sin(_SINE * a),
-    "c": lambda a, b: math.sqrt(2) * torch.cos(_SINE * a),
+    "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
+    "x": lambda a, b: a.mul_(b),
+    "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
+    "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
@@ -102,15 +103,16 @@ class WeightedBasis:
         return found
 
     def __call__(self, z: Tensor) -> Tensor:
-        """Return psi [n, 1 + p] of standardised covariates z [n, k], feature by feature in memory."""
+        """Return psi [n, 1 + p] of standardised covariates z [n, k], feature by feature in memory; no graph of z."""
         rows, start = z.T.contiguous(), 1  # a covariate lies in one piece, as do features made of it
         psi = z.new_empty(self.dimension, len(z))
         psi[0] = 1
         for kind, group in groupby(self.features, key=lambda feature: feature.kind):
             pairs = list(group)
-            end = start + len(pairs)
-            psi[start:end] = _FUNCTIONS[kind](rows[[f.i for f in pairs]], rows[[f.j for f in pairs]])
-            start = end
+            part = psi[start : start + len(pairs)]
+            torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
+            _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind == "x" else part)
+            start += len(pairs)
         return psi.mul_(self.energies.sqrt().to(z)[:, None]).T
 
     def config(self) -> list[list[Any]]:

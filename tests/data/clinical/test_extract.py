@@ -1,5 +1,7 @@
 """MIMIC-Extract's tables: the demonstration files, invented ones, and what is wrong with them."""
 
+import os
+import pickle
 import sys
 
 import numpy as np
@@ -7,11 +9,13 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.data.clinical.layouts import extract_tables, write_extract
+from tests.data.clinical.layouts import extract_tables, raw_tables, write_extract, write_raw
 from tests.data.conftest import SHARED
 from torchdpcate.data import MimicExtract
 from torchdpcate.data.clinical.extract import read_extract
 from torchdpcate.data.clinical.hours import Window, time_points
+from torchdpcate.data.clinical.pickles import plain_pickles
+from torchdpcate.data.clinical.tables import read_tables
 from torchdpcate.errors import InputError
 
 DEMO = SHARED / "mimic_extract_layout"
@@ -81,6 +85,12 @@ def _broken(change: str) -> tuple[pd.DataFrame, ...]:
         interventions.iloc[0, 0] = 2
     elif change == "patients":
         patients = patients[:-1]
+    elif change == "word":
+        vitals["sodium", "mean"] = vitals["sodium", "mean"].astype(str)
+        vitals.iloc[:2, list(vitals.columns).index(("sodium", "mean"))] = "high"
+    elif change == "age":
+        patients = patients.astype({"age": str})
+        patients.iloc[0, 1] = "old"
     elif change == "variable":
         vitals = vitals.drop(columns="sodium", level=0)
     return vitals, interventions, patients
@@ -97,6 +107,8 @@ def _broken(change: str) -> tuple[pd.DataFrame, ...]:
         ("fraction", r"values of 'hematocrit' outside \[5, 75\] %"),
         ("vent", "vent has 1 value other than 0 and 1"),
         ("patients", "1 stay not in table patients"),
+        ("word", "table vitals_labs: column 'sodium' has 2 non-numeric values; mend these rows"),
+        ("age", "table patients: column 'age' has 1 non-numeric value"),
         ("variable", "column \"\\('sodium', 'mean'\\)\" is missing"),
     ],
 )
@@ -112,6 +124,18 @@ def test_missing_files_and_tables_are_named(tmp_path) -> None:
     (folder / "interventions.parquet").unlink()
     with pytest.raises(InputError, match="no parquet file of table interventions"):
         read_extract(folder)
+
+
+def test_other_layouts_are_named_with_their_choice(tmp_path) -> None:
+    with pytest.raises(InputError, match="holds MIMIC's own tables, not MIMIC-Extract's: data=mimic_iii"):
+        read_extract(write_raw(tmp_path / "iii", raw_tables("iii")))
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / "all_hourly_data.h5").write_bytes(b"")
+    with pytest.raises(InputError, match=r"holds no parquet file; give data\.path=.*all_hourly_data\.h5"):
+        read_extract(tmp_path / "h")
+    for path in (tmp_path / "h" / "all_hourly_data.h5", write_extract(tmp_path / "e", *extract_tables())):
+        with pytest.raises(InputError, match="is MIMIC-Extract's, not MIMIC-IV's tables: data=mimic"):
+            read_tables(path, "iv")
 
 
 def test_nobody_with_a_record_is_said(tmp_path) -> None:
@@ -145,6 +169,42 @@ def test_hdf5_reads_as_parquet_does_and_names_what_is_missing(tmp_path) -> None:
     path.write_bytes(b"no HDF5")
     with pytest.raises(InputError, match="cannot be read as HDF5"):
         read_extract(path)
+
+
+class _Evil:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, place) -> None:
+        self._place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._place),)
+
+
+@pytest.mark.parametrize("where", ["values", "attribute"])
+def test_no_file_makes_code_run(tmp_path, where: str) -> None:
+    """pandas writes words and names as pickles, which are read; one that calls a function is not called."""
+    tables = pytest.importorskip("tables", reason="the extra mimic (PyTables) is not installed")
+    path, place = tmp_path / "all_hourly_data.h5", tmp_path / "made"
+    for frame, name in zip(extract_tables(), ("vitals_labs", "interventions", "patients"), strict=True):
+        frame.astype(dict.fromkeys(frame.columns[:1], object)).to_hdf(path, key=name)
+    assert read_extract(path).gender[0] == "F"  # in a pickled column
+    with tables.open_file(path, "a") as file:
+        group = file.root.patients
+        if where == "attribute":
+            group._v_attrs["axis1_name"] = group._v_attrs["encoding"] = _Evil(place)
+        else:
+            pickled = next(node for node in group if isinstance(node, tables.VLArray))
+            name = pickled.name
+            file.remove_node(group, name)
+            file.create_vlarray(group, name, tables.ObjectAtom()).append(_Evil(place))
+    message = "holds a pickled Python object, (posix|nt)\\.mkdir, which could run code"
+    with pytest.raises(InputError, match=message):
+        read_extract(path)
+    assert not place.exists()
+    with plain_pickles():
+        pass
+    assert tables.atom.pickle is tables.attributeset.pickle is pickle
 
 
 @demo

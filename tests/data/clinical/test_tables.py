@@ -88,6 +88,8 @@ def _changed(change: str) -> dict[str, pd.DataFrame]:
         tables["hosp/patients"] = tables["hosp/patients"][2:]
     elif change == "patient twice":
         tables["hosp/patients"] = pd.concat([tables["hosp/patients"]] * 2)
+    elif change == "empty":
+        tables["hosp/labevents"] = lab[:0]
     elif change == "column":
         tables["icu/chartevents"] = tables["icu/chartevents"].drop(columns="valueuom")
     return tables
@@ -102,9 +104,10 @@ def _changed(change: str) -> dict[str, pd.DataFrame]:
         ("unit", "10 values of 'sodium' in a unit other than meq/l, mmol/l"),
         ("unsaid", r"values of 'glucose' outside \[33, 2200\] mg/dL, too many for errors"),
         ("word", "column 'valuenum' has 1 non-numeric value"),
-        ("time", "column 'charttime' has 1 value that is no YYYY-MM-DD HH:MM:SS"),
+        ("time", "column 'charttime' has 1 value not written YYYY-MM-DD HH:MM:SS"),
         ("patients", "2 persons not in patients.csv.gz"),
         ("patient twice", "6 patients there twice"),
+        ("empty", "labevents.csv.gz: holds none of the items of the measurements"),
         ("column", "column 'valueuom' is missing"),
     ],
 )
@@ -119,7 +122,7 @@ def test_missing_tables_and_other_versions_are_named(tmp_path) -> None:
     write_raw(tmp_path / "iv", {k: v for k, v in raw_tables("iv").items() if "events" not in k})
     with pytest.raises(InputError, match="has no table icu/chartevents, hosp/labevents, icu/procedureevents"):
         read_tables(tmp_path / "iv", "iv")
-    with pytest.raises(InputError, match="holds MIMIC-III's tables, not MIMIC-IV's: data=mimic_iii"):
+    with pytest.raises(InputError, match="holds another version's tables, not MIMIC-IV's: data=mimic_iii"):
         read_tables(write_raw(tmp_path / "iii", raw_tables("iii")), "iv")
     with pytest.raises(InputError, match="choose from iii, iv"):
         read_tables(tmp_path, "ii")

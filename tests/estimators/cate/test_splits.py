@@ -41,7 +41,7 @@ def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances():
     assert torch.equal(block.x, torch.cat([x[second], x[first]]))
     offset = crossed.nuisances_.effect(block.x)
     for rows, model in ((slice(0, len(second)), "fold_1"), (slice(len(second), None), "fold_2")):
-        values = crossed._first.models[model].predict(block.x[rows])
+        values = crossed._fitted.first.models[model].predict(block.x[rows])
         order = torch.cat([second, first])[rows]
         s, w = crossed.score.regression(a[order], y[order], values, offset[rows])
         torch.testing.assert_close(block.s[rows], s, rtol=0, atol=0)
@@ -108,7 +108,7 @@ def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
         def effect(self, x):
             return torch.full((len(x),), self.mu1 - self.mu0, dtype=torch.float64)
 
-    first = replace(model._first, models={"fold_1": Extreme(low, low), "fold_2": Extreme(high, low)})
+    first = replace(model._fitted.first, models={"fold_1": Extreme(low, low), "fold_2": Extreme(high, low)})
     first.__dict__["nuisances"] = AveragedNuisances(list(first.models.values()))
     blocks = {"fold_2": CausalData(STUDY.queries, torch.ones(20).double(), torch.full((20,), high).double())}
     block = first.block(blocks, (Fold("fold_1", "fold_2"),), torch.device("cpu"))

@@ -130,6 +130,12 @@ class Effects(TaskSpec):
                 f"mechanism = {mechanism.name}: answers finitely many queries; use release=queries with it, "
                 "or mechanism=objective"
             )
+        kind = self.config.release
+        if self._composed and kind.kind == "queries" and kind.include_nuisances:
+            raise InputError(
+                "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; "
+                "leave it out, or use second_stage=linear"
+            )
         self.learner.check(self.n, mechanism)
         study: Any = self.study
         if isinstance(study, StreamedStudy):

@@ -10,9 +10,11 @@ import numpy as np
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data._frames import MOST_BYTES, arrow_path
+from torchdpcate.data._frames import MOST_BYTES, about, arrow_path
 from torchdpcate.data._parquet import parquet_batches
 from torchdpcate.data.clinical.hours import Hours, plausible
+from torchdpcate.data.clinical.pickles import plain_pickles
+from torchdpcate.data.clinical.tables import held_version
 from torchdpcate.data.clinical.variables import VARIABLES
 from torchdpcate.errors import InputError
 
@@ -34,10 +36,9 @@ def read_extract(path: str | Path) -> Hours:
 
     Raises:
         InputError: No such file, PyTables is not installed, tables or variables are missing (which), stays or hours are
-            there twice, hours are not 0, 1, 2, ... of each stay, units are mixed, or a stay has no patient.
+            there twice, hours are not 0, 1, 2, ... of each stay, values are no numbers, units are mixed, a stay has no
+            patient, or an HDF5 file holds pickles of anything but numbers and words.
     """
-    import pandas as pd
-
     if not os.path.exists(path):
         raise InputError(f"data.path = {path}: no such file or folder")
     tables = _parquet_tables(Path(path)) if os.path.isdir(path) else _hdf_tables(Path(path))
@@ -60,7 +61,7 @@ def read_extract(path: str | Path) -> Hours:
             f"{path}: hours_in does not count 0, 1, 2, ... in {plural(wrong, 'stay')}; "
             "times are missing or out of order"
         )
-    vent = hours["vent"].to_numpy(dtype=np.float64)
+    vent = _numbers(hours["vent"], f"{path}, table interventions")
     other = int((~np.isin(vent, (0.0, 1.0))).sum())
     if other:
         raise InputError(f"{path}: vent has {plural(other, 'value')} other than 0 and 1")
@@ -71,9 +72,11 @@ def read_extract(path: str | Path) -> Hours:
     return Hours(
         person=hours["subject_id"].to_numpy(),
         stay=stay,
-        values=plausible(hours[[v.extract for v in VARIABLES]].to_numpy(dtype=np.float64), str(path)),
+        values=plausible(
+            np.stack([_numbers(hours[v.extract], f"{path}, table vitals_labs") for v in VARIABLES], 1), str(path)
+        ),
         ventilated=vent == 1,
-        age=pd.to_numeric(stays["age"]).to_numpy(dtype=np.float64),
+        age=_numbers(stays["age"], f"{path}, table patients"),
         gender=stays["gender"].astype(str).to_numpy(dtype=object),
     )
 
@@ -87,6 +90,11 @@ def _parquet_tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataF
             for name, path in files.items():
                 if name.startswith(table):
                     return path
+        other, hdf = held_version(folder), next(folder.glob("*.h5"), None)
+        if other is not None:
+            raise InputError(f"data.path = {folder}: holds MIMIC's own tables, not MIMIC-Extract's: {other}")
+        if hdf is not None and not files:
+            raise InputError(f"data.path = {folder}: holds no parquet file; give data.path={hdf}")
         raise InputError(
             f"data.path = {folder}: no parquet file of table {' or '.join(tables)}; a folder of MIMIC-Extract's tables "
             "has vitals_labs*.parquet, interventions*.parquet and patients*.parquet"
@@ -165,13 +173,31 @@ def _store(path: Path) -> "Iterator[pd.HDFStore]":
             f"{path}: HDF5 needs PyTables: pip install 'torchdpcate[mimic]', or give a folder of parquet exports"
         ) from None
     try:
-        with pd.HDFStore(str(path), mode="r") as store:
+        with about(path), plain_pickles(), pd.HDFStore(str(path), mode="r") as store:
             yield store
     except InputError:
         raise
-    except Exception as error:  # PyTables and pandas raise what their layers below raise
-        text = plain(" ".join(str(error).split()))[:160]
-        raise InputError(f"data.path = {path}: cannot be read as HDF5: {text}") from None
+    except Exception as error:  # PyTables and pandas raise what their layers below raise; the cause is the last line
+        text = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])[:160]
+        raise InputError(
+            f"data.path = {path}: cannot be read as HDF5 ({text}); is it a whole file that MIMIC-Extract wrote? copy "
+            "it anew"
+        ) from None
+
+
+def _numbers(column: "pd.Series", where: str) -> np.ndarray:
+    """Return a column as float64; what is missing is NaN.
+
+    Raises:
+        InputError: Values that are no numbers (how many).
+    """
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = int((numbers.isna() & column.notna()).sum())
+    if wrong:
+        raise InputError(f"{where}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
+    return numbers.to_numpy(dtype=np.float64)
 
 
 def _refuse_twice(frame: "pd.DataFrame", key: tuple[str, ...], where: str, what: str) -> None:

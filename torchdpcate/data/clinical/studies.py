@@ -104,7 +104,8 @@ class IntensiveCare(StudySource):
         points = time_points(hours, window)
         if not len(points):
             raise InputError(
-                f"data.path = {self.path}: nobody has a time point with all measurements before and after it"
+                f"data.path = {self.path}: nobody has a time point with all measurements before and after it; raise "
+                "data.before or data.after, or bring more stays"
             )
         rows = person_rows(hours.person[points], self.per_person, self.seed, self.too_many).flatten().numpy()
         frame = pd.DataFrame(records_at(hours, points[rows], window))

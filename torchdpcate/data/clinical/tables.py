@@ -99,10 +99,10 @@ def read_tables(path: str | Path, version: str) -> Hours:
     charted = {str(item): place for place, v in enumerate(VARIABLES) for item in v.chart}
     tested = {str(item): place for place, v in enumerate(VARIABLES) for item in v.lab}
     settings = {str(item) for item in VENTILATOR_SETTINGS} if layout.settings else set()
-    for events in _rows(files["chart"], (*_EVENT, *_VALUES), charted.keys() | settings):
+    for events in _some(files["chart"], (*_EVENT, *_VALUES), charted.keys() | settings):
         grid.mark(events[events["itemid"].isin(settings)], files["chart"])
         grid.add(events[events["itemid"].isin(charted)], charted, files["chart"])
-    for events in _rows(files["lab"], (*_EVENT, *_VALUES), tested.keys()):
+    for events in _some(files["lab"], (*_EVENT, *_VALUES), tested.keys()):
         grid.add(events, tested, files["lab"])
     times = ("subject_id", "itemid", "starttime", "endtime")
     for events in _rows(files["procedures"], times, {str(INVASIVE_VENTILATION)}):
@@ -116,21 +116,27 @@ def _files(folder: Path, layout: _Layout) -> dict[str, Path]:
     Raises:
         InputError: Some are missing, or all are of the other version.
     """
+    if folder.suffix in (".h5", ".hdf5") or (folder.is_dir() and any(folder.glob("vitals_labs*"))):
+        raise InputError(f"data.path = {folder}: is MIMIC-Extract's, not {layout.name}'s tables: data=mimic")
     if not os.path.isdir(folder):
         raise InputError(f"data.path = {folder}: no such folder; give the folder of {layout.name}'s tables")
     found = {key: _file(folder, table) for key, table in layout.tables.items()}
     missing = [layout.tables[key] for key, file in found.items() if file is None]
     if missing:
-        for other in _LAYOUTS.values():
-            if other is not layout and all(_file(folder, table) for table in other.tables.values()):
-                raise InputError(
-                    f"data.path = {folder}: holds {other.name}'s tables, not {layout.name}'s: {other.other}"
-                )
+        other = held_version(folder)
+        if other is not None:
+            raise InputError(f"data.path = {folder}: holds another version's tables, not {layout.name}'s: {other}")
         raise InputError(
             f"data.path = {folder}: has no table {listed(missing)} (.csv or .csv.gz); {layout.name} has "
             f"{listed(layout.tables.values())}"
         )
     return {key: file for key, file in found.items() if file is not None}
+
+
+def held_version(folder: Path) -> str | None:
+    """Return the choice of data that reads a folder's tables as downloaded; None if it has not all of a version's."""
+    held = (one.other for one in _LAYOUTS.values() if all(_file(folder, table) for table in one.tables.values()))
+    return next(held, None)
 
 
 def _file(folder: Path, table: str) -> Path | None:
@@ -163,6 +169,16 @@ def _rows(file: Path, columns: Sequence[str], items: Collection[str] | None = No
                 yield batch.to_pandas()
 
 
+def _some(file: Path, columns: Sequence[str], items: Collection[str]) -> "Iterator[pd.DataFrame]":
+    """Yield as ``_rows``; refuse a file without any of the items, as one that was not downloaded to its end."""
+    found = False
+    for frame in _rows(file, columns, items):
+        found = True
+        yield frame
+    if not found:
+        raise InputError(f"{file}: holds none of the items of the measurements; is it whole? download it anew")
+
+
 def _read(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
     import pandas as pd
 
@@ -183,7 +199,7 @@ def _times(column: "pd.Series", file: Path) -> "pd.Series":
     times = pd.to_datetime(column, format="%Y-%m-%d %H:%M:%S", errors="coerce")
     wrong = int((times.isna() & column.notna()).sum())
     if wrong:
-        raise InputError(f"{file}: column {column.name!r} has {plural(wrong, 'value')} that is no YYYY-MM-DD HH:MM:SS")
+        raise InputError(f"{file}: column {column.name!r} has {plural(wrong, 'value')} not written YYYY-MM-DD HH:MM:SS")
     return times
 
 

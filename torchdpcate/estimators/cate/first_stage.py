@@ -28,7 +28,7 @@ from torchdpcate.second_stage.stage import Regression, SecondStageBlock
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-Blocks = Mapping[str, CausalData]
+BlockRecords = Mapping[str, CausalData]
 """Records by block."""
 
 
@@ -98,7 +98,7 @@ class FirstStage:
         for fold in self.split.folds:
             self.recipe.check(sizes[fold.train], domain, self.budget, self.beside)
 
-    def fit(self, blocks: Blocks, session: FitSession) -> "TrainedFirstStage":
+    def fit(self, blocks: BlockRecords, session: FitSession) -> "TrainedFirstStage":
         """Choose the columns and train the nuisances of every fold.
 
         Args:
@@ -125,7 +125,7 @@ class FirstStage:
         }
         return TrainedFirstStage(self, domain, columns, models)
 
-    def _screen(self, blocks: Blocks, session: FitSession) -> tuple[int, ...] | None:
+    def _screen(self, blocks: BlockRecords, session: FitSession) -> tuple[int, ...] | None:
         if self.screening is None or self.domain.dimension <= self.screening.most:
             return None
         trains = [fold.train for fold in self.split.folds]
@@ -162,7 +162,7 @@ class TrainedFirstStage:
         """Return the columns in use, [m, k], of covariates x [m, q]."""
         return x if self.columns is None else x[:, list(self.columns)]
 
-    def private_threshold(self, blocks: Blocks, session: FitSession) -> float | None:
+    def private_threshold(self, blocks: BlockRecords, session: FitSession) -> float | None:
         """Return a private quantile of |s|, in outcome units; None where none is needed."""
         settings, event = self.settings, self.settings.threshold_event
         if settings.private_threshold is None:
@@ -176,7 +176,7 @@ class TrainedFirstStage:
         grid = torch.logspace(-3, 0, settings.private_threshold.points, dtype=torch.float64) * bound
         return private_quantile(s, grid, settings.private_threshold.quantile, event.epsilon, session.noise)
 
-    def block(self, blocks: Blocks, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
+    def block(self, blocks: BlockRecords, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
         """Return the regression of these folds' records; with several folds its map is the first one's.
 
         Args:

@@ -1,21 +1,17 @@
 """The R- and DR-learner: private nuisances, a second stage, and releases from them."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import planned_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
@@ -23,43 +19,30 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.cate.composition import Composition, composed_effect
-from torchdpcate.estimators.cate.first_stage import FirstStage, on_device
-from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
-from torchdpcate.estimators.cate.online.correction import head_of
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
-from torchdpcate.estimators.cate.planned import planned_composition, planned_head_noise
-from torchdpcate.estimators.cate.planned_head import PlannedHead
+from torchdpcate.estimators.cate.blocks import Blocks
+from torchdpcate.estimators.cate.composition import Composition
+from torchdpcate.estimators.cate.fitted_blocks import FittedBlocks
+from torchdpcate.estimators.cate.fitted_composition import FittedComposition
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.estimators.cate.procedure import Procedure
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TUNING, Charge, Purpose
-from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, RKHSStage
+from torchdpcate.second_stage.stage import FittedStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
-
-RECORDS = "records"
-"""The one block of a composition."""
-OBJECTIVE = "objective"
-"""The mechanism of blocks where the user names none: the one of least noise."""
 
 
 @renamed(compare_noise="plan", curator_effect="nonprivate_effect")
@@ -165,86 +148,36 @@ class CATELearner(PrivateEstimator):
         Raises:
             InputError: As ``fit_stream``.
         """
-        if self._adaptive is None:
-            raise InputError(
-                "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
-            )
-        self._composition().check_stream(n)
+        self._procedure().check_stream(n)
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
-        if self._adaptive is not None:
-            composition = self._composition()
-            self.blocks_ = {RECORDS: torch.arange(records.n)}
-            self.plan_ = composition.plan(records.n)
-            return
-        self._public = {"learner": type(self).__name__, "split": self._split().fact, "seed": self.seed}
-        self.blocks_ = dict(self._split().blocks(records.n, self.seed))
-        self._check_budget()
+        self._settings = self._procedure()
+        self.blocks_ = self._settings.blocks(records.n)
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        """Train the nuisances, pay for the threshold and set up the second stage."""
-        if self._adaptive is not None:
-            self._compose(records)
-            return
-        assert isinstance(records, CausalData)
-        blocks = {name: records.subset(index) for name, index in self.blocks_.items()}
-        first = self._first_stage().fit(blocks, self._session)
-        self._first, self.nuisances_, self.columns_ = first, first.nuisances, first.columns
-        self.threshold_ = first.private_threshold(blocks, self._session)
-        self.second_stage_ = self._tuned(blocks)
-        tried = () if self.tune is None else self.tune.conditions
-        own = own_code("nuisances", self.nuisance) + own_code("second stage", self.second_stage)
-        self._own = tried + own
-        device = self._trainer()().strategy.root_device
-        self.stage_ = self.second_stage_.fit(
-            first.block(blocks, self._split().folds, device),
-            on_device(self.nuisances_, device),
-            threshold=math.inf if self.threshold_ is None else self.threshold_,
-            budget=None if self.budget is None else self._split().release_budget(self.budget),
-            trainer=self._trainer(),
-            seed=self.seed,
-        )
-
-    def _compose(self, records: CausalData | RecordStream) -> None:
-        """Run the steps of the one composition, which pay for the release too."""
-        composition = self._composition()
-        self._own = composition.conditions
-        session = self._session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._own))
-        if isinstance(records, RecordStream):
-            self.composed_ = composition.fit_stream(records, self.plan_, session)
-        else:
-            self.composed_ = composition.fit(records, self.plan_, session, self._trainer())
-        self._own_entries = session.entries
+        fitted = self._fitted = self._settings.fit(records, self._session, self._statement_of)
+        if isinstance(fitted, FittedComposition):
+            self.plan_, self.composed_ = fitted.plan, fitted.found
+        elif isinstance(fitted, FittedBlocks):
+            self.nuisances_, self.columns_ = fitted.first.nuisances, fitted.first.columns
+            self.second_stage_, self.threshold_ = fitted.second_stage, fitted.threshold
+            self.stage_ = fitted.stage
 
     def _filter(self) -> str:
         return self.filter
 
-    def check(self, n: int, mechanism: "str | Mechanism") -> None:
+    def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
         """Refuse, before anything is trained or spent, a release that could not be made.
 
         Args:
             n: Number of records.
-            mechanism: The mechanism of the release.
+            mechanism: The mechanism of the release; None takes the default one.
 
         Raises:
             InputError: delta = 0 where blocks are asked for, too few records, or a mechanism without a guarantee for
                 these settings.
         """
-        if self._adaptive is not None:
-            self._composition(mechanism).plan(n)
-            return
-        if self.tune is not None:
-            self.tune.candidates(self._stage())
-        self._check_budget()
-        domain, split = TableSchema.of(self.domain).two_arms().domain, self._split()
-        sizes = {name: len(index) for name, index in split.blocks(n, self.seed).items()}
-        self._trainer()()
-        self._first_stage().check(sizes)
-        if self.budget is not None:
-            bound = self.score.bounds(domain).weight * FeatureMap.bound
-            chosen = MECHANISMS.make(mechanism, Mechanism)
-            chosen.check(self._stage(), bound, split.fitted(sizes), split.release_budget(self.budget))
-            chosen.check_blocks(len(split.folds), domain.known_propensity, self.filter)
+        self._procedure().check(n, mechanism)
 
     def release(
         self, kind: str = "function", *args: Any, **settings: Any
@@ -277,24 +210,8 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
-        if self._adaptive is not None:
-            return self._composed_release(mechanism, budget)
-        chosen = self._able(mechanism or OBJECTIVE)
-        if not isinstance(chosen, FunctionMechanism):
-            raise InputError(
-                f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
-                f"{'an online service (answer_online), ' if chosen.online else ''}or mechanism=objective"
-            )
-        private, own = self._spend(chosen, partial(chosen.privatize, self.stage_), budget)
-        return chosen.make_release(
-            self.stage_,
-            private,
-            features=chosen.features(self.stage_).twin(self.nuisances_),
-            nuisances=self.nuisances_,
-            schema=self.schema_,
-            privacy=self._statement(chosen, private, own),
-            columns=self.columns_,
-        )
+        self._ready()
+        return self._fitted.release_function(mechanism, budget)
 
     def release_queries(
         self,
@@ -316,26 +233,9 @@ class CATELearner(PrivateEstimator):
             InputError: Queries outside the domain; a mechanism without a bound for this second stage.
             BudgetError: The block cannot pay.
         """
+        self._ready()
         queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
-        if self._adaptive is not None:
-            composed = self._composed_release(mechanism, budget)
-            return QueryRelease(queries, composed.effect_tensor(queries), self.schema_, composed.privacy)
-        chosen = self._able(mechanism or OBJECTIVE)
-        if isinstance(chosen, FunctionMechanism):
-            function = self.release_function(chosen, budget)
-            answers = function.effect_tensor(queries)
-            assert isinstance(function, FunctionRelease)
-            scales = None if function.noise_scale is None else function._noise_scale(queries)
-            privacy = function.privacy
-        elif isinstance(chosen, QueryMechanism):
-            run = partial(chosen.answer, self.stage_, self._first.view(queries))
-            private, own = self._spend(chosen, run, budget)
-            bound = self.schema_.domain.outcome_range
-            answers = (self._offset(queries) + private.output).clamp(-bound, bound)
-            scales, privacy = private.noise_scales, self._statement(chosen, private, own)
-        nuisances = self.nuisances_ if include_nuisances else None
-        head = head_of(self.stage_, self.columns_)
-        return QueryRelease(queries, answers, self.schema_, privacy, scales, nuisances, head)
+        return self._fitted.release_queries(queries, mechanism, budget, include_nuisances)
 
     def answer_online(
         self,
@@ -357,29 +257,8 @@ class CATELearner(PrivateEstimator):
             InputError: A mechanism that cannot, a second stage without a bound, or a folder or counter that is there.
             BudgetError: The block cannot pay.
         """
-        if self._adaptive is not None:
-            raise InputError(
-                "second_stage = adaptive: its function answers any query already, by release_function(); an online "
-                "service needs second_stage=linear, tangent or kernel_ridge"
-            )
-        chosen = self._able(mechanism)
-        if not chosen.online:
-            raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
-
-        def create(budget: PrivacyBudget, session: FitSession) -> OnlineService:
-            return OnlineService.create(
-                folder,
-                self.stage_,
-                self.nuisances_,
-                self.schema_,
-                budget=budget,
-                session=session,
-                statement=lambda terms: self._statement(chosen, terms, session.entries),
-                columns=self.columns_,
-                counter=counter,
-            )
-
-        return self._spend(chosen, create, budget)[0]
+        self._ready()
+        return self._fitted.answer_online(folder, mechanism, budget, counter)
 
     def plan(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
         """Return the noise of an answer at these queries by mechanism, in outcome units; see ``noise_at_queries``.
@@ -394,11 +273,7 @@ class CATELearner(PrivateEstimator):
             InputError: Not fitted, without privacy, or a second stage without a sensitivity bound.
         """
         self._require_fitted("plan")
-        queries = self.schema_.matrix(X_query, "query")
-        if self.budget is None or not isinstance(self.stage_, RKHSStage):
-            raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
-        budget = budget or self._split().release_budget(self.budget)
-        return noise_at_queries(self.stage_, self._first.view(queries), budget)
+        return self._blocks("plan").noise_at(self.schema_.matrix(X_query, "query"), budget)
 
     def expected_noise(
         self,
@@ -422,23 +297,8 @@ class CATELearner(PrivateEstimator):
         Raises:
             InputError: No budget, settings that could not be released, or a residual scale where there is none.
         """
-        budget, schema = self._planned(n), TableSchema.of(self.domain).two_arms()
-        if self._adaptive is not None:
-            return planned_composition(self._composition(mechanism).plan(n), schema.domain, residual_scale)
-        if residual_scale is not None:
-            raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
-        chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
-        sizes, split, first = self._split().sizes(n), self._split(), self._first_stage()
-        release, own = split.release_budget(budget), split.fitted(sizes)
-        kept = first.kept(sum(sizes[fold.train] for fold in split.folds))
-        head = PlannedHead.of(self._stage(), self.score, schema, kept, own, release, queries)
-        user = (
-            own_code("mechanism", chosen)
-            or own_code("nuisances", self.nuisance)
-            or own_code("second stage", self.second_stage)
-        )
-        level = Level.CONDITIONAL if (user or self._own_learner()) else chosen.states.highest
-        return planned_head_noise(chosen, head, release, schema.domain, n, budget, level)
+        self._planned(n)
+        return self._procedure().expected_noise(n, mechanism, queries, residual_scale)
 
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
@@ -447,67 +307,20 @@ class CATELearner(PrivateEstimator):
             X: Covariates.
             stage: The second stage; None takes ``stage_``.
         """
-        x, bound = self.schema_.matrix(X), self.schema_.domain.outcome_range
-        if self._adaptive is not None:
-            self._require_fitted("nonprivate_effect")
-            return composed_effect(self.composed_, self.schema_.domain, x).numpy()
-        correction = (stage or self.stage_).correction(self._first.view(x)).cpu()
-        return (self._offset(x) + correction).clamp(-bound, bound).numpy()
+        self._require_fitted("nonprivate_effect")
+        x = self.schema_.matrix(X)
+        if stage is None:
+            return self._fitted.effect(x).numpy()
+        return self._blocks("nonprivate_effect with a stage").effect(x, stage).numpy()
 
     def plug_in_effect(self, X: Any) -> np.ndarray:
-        """Return mu1 - mu0 of the nuisances, [m]: free post-processing of what their block paid for."""
-        return self._offset(self.schema_.matrix(X)).numpy()
+        """Return mu1 - mu0 of the nuisances, [m]: free post-processing of what their block paid for.
 
-    def _offset(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.nuisances_.effect(self._first.view(x))
-
-    def _check_budget(self) -> None:
-        if self.budget is not None and self.budget.delta == 0:
-            raise InputError(
-                "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
-                "give privacy.delta above 0, for instance 1e-5, or leave second_stage=adaptive, which is pure then"
-            )
-
-    def _trainer(self) -> "Callable[..., Trainer]":
-        return self.trainer or default_trainer
-
-    @property
-    def _adaptive(self) -> AdaptiveSecondStage | None:
-        """The settings of the one composition; None where records are split into blocks."""
-        if self.second_stage is None:
-            return AdaptiveSecondStage() if self.plans is not None and not self._block_settings() else None
-        return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
-
-    def _composition(self, mechanism: "str | Mechanism | None" = None) -> Composition:
-        """Return the one composition; refuse settings, and mechanisms, that it does not have."""
-        assert self._adaptive is not None
-        learner, schema = type(self).__name__, TableSchema.of(self.domain).two_arms()
-        found = Composition(self._adaptive, schema, self.budget, self.plans, learner)
-        found.check(MECHANISMS.make(mechanism or Composed.name, Mechanism), self._block_settings())
-        return found
-
-    def _block_settings(self) -> list[str]:
-        """Return the names of given settings that only blocks have."""
-        given = {"nuisance": self.nuisance, "screen": self.screen, "tune": self.tune}
-        found = [name for name, value in given.items() if value is not None]
-        return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
-
-    def _stage(self) -> SecondStage:
-        assert not isinstance(self.second_stage, AdaptiveSecondStage)
-        return self.second_stage or LinearSecondStage()
-
-    def _composed_release(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
-        """Return the release that the fit has paid for, the same one each time."""
-        self._ready()
-        composition, chosen = self._composition(mechanism), MECHANISMS.make(mechanism or Composed.name, Mechanism)
-        assert isinstance(chosen, Composed)
-        if budget is not None:
-            raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
-        public = {"learner": type(self).__name__, **self.plan_.facts()}
-        guarantee = composition.guarantee.resting_on(self._own + own_code("mechanism", chosen))
-        privacy = self._statement_of(chosen.of_events(self.plan_), guarantee, public, self._own_entries)
-        return chosen.make_release(self.composed_, self.plan_, self.schema_, privacy)
+        Raises:
+            InputError: Not fitted by blocks.
+        """
+        fitted = self._blocks("plug_in_effect")
+        return fitted.plug_in_effect(self.schema_.matrix(X)).numpy()
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect of a composed release, in outcome units; public.
@@ -518,74 +331,63 @@ class CATELearner(PrivateEstimator):
             InputError: Not fitted, or fitted by blocks.
         """
         self._require_fitted("planned_error")
-        if self._adaptive is None:
+        if not isinstance(self._fitted, FittedComposition):
             raise InputError("planned_error: only second_stage = adaptive has a plan of all stages")
-        return planned_error(self.plan_, self.schema_.domain.outcome_range, self.composed_.effect.scale)
+        return self._fitted.planned_error()
 
-    def _split(self) -> Split:
-        return self.split if isinstance(self.split, Split) else DisjointSplit(self.split)
+    def _blocks(self, what: str) -> FittedBlocks:
+        """Return a fit by blocks.
 
-    def _first_stage(self) -> FirstStage:
-        tuning = self._tuning_event()
-        return FirstStage(
+        Raises:
+            InputError: Not fitted, or one composition.
+        """
+        self._require_fitted(what)
+        if not isinstance(self._fitted, FittedBlocks):
+            raise InputError(f"{what}: is for blocks of records; use second_stage=linear, tangent or kernel_ridge")
+        return self._fitted
+
+    def _procedure(self) -> Procedure:
+        """Return what the settings ask for: one composition, or blocks of records."""
+        adaptive, schema = self._adaptive, TableSchema.of(self.domain).two_arms()
+        if adaptive is not None:
+            return self._composition(adaptive, schema)
+        assert not isinstance(self.second_stage, AdaptiveSecondStage)
+        return Blocks(
             score=self.score,
-            domain=TableSchema.of(self.domain).domain,
-            split=self._split(),
-            recipe=self.nuisance or NuisanceConfig(),
-            screening=self.screen,
-            private_threshold=self._stage().private_threshold,
-            also=() if tuning is None else ((tuning, 1),),
-            budget=None if self.budget is None else self._split().nuisance_budget(self.budget),
-            trainer=self._trainer(),
+            schema=schema,
+            budget=self.budget,
+            nuisance=self.nuisance or NuisanceConfig(),
+            second_stage=self.second_stage or LinearSecondStage(),
+            split=self.split if isinstance(self.split, Split) else DisjointSplit(self.split),
             seed=self.seed,
+            trainer=self.trainer or default_trainer,
+            screen=self.screen,
+            tune=self.tune,
+            filter=self.filter,
+            learner=type(self).__name__,
+            own=self._own_learner(),
         )
 
-    def _tuning_event(self) -> PureEvent | None:
-        if self.tune is None or self.budget is None:
-            return None
-        return self.tune.event(self._split().nuisance_budget(self.budget))
+    @property
+    def _adaptive(self) -> AdaptiveSecondStage | None:
+        """The settings of the one composition; None where records are split into blocks."""
+        if self.second_stage is None:
+            return AdaptiveSecondStage() if self.plans is not None and not self._block_settings() else None
+        return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
 
-    def _tuned(self, blocks: Mapping[str, CausalData]) -> SecondStage:
-        """Return the second stage's settings, chosen by the nuisances' budget where they are to be tuned."""
-        stage, event, folds = self._stage(), self._tuning_event(), self._split().choices
-        if self.tune is None:
-            return stage
-        if event is not None:
-            scope = self._session.scope([fold.apply for fold in folds], TUNING, conditional=bool(self.tune.conditions))
-            scope.pay(event)
-        return self.tune.choose(
-            stage,
-            self._first.block(blocks, folds, torch.device("cpu")),
-            self.nuisances_,
-            threshold=math.inf if self.threshold_ is None else self.threshold_,
-            n=self._split().fitted(self.sizes_),
-            budget=None if self.budget is None else self._split().release_budget(self.budget),
-            epsilon=None if event is None else event.epsilon,
-            noise=self._noise,
-        )
+    def _composition(self, settings: AdaptiveSecondStage, schema: TableSchema) -> Composition:
+        trainer, given = self.trainer or default_trainer, self._block_settings()
+        return Composition(settings, schema, self.budget, self.plans, type(self).__name__, given, trainer)
 
-    def _able(self, mechanism: "str | Mechanism") -> Mechanism:
-        """Return the mechanism if this learner can release by it."""
-        self._ready()
-        self.check(sum(self.sizes_.values()), mechanism)
-        chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
-        return chosen
+    def _block_settings(self) -> list[str]:
+        """Return the names of given settings that only blocks have."""
+        given = {"nuisance": self.nuisance, "screen": self.screen, "tune": self.tune}
+        found = [name for name, value in given.items() if value is not None]
+        return found + ["split"] * (self.split not in (0.5, DisjointSplit())) + ["filter"] * (self.filter != "sums")
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""
         return super()._own_learner() + own_code("score", self.score)
-
-    def _spend(
-        self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
-    ) -> tuple[Any, set[int]]:
-        """Run a mechanism on what its blocks have left; return its result and ledger entries."""
-        blocks = [fold.apply for fold in self._split().folds]
-        budget = self._session.budget if mechanism.free else budget
-        return self._session.spend(run, blocks, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
-
-    def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
-        public = {**self._public, "ridge": self.stage_.ridge, **result.public}
-        return self._statement_of(mechanism, result.guarantee.resting_on(self._own), public, own)
 
 
 class RLearner(CATELearner):

@@ -15,13 +15,14 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.composition import Composition
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.planned import stated_scale
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class EffectRule(RLearner):
     def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
         """Refuse, before anything is spent, a rule that could not be released; see ``CATELearner.check``."""
         self._choices(TableSchema.of(self.domain).two_arms())
-        super().check(n, mechanism or Composed.name)
+        super().check(n, mechanism)
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self._choices(self.schema_)
@@ -120,7 +121,9 @@ class EffectRule(RLearner):
         Raises:
             InputError: Not fitted, fitted without privacy, or choices that ``ComposedRelease.rule`` refuses.
         """
-        return rule_of(self._composed_release(None, None), self._choices(self.schema_))
+        release = self.release_function()
+        assert isinstance(release, ComposedRelease)
+        return rule_of(release, self._choices(self.schema_))
 
     def expected_noise(
         self,
@@ -138,7 +141,8 @@ class EffectRule(RLearner):
             residual_scale: As of ``CATELearner.expected_noise``.
         """
         budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms().domain
-        composition = self._composition(mechanism)
+        composition = self._planner()
+        composition.check(n, mechanism)
         plan = composition.plan(n)
         unit = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
         here = planned_regret(plan)
@@ -175,8 +179,11 @@ class EffectRule(RLearner):
     def relative_regret(self, n: int) -> float:
         """Return the regret to expect of n records over that of the best constant rule, were it known; public."""
         self._planned(n)
-        regret = planned_regret(self._composition().plan(n))
+        regret = planned_regret(self._planner().plan(n))
         return regret.rule / regret.constant
+
+    def _planner(self) -> Composition:
+        return self._composition(self._adaptive, TableSchema.of(self.domain).two_arms())
 
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""

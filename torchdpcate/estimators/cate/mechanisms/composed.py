@@ -8,7 +8,8 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.recompute_composed import FORMULA, PURE_FORMULA, composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
@@ -101,3 +102,21 @@ class PureComposed(Composed):
 
     formula = PURE_FORMULA
     gaussian = False
+
+
+def composed_mechanism(mechanism: "str | Mechanism | None") -> Composed:
+    """Return the mechanism of a composition's release.
+
+    Args:
+        mechanism: The one that was asked for; None takes ``composed``.
+
+    Raises:
+        InputError: Another one.
+    """
+    chosen: Mechanism = MECHANISMS.make(mechanism or Composed.name, Mechanism)
+    if not isinstance(chosen, Composed):
+        raise InputError(
+            f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
+            f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
+        )
+    return chosen
