@@ -406,8 +406,6 @@ def test_two_processes_train_whole(finished):
     one, two = ([*quick, "trainer=cpu"], [*quick, "trainer=ddp_cpu"])
     folders = [finished(*words) / "curator" for words in (one, two)]
     entries = [json.loads((folder / "ledger.json").read_text())["entries"] for folder in folders]
-        json.loads((finished(*words) / "curator" / "ledger.json").read_text())["entries"] for words in (one, two)
-    ]
     assert entries[0][0]["charge"]["mechanism"] == "dp_sgd"
     assert entries[0][0] == entries[1][0]
 
