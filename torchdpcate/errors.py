@@ -25,5 +25,9 @@ class NumericalError(TorchDPCateError, ArithmeticError):
     """A computation that missed its stated tolerance; nothing may be released from it."""
 
 
+class ProcessError(TorchDPCateError):
+    """A process of a joint fit that ended before the fit did; the ledger keeps what was paid (exit code 1)."""
+
+
 class AuditFailure(TorchDPCateError):
     """An audit that found a claim broken; the message says which, and by what (exit code 1)."""

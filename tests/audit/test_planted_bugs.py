@@ -44,8 +44,8 @@ class Quiet(FixedNoise):
     def laplace(self, size, scale):
         return super().laplace(size, scale / 2)
 
-    def k_norm(self, size, dimension, scale, order=2.0):
-        return super().k_norm(size, dimension, scale / 2, order)
+    def k_norm(self, size, dimension, scale, order=2.0, step=None):
+        return super().k_norm(size, dimension, scale / 2, order, step)
 
     def root_polytope(self, size, scale):
         return super().root_polytope(size, scale / 2)

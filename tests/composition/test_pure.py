@@ -141,7 +141,7 @@ class Fixed(type(NoiseSource.system())):
     def __init__(self, b: Tensor) -> None:
         self.b, self.left = b, 1
 
-    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0, step=None) -> Tensor:
         self.left -= 1
         return self.b[None] if self.left == 0 else torch.zeros(size, dimension, dtype=torch.float64)
 

@@ -117,12 +117,12 @@ def test_the_claimed_imbalance_is_that_of_the_draws(kind, loss):
 
 def test_the_solvers_noise_counts_where_there_are_many_records():
     """H xi along the intercept of an even design: n / p of curvature 1, over the largest entry 1 / sqrt(p)."""
-    fits = [ObjectiveFit().prepare(ATE, n, LINE, PLAIN) for n in (1, 5_000, 10**9)]
+    fits = [ObjectiveFit().prepare(ATE, n, LINE, PLAIN) for n in (1, 5_000, 10**12)]
     assert fits[0].imbalance == pytest.approx(math.sqrt(4) * 20 / 0.6)
     assert fits[1].imbalance == pytest.approx(fits[0].imbalance, rel=1e-4)
     xi = NoiseSource.fixed(0).k_norm(20_000, 2, fits[2].public["solver_scale"])[:, 0]
     # five standard errors of a Gamma's variance
-    assert fits[2].imbalance == pytest.approx((1e9 / 2 * math.sqrt(2) * xi).std().item(), rel=0.05)
+    assert fits[2].imbalance == pytest.approx((1e12 / 2 * math.sqrt(2) * xi).std().item(), rel=0.05)
 
 
 def test_one_run_on_each_data_set_is_that_run_alone():

@@ -16,6 +16,9 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import file_fingerprint, fingerprint
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.cate.learner import RLearner
@@ -158,13 +161,57 @@ def test_a_fit_counts_and_a_refused_one_does_not(path):
 def test_the_default_effect_counts_by_mu(path):
     X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
     total = PrivacyBudget(1.0, 1e-5)
-    ledger = shared(path, total, filter="gaussian")
+    ledger = shared(path, total, fingerprint(X, A, X[:, 0] + A), filter="gaussian")
     half = PrivacyBudget(gaussian_epsilon(2**0.5 * analytic_gaussian_sigma(1.0, 1e-5) * (1 + 1e-9), 1e-5), 1e-5)
     assert 0.6 < half.epsilon < 0.7  # two runs of .68 in a total of 1
     for _ in range(2):
         learner = RLearner(Domain([0, 0], [1, 1], 0, 2), half, ledger_path=ledger.run())
         learner.fit(X, A, X[:, 0] + A).release()
     assert ledger.left() is None or ledger.left().epsilon < 0.01
+
+
+class Batches(RecordStream):
+    """Records in two batches."""
+
+    def __init__(self, records: CausalData, domain: Domain) -> None:
+        self.schema, self.n, self._records = TableSchema.of(domain), records.n, records
+
+    def __iter__(self):
+        yield self._records.subset(slice(0, 200))
+        yield self._records.subset(slice(200, None))
+
+
+def test_a_fit_on_other_records_is_refused(path):
+    """The ledger of one table does not count fits on another, nor on a part of it; one of files trusts its caller."""
+    X, A = torch.rand(400, 2, dtype=torch.float64), torch.arange(400) % 2
+    Y, budget = X[:, 0] + A, PrivacyBudget(0.25, 0.0)
+    domain = Domain([0, 0], [1, 1], 0, 2, propensity=0.5)
+    ledger = shared(path, records=fingerprint(X, A, Y))
+    learner = DifferenceInMeansEffect(domain, budget, ledger_path=ledger.run())
+    learner.fit(X.float(), A.bool(), Y.float()[:, None])
+    order = torch.randperm(400)
+    learner.fit(X[order], A[order], Y[order])
+    before = path.read_bytes()
+    others = [(torch.rand(400, 2, dtype=torch.float64), A, Y), (X, 1 - A, Y), (X[:200], A[:200], Y[:200])]
+    for other in others:
+        with pytest.raises(InputError, match=r"this fit is on other records.*records=file_fingerprint\(files\)"):
+            learner.fit(*other)
+    one = Domain([0], [1], 0, 2, propensity=0.5)
+    same = shared(path, None, fingerprint(X, A, Y))
+    with pytest.raises(InputError, match="other columns of them"):
+        DifferenceInMeansEffect(one, budget, ledger_path=same.run()).fit(X[:, :1], A, Y)
+    stream = Batches(CausalData.from_arrays(X, A, Y), domain)
+    with pytest.raises(InputError, match="a stream is not known by its arrays"):
+        learner.fit_stream(stream)
+    with pytest.raises(InputError, match="this fit is on other records"):
+        DifferenceInMeansEffect(domain, budget, ledger_path=SharedLedger.load(path).run()).fit(*others[0])
+    assert path.read_bytes() == before
+    file = path.parent / "table.csv"
+    file.write_text("x,a,y\n")
+    files = shared(path.with_name("files.json"), records=file_fingerprint(file))
+    learner = DifferenceInMeansEffect(domain, budget, ledger_path=files.run())
+    learner.fit(X, A, Y).fit(*others[0]).fit_stream(stream)
+    assert len(files.runs) == 3
 
 
 def test_ledgers_of_others_are_refused(path):

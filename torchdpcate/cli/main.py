@@ -72,7 +72,7 @@ def _command(words: list[str]) -> None:
         print(_TRAIN_HELP, end="")
     elif words[:1] == ["plan"] and words[1:] in (["-h"], ["--help"]):
         print(_PLAN_HELP, end="")
-    elif words[:1] in (["train"], ["plan"], ["audit"]):
+    elif words[:1] in (["train"], ["plan"], ["audit"], ["study"]):
         _call(words[0], words[1:])
     else:
         given = vars(_parser().parse_args(words))
@@ -115,6 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
+
+    commands.add_parser("study", help="a paper's tables beside ours (see torchdpcate study --help)", add_help=False)
 
     ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
     ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")

@@ -1,5 +1,6 @@
 """What several runs over the same records have spent together."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,27 @@ def table_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             known = epsilon is not None and delta == delta
             tables.setdefault(row["data"], []).append((epsilon, delta) if known else None)
     return [f"{data}: {total_line(runs)}" for data, runs in tables.items() if len(runs) > 1]
+
+
+def runs_below(folder: Path | None) -> list[tuple[Path, bool]]:
+    """Return the runs that a sweep's folder holds, and whether their records were generated, as ``say_total`` takes it.
+
+    A run that ended on its way has no summary; it counts as generated only if the others of the sweep are.
+
+    Args:
+        folder: The sweep's.
+    """
+    places = [] if folder is None or not folder.is_dir() else sorted(folder.iterdir())
+    known = {place: _is_generated(place) for place in places if (place / "curator" / "ledger.json").is_file()}
+    rest = set(known.values()) - {None} == {True}
+    return [(place, rest if generated is None else generated) for place, generated in known.items()]
+
+
+def _is_generated(run: Path) -> bool | None:
+    try:
+        return json.loads((run / "summary.json").read_text(encoding="utf-8"))["generated"] is True
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def say_total(runs: Sequence[tuple[Path, bool]]) -> None:

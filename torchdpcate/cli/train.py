@@ -15,10 +15,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
+from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
+
+_FOLDER = "hydra.sweep.dir="
 
 
 def train(overrides: Sequence[str]) -> None:
@@ -30,14 +33,19 @@ def train(overrides: Sequence[str]) -> None:
     Raises:
         InputError: A user's mistake in the configuration or the data.
     """
+    refuse_torchrun()
     runs: list[tuple[Path, bool]] = []
+    words = _sweep_folder(new_words(overrides))
     try:
-        composed("train", overrides, lambda config: _job(config, runs))
+        composed("train", words, lambda config: _job(config, runs))
     finally:
-        if len(runs) > 1:
-            from torchdpcate.cli.sweep_total import say_total
+        folder = next(
+            (Path(word.removeprefix(_FOLDER).strip("'\"")) for word in words if word.startswith(_FOLDER)), None
+        )
+        if len(runs) > 1 or (not runs and folder is not None):
+            from torchdpcate.cli.sweep_total import runs_below, say_total
 
-            say_total(runs)
+            say_total(runs or runs_below(folder))  # a launcher's runs are of other processes
 
 
 def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig], None]) -> None:
@@ -74,13 +82,17 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
 
 def _sweep_folder(overrides: Sequence[str]) -> list[str]:
-    """Let ``run_dir=PATH`` name the folder of a sweep, whose runs are numbered inside it."""
-    folders = [word.removeprefix("run_dir=") for word in overrides if word.startswith("run_dir=")]
-    if not folders or not {"-m", "--multirun"} & set(overrides):
-        return list(overrides)
-    _check_place(Path(folders[-1].strip("'\"")))
-    place = list(overrides).index(f"run_dir={folders[-1]}")  # beside it: Hydra wants all words in one place
-    return [*overrides[:place], f"hydra.sweep.dir={folders[-1]}", *overrides[place:]]
+    """Name the folder of a sweep, whose runs are numbered inside it: that of ``run_dir=PATH``, or one by the time."""
+    words = list(overrides)
+    if not {"-m", "--multirun"} & set(words) or any(word.startswith(_FOLDER) for word in words):
+        return words
+    named = [word for word in words if word.startswith("run_dir=")]
+    if named:
+        _check_place(Path(named[-1].removeprefix("run_dir=").strip("'\"")))
+    folder = named[-1].removeprefix("run_dir=") if named else f"multirun/{datetime.now():%Y-%m-%d_%H-%M-%S}"
+    settings = [place for place, word in enumerate(words) if not word.startswith("-")]
+    place = settings[0] if settings else len(words)  # beside the others: Hydra wants all words in one place
+    return [*words[:place], f"{_FOLDER}{folder}", *words[place:]]
 
 
 def _quoted(word: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from torchdpcate.data._arrays import is_frame, to_float64, to_matrix
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.shared_ledger import FileFingerprint
 
 
 def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> str:
@@ -52,7 +53,7 @@ def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> st
     return hashlib.sha256(f"{rows.shape}".encode() + rows.tobytes()).hexdigest()
 
 
-def file_fingerprint(path: str | Path | Sequence[str | Path]) -> str:
+def file_fingerprint(path: str | Path | Sequence[str | Path]) -> FileFingerprint:
     """Return the SHA-256 of the content of files, whatever their names, places and order.
 
     It is the same for every choice of columns, and another one once a file is written anew in another way. Like
@@ -74,7 +75,7 @@ def file_fingerprint(path: str | Path | Sequence[str | Path]) -> str:
         if not found or not all(file.is_file() for file in found):
             raise InputError(f"path = {place}: there is no such file; give the files of the records")
         files += found
-    return hashlib.sha256("\n".join(sorted(map(_digest, files))).encode()).hexdigest()
+    return FileFingerprint(hashlib.sha256("\n".join(sorted(map(_digest, files))).encode()).hexdigest())
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_objective
+from torchdpcate.erm.perturbation import GRIDS, PERTURBATIONS, SOLVER_SHARE, Grid, calibrate_objective, closest
 from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
@@ -73,6 +73,9 @@ class ObjectiveFit(PrivateLinearFit):
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
         """See ``PrivateLinearFit``; n does not move what is released."""
+        return self._prepared(loss, n, features, budget, GRIDS[0])
+
+    def _prepared(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget, grid: Grid) -> PreparedFit:
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         objective = calibrate_objective(
@@ -84,6 +87,7 @@ class ObjectiveFit(PrivateLinearFit):
             gamma=ridge,
             size=features.dimension,
             largest_entry=features.largest_entry,
+            grid=grid,
         )
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
@@ -92,7 +96,7 @@ class ObjectiveFit(PrivateLinearFit):
 
             return objective.release(fit, noise, runs)
 
-        # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^5 records on
+        # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^8 records on
         stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.deviation / features.largest_entry, added)
@@ -108,7 +112,9 @@ class ObjectiveFit(PrivateLinearFit):
         if not isinstance(event, PureEvent | ApproximateEvent):
             raise InputError(f"charge = {event}: none of objective perturbation")
         fit = cls(public["perturbation"], public["share"])
-        return fit.prepare(loss, n, features, PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0)))
+        budget = PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0))
+        found = [fit._prepared(loss, n, features, budget, grid) for grid in GRIDS]
+        return closest(float(public["solver_scale"]), found, lambda one: one.public["solver_scale"])
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.

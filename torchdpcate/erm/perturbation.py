@@ -1,9 +1,9 @@
 """Objective and output perturbation of a weighted, strongly convex sum: how much noise, and the draw."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,12 +16,17 @@ from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
 
+Grid = Callable[[float], float]
+"""Spacing of a noise's numbers, by its scale."""
+Found = TypeVar("Found")
+
 SOLVER_SHARE = 0.01
 """Share of the budget for the noise that hides the solver's stop and the grid, about 1e-3 of the objective noise."""
 
 PERTURBATIONS = ("gamma", "box", "gaussian")
 """Laws of the objective noise: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
 
+_FLOAT = 89 * 2.0**-49  # of its scale, what float64 may move K-norm noise by for each unit of its length
 _VERTICES = 2  # sum |h|^2 / xi^2 over the four h = +-g +- g' for gradients g, g' of two records, each up to xi / 2
 
 
@@ -111,9 +116,10 @@ class ObjectiveNoise:
 
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
         """Return independent b, float64 [runs, p] on the CPU."""
+        step = noise.tilt_grid(self.scale)
         if self.kind == "gaussian":
-            return noise.gaussian(runs * self.size, self.scale).reshape(runs, self.size)
-        return noise.k_norm(runs, self.size, self.scale, math.inf if self.kind == "box" else 2.0)
+            return noise.gaussian(runs * self.size, self.scale, step).reshape(runs, self.size)
+        return noise.k_norm(runs, self.size, self.scale, math.inf if self.kind == "box" else 2.0, step)
 
     def release(self, minimise: Callable[[Tensor], Tensor], noise: NoiseSource, runs: int) -> Tensor:
         """Return independent runs of the mechanism, float64 [runs, p] on the CPU; charge ``event`` for each first.
@@ -139,6 +145,7 @@ def calibrate_objective(
     constrained: bool = False,
     tolerance: float | None = None,
     remedy: str = "mechanism=output",
+    grid: Grid = NoiseSource.tilt_grid,
 ) -> ObjectiveNoise:
     r"""Calibrate objective perturbation of sum w_i l(psi_i'theta, t_i) + (gamma/2)||theta||^2 + b'theta.
 
@@ -162,6 +169,7 @@ def calibrate_objective(
         tolerance: The stop; None takes ``default_tolerance`` plus a tenth of ``grid_move``, which costs next to nothing
             and needs no decrease of the objective that float64 could not resolve.
         remedy: What to use instead where the determinants spend all of epsilon, for the error.
+        grid: See ``calibrate_change``.
 
     Raises:
         InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -196,6 +204,7 @@ def calibrate_objective(
         vertices=_VERTICES if bounds.own else None,
         largest_entry=largest_entry,
         distance=2.0 if constrained else 1.0,
+        grid=grid,
     )
 
 
@@ -213,6 +222,7 @@ def calibrate_change(
     vertices: float | None = None,
     largest_entry: float = 1.0,
     distance: float = 1.0,
+    grid: Grid = NoiseSource.tilt_grid,
 ) -> ObjectiveNoise:
     r"""Calibrate the noise b of any strongly convex objective by what one record changes.
 
@@ -220,8 +230,8 @@ def calibrate_change(
         \beta = \frac{\varepsilon - J}{\xi \max_j|\psi_j|} \text{ (box)}, \qquad
         r = \frac{c\tau + m}{\gamma}, \quad \text{noise for the sensitivity } 2r
 
-    and ``gaussian_scale``, at 99 % of the budget; the rest is for the stop and b's grid, with m = ``grid_move``: b is
-    a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
+    and ``gaussian_scale``, at 99 % of the budget; the rest is for the stop and b's grid, with m = ``grid_move`` and
+    what float64 may do to K-norm noise: b is a continuous draw moved by that, and the minimiser moves by 1/gamma of it.
 
     Args:
         budget: What one run may spend in all; a pure law ignores its delta.
@@ -237,6 +247,8 @@ def calibrate_change(
         vertices: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
+        grid: b's grid by its scale. ``NoiseSource.grid`` is that of releases of earlier versions, which verification
+            recomputes; b is drawn on the finer one of today.
 
     Raises:
         InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -249,8 +261,9 @@ def calibrate_change(
     else:
         scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - jacobian)
         event = PureEvent(budget.epsilon)
-    stop = tolerance + grid_move(size, scale) / 10 if on_grid else tolerance
-    stray = (distance * stop + grid_move(size, scale)) / gamma
+    move = grid_move(size, scale, grid) + _float_move(kind, size, scale, grid)
+    stop = tolerance + move / 10 if on_grid else tolerance
+    stray = (distance * stop + move) / gamma
     solver: AdditiveMechanism
     if kind == "gaussian":
         solver = GaussianMechanism(rest, 2 * stray)
@@ -260,9 +273,30 @@ def calibrate_change(
     return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver, solver.released_scale(size))
 
 
-def grid_move(size: int, scale: float) -> float:
+def grid_move(size: int, scale: float, grid: Grid = NoiseSource.tilt_grid) -> float:
     """How far rounding to its public grid moves noise of ``size`` numbers: half a step each, together sqrt(p) g/2."""
-    return math.sqrt(size) * NoiseSource.grid(scale) / 2
+    return math.sqrt(size) * grid(scale) / 2
+
+
+def _float_move(kind: str, size: int, scale: float, grid: Grid) -> float:
+    """How far float64 may move a draw besides: not at all where it is discrete; earlier versions did not count it."""
+    exact = kind == "gaussian" or grid is NoiseSource.grid
+    return 0.0 if exact else math.sqrt(size) * _FLOAT * (size + 1) * scale
+
+
+def closest(stated: float, found: Sequence[Found], of: Callable[[Found], float]) -> Found:
+    """Return which of these, on today's grid and on that of earlier versions, a release states.
+
+    Args:
+        stated: A number of its statement, which moves with the grid.
+        found: What is recomputed on either.
+        of: That number of them.
+    """
+    return min(found, key=lambda one: abs(of(one) - stated))
+
+
+GRIDS: tuple[Grid, ...] = (NoiseSource.tilt_grid, NoiseSource.grid)
+"""Those on which releases' objective noise was drawn: today's, and that of earlier versions."""
 
 
 def output_mechanism(

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,7 @@ import numpy as np
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -89,11 +90,13 @@ class PrivateEstimator(Protecting, Parameters, ABC):
             The estimator itself.
 
         Raises:
-            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
+            InputError: Values outside the domain, an arm without records, settings that leave nothing to release, or a
+                shared ledger of other records.
         """
         self._start()
         noise = None if self.budget is None else self._noise
-        return self._fit(self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)))
+        records = self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity))
+        return self._fit(records, lambda: fingerprint(X, A, Y, self.schema_))
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
@@ -129,11 +132,18 @@ class PrivateEstimator(Protecting, Parameters, ABC):
         self.schema_ = self._schema()
         self._noise = self.noise or NoiseSource.system()
 
-    def _fit(self, records: Any) -> Self:
-        """Learn from records within the domain, in an order that does not depend on them; after ``_start``."""
+    def _fit(self, records: Any, given: Callable[[], str] | None = None) -> Self:
+        """Learn from records within the domain, in an order that does not depend on them; after ``_start``.
+
+        Args:
+            records: The records, or a stream of them.
+            given: Returns the fingerprint of the arrays that they came as; None of a stream.
+        """
         self._prepare(records)
         self.sizes_ = self._sizes(records.n)
         self._refuse_broken_units(records.n)
+        if isinstance(self.ledger_path, RunLedger) and self.budget is not None:
+            self.ledger_path.shared.check_records(given)
         session = FitSession.open(
             self.sizes_, self.budget, self._noise, self.ledger_path, self._filter(), self.protected
         )

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 
+from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler
@@ -31,6 +32,7 @@ def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan, mo
     Raises:
         InputError: naming the first setting that breaks the analysis, and the remedy.
     """
+    refuse_torchrun()
     for broken in _settings(trainer, module, mode):
         raise InputError(broken)
     for callback in callbacks(trainer):
@@ -49,7 +51,7 @@ def _settings(trainer: Trainer, module: LightningModule, mode: str) -> Iterator[
     if not module.automatic_optimization:
         yield "automatic_optimization=False: DPSGD counts the Trainer's own steps; use automatic optimization"
     if trainer.world_size != 1:
-        yield f"devices: {trainer.world_size} processes; DPSGD runs on one device, set Trainer(devices=1)"
+        yield f"devices: {trainer.world_size} processes of Lightning's; use trainer=ddp or ddp_cpu, or devices=1"
     if trainer.gradient_clip_val:
         yield "gradient_clip_val clips batches, not records; leave it None and set plan.max_grad_norm"
     if trainer.accumulate_grad_batches != 1:

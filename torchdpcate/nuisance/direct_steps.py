@@ -10,6 +10,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
+from torchdpcate.nuisance.joint_strategy import JointStrategy
 from torchdpcate.nuisance.record_loss import RecordLossModule
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ _OWN = (
 """What a module may do in a step."""
 
 
+def own_hooks(module: LightningModule) -> list[str]:
+    """What a module does in a step beside what a `RecordLossModule` does."""
+    replaced = set(vars(module)) - {"backward", "training_step"}  # the engine's own stand there
+    return [
+        name for name in _OWN if getattr(type(module), name) is not getattr(RecordLossModule, name) or name in replaced
+    ]
+
+
 def direct(trainer: Any, module: LightningModule) -> bool:
     """Whether nobody would miss what the Trainer does around a step: no hook inside it, no logger, no validation.
 
@@ -43,13 +52,11 @@ def direct(trainer: Any, module: LightningModule) -> bool:
     """
     if not isinstance(module, RecordLossModule):
         return False
-    own = [name for name in _OWN if getattr(type(module), name) is not getattr(RecordLossModule, name)]
     heard = [callback for callback in _callbacks(trainer) if any(_overridden(callback, name) for name in _SILENT)]
     return (
-        not own
+        not own_hooks(module)
         and not heard
-        and not (set(_OWN) - {"backward", "training_step"}) & set(vars(module))  # the engine's own stand there
-        and type(trainer.strategy) is SingleDeviceStrategy
+        and type(trainer.strategy) in (SingleDeviceStrategy, JointStrategy)
         and type(trainer.precision_plugin) in (Precision, DoublePrecision)
         and type(trainer.profiler) is PassThroughProfiler
         and not (trainer.loggers or trainer.enable_validation or trainer.datamodule)

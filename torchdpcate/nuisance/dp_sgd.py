@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from torchdpcate._renamed import renamed_arguments
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
-from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.plan import DPSGDPlan, check_limit
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.ledger import Ledger
@@ -23,6 +23,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.engines import Engine
+    from torchdpcate.nuisance.joint_steps import JointSteps
 
 __all__ = ["DPSGD", "DPSGDPlan"]
 
@@ -81,12 +82,12 @@ class DPSGD(Callback):
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
         self.noise = noise
-        if max_physical_batch is not None and not (isinstance(max_physical_batch, int) and max_physical_batch >= 1):
-            raise InputError(f"max_physical_batch={max_physical_batch!r} must be a whole number, at least 1, or None")
+        check_limit(max_physical_batch)
         self.mode = mode
         self.max_physical_batch = max_physical_batch
         self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
+        self._joint: JointSteps | None = None
         self._records: int | None = None
         self._undo = ExitStack()
 
@@ -104,6 +105,7 @@ class DPSGD(Callback):
         """Check the fit, wrap module and optimizer, charge the first steps."""
         from torchdpcate.nuisance.direct_steps import DirectSteps, direct
         from torchdpcate.nuisance.engines import ENGINES, ChainEngine, choose_mode
+        from torchdpcate.nuisance.joint_steps import JointSteps, joint
 
         if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
@@ -113,6 +115,11 @@ class DPSGD(Callback):
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
         self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
         self._undo.enter_context(_exact_products())
+        if joint(trainer):
+            # before the module has hooks, which the other processes put on theirs
+            arguments = pl_module, self.plan, mode, self.max_physical_batch, self.noise, sampler
+            self._joint = JointSteps(trainer, *arguments)
+            self._undo.callback(self._joint.close)
         self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
         self._undo.callback(self._engine.detach)
         plain = trainer.optimizers[0]
@@ -126,6 +133,7 @@ class DPSGD(Callback):
                 ahead=lambda: self._account.ahead,
             )
         ]
+        trainer.optimizers[0].joint = self._joint  # type: ignore[attr-defined]
         if isinstance(self._engine, ChainEngine) and direct(trainer, pl_module):
             steps = DirectSteps(trainer, pl_module, self._engine)
             self._undo.callback(steps.detach)
@@ -139,11 +147,13 @@ class DPSGD(Callback):
         check_sampler(trainer, self.plan)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note how many records were sampled."""
+        """Note how many records were sampled; other processes of the step, if there are any, sample theirs."""
         leaves = batch if isinstance(batch, list) else tree_leaves(batch)
         if not (leaves and isinstance(leaves[0], Tensor)):
             leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
         self._records = leaves[0].shape[0] if leaves else None
+        if self._joint is not None:
+            self._joint.begin()
 
     def _before_step(self, trainer: Trainer) -> None:
         assert self._engine is not None
@@ -173,7 +183,7 @@ class DPSGD(Callback):
 
     def _finish(self) -> None:
         self._undo.close()
-        self._engine = None
+        self._engine = self._joint = None
         self._account.close()
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from lightning.pytorch import LightningModule
@@ -36,6 +36,13 @@ _NUMBERS = 2**14
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
 
+class Joint(Protocol):
+    """Other processes that compute the same step, see `joint_steps`."""
+
+    def noisy(self, total: Tensor, ahead: int, noisy: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """Return the sum [p] of all processes' sums, with noise that `noisy` adds to each number once."""
+
+
 class _Guarded:
     """Mixin: a step is checked and counted before its noise is drawn, by whatever road `step` is reached.
 
@@ -47,6 +54,7 @@ class _Guarded:
     noise: NoiseSource
     noise_scale: float
     grid: float
+    joint: Joint | None = None
     params: list[nn.Parameter]
     _rows: Iterator[Tensor] = iter(())
 
@@ -71,12 +79,19 @@ class _Guarded:
             _mark_as_processed(p.summed_grad)  # type: ignore[attr-defined]
 
     def noisy(self, total: Tensor) -> Tensor:
-        """Return the clipped sums [p] with noise, in float64."""
+        """Return the clipped sums [p] with noise, in float64; those of all processes that share the step."""
+        if self.joint is None:
+            return self._with_noise(total, self.ahead())
+        return self.joint.noisy(total, self.ahead(), self._with_noise)
+
+    def _with_noise(self, total: Tensor, ahead: int) -> Tensor:
+        if not len(total):  # of fewer numbers than processes
+            return total.double()
         step = self.grid
         drawn = next(self._rows, None)
         if drawn is None:
             # of steps that the ledger has paid for already, as many as are drawn fast together
-            rows = max(1, min(self.ahead(), _NUMBERS // len(total)))
+            rows = max(1, min(ahead, _NUMBERS // len(total)))
             self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
             drawn = next(self._rows)
         # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact

@@ -49,6 +49,8 @@ class PoissonSampler(Sampler):
         self.size = size
         self.sampling_rate = sampling_rate
         self.steps = steps
+        self.part = slice(0, size)
+        """Records that are sampled here; several processes have one part each, and one rate."""
         self.private = noise.private
         self._noise = noise
 
@@ -59,14 +61,15 @@ class PoissonSampler(Sampler):
     def __iter__(self) -> Iterator[Tensor | slice]:
         """Yield the indices `[B]` of each batch, in increasing order; a slice of all of them at rate 1."""
         if self.sampling_rate == 1:
-            yield from [slice(0, self.size)] * self.steps
+            yield from [self.part] * self.steps
             return
+        first_record, size = self.part.start, self.part.stop - self.part.start
         # coins of several small steps at once, one step's behind the other's
-        together = min(self.steps, max(1, int(_RECORDS / (self.size * self.sampling_rate))))
+        together = min(self.steps, max(1, int(_RECORDS / (size * self.sampling_rate))))
         for first in range(0, self.steps, together):
             steps = min(together, self.steps - first)
-            heads = self._noise.chosen(steps * self.size, self.sampling_rate)
-            step, record = heads.div(self.size, rounding_mode="floor"), heads % self.size
+            heads = self._noise.chosen(steps * size, self.sampling_rate)
+            step, record = heads.div(size, rounding_mode="floor"), heads % size + first_record
             yield from record.split(step.bincount(minlength=steps).tolist())
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
     """A quiet Trainer on one device: no logger, no checkpoints, no summary.
 
+    With `strategy="ddp"` private steps are shared by `devices` processes of this machine, see `JointSteps`; all else
+    that the Trainer does, and every fit without privacy, stays in this one.
+
     Args:
         progress: show a progress bar, refreshed every 20 steps.
         settings: further arguments of `lightning.Trainer`, which win over ours.
@@ -47,6 +50,12 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
         "num_sanity_val_steps": 0,
         "use_distributed_sampler": False,
     }
+    if settings.get("strategy") == "ddp":
+        from torchdpcate.nuisance.joint_strategy import joint_strategy
+
+        shared = joint_strategy(settings.get("accelerator", "auto"), settings.pop("devices", "auto"))
+        settings["strategy"] = shared
+        settings["accelerator"] = "cpu" if shared.root_device.type == "cpu" else "gpu"
     try:
         with quiet_lightning():
             return Trainer(callbacks=callbacks, **{**quiet, **settings})

@@ -83,22 +83,23 @@ class NoiseSource(ABC):
             InputError: If ``size`` is negative or ``scale`` not positive.
         """
 
-    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0, step: float | None = None) -> Tensor:
         r"""Independent vectors with density proportional to exp(-||z|| / scale), float64 [size, dimension].
 
         For the Euclidean norm a uniform direction times a length of law Gamma(dimension, scale); for the largest
         entry (``order`` infinity) a uniform point of the cube [-1, 1]^dimension times a factor of law
-        Gamma(dimension + 1, scale). Drawn in floating point and rounded to ``grid(scale)``: add it to values rounded
-        alike.
+        Gamma(dimension + 1, scale). Drawn in floating point and rounded to the grid: add it to values rounded alike.
 
         Args:
             size: How many.
             dimension: Of each.
             scale: Of the length.
             order: The norm, 2 or infinity.
+            step: Spacing of the public grid, a power of two; None takes ``grid(scale)``.
 
         Raises:
-            InputError: If ``size`` is negative, ``dimension`` or ``scale`` not positive, or ``order`` another.
+            InputError: If ``size`` is negative, ``dimension``, ``scale`` or ``step`` not positive, or ``order``
+                another.
         """
         shape = integer("size", size, least=0), integer("dimension", dimension, least=1)
         scale = positive("scale", scale)
@@ -112,8 +113,8 @@ class NoiseSource(ABC):
             raise InputError(f"order = {order}: give 2 or infinity")
         # a Gamma(p) length is a sum of p exponentials
         lengths = self._exponentials(*exponentials).sum(1, keepdim=True)
-        found, step = directions * lengths * scale, self.grid(scale)
-        return torch.round(found / step) * step
+        step = self.grid(scale) if step is None else positive("step", step)
+        return torch.round(directions * lengths * scale / step) * step
 
     def root_polytope(self, size: int, scale: float) -> Tensor:
         r"""Independent vectors with density proportional to exp(-||z||_K / scale), K the root polytope; [size, 4].
@@ -164,6 +165,17 @@ class NoiseSource(ABC):
         if not _LEAST_GAPPED <= probability <= _MOST_GAPPED:
             return self.coins(size, probability).nonzero().squeeze(1)
         return torch.from_numpy(draws.chosen(self._bytes, integer("size", size, least=0), probability))
+
+    @staticmethod
+    def tilt_grid(scale: float) -> float:
+        """Spacing of an objective's noise, which is not released: the power of two in (2^-33, 2^-32] scale.
+
+        What it moves a minimiser by does not shrink with the number of records, as the noise's own effect does.
+
+        Raises:
+            InputError: If ``scale`` is not positive.
+        """
+        return NoiseSource.grid(scale) * 2.0**-12
 
     @staticmethod
     def fine_grid(scale: float) -> float:

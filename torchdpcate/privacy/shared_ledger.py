@@ -3,6 +3,7 @@
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,10 @@ _RECORDS, _PERSONS = "records", "persons by "
 _DIGITS = 32  # of the keyed fingerprint, hexadecimal
 
 
+class FileFingerprint(str):
+    """What identifies records by the files that hold them: the same whatever columns and rows of them a fit uses."""
+
+
 class SharedLedger:
     """The total of all runs on the same records, each of which has a ledger of its own.
 
@@ -38,8 +43,9 @@ class SharedLedger:
 
     Args:
         path: Where it is kept; made if it is not there.
-        records: What identifies the records: ``file_fingerprint(files)``, or ``fingerprint(X, A, Y)`` of them as they
-            were first used. All runs on the same records must give the same one.
+        records: What identifies the records: ``file_fingerprint(files)``, or ``fingerprint(X, A, Y)`` of the arrays
+            that every fit is given. All runs on the same records must give the same one. Of the latter each fit is
+            checked to be on these records; of files only the caller knows that it is.
         total: What all runs may cost together; None takes that of the file.
         unit: Who is protected by the total. Runs may take another number of each person's records, but all must name
             the same column of persons, or none.
@@ -82,6 +88,7 @@ class SharedLedger:
                 chosen = make_filter(filter or "sums")
             self._ledger = Ledger({block: total}, self.path, filter=chosen)
         self._block = block
+        self._by_files = isinstance(records, FileFingerprint)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SharedLedger":
@@ -93,6 +100,7 @@ class SharedLedger:
         shared = cls.__new__(cls)
         shared.path = Path(os.path.realpath(path))
         shared._block = shared._block_of(parse(shared.path))
+        shared._by_files = False
         shared._ledger = Ledger.load(shared.path)
         return shared
 
@@ -131,6 +139,26 @@ class SharedLedger:
             label: What the run is called here.
         """
         return RunLedger(self, None if path is None else Path(path), label)
+
+    def check_records(self, found: Callable[[], str] | None) -> None:
+        """Refuse a fit on other records than those of this ledger, if it knows them by what fits are given.
+
+        Args:
+            found: Returns ``fingerprint(X, A, Y)`` of what the fit was given; None of a stream, which has none.
+
+        Raises:
+            InputError: They are other records, or a stream's, which files alone identify.
+        """
+        if self._by_files:
+            return
+        remedy = "give it records=file_fingerprint(files), which holds for all rows and columns of these files"
+        if found is None:
+            raise InputError(f"shared ledger {self.path}: a stream is not known by its arrays; {remedy}")
+        if _keyed(self._key(True), found()) != self._block.rpartition(" ")[2]:
+            raise InputError(
+                f"shared ledger {self.path}: this fit is on other records, or other columns of them, than the "
+                f"fingerprint of the ledger; make a ledger for other records, and where fits differ in columns {remedy}"
+            )
 
     def reserve(self, budget: PrivacyBudget, label: str, unit: PrivacyUnit = RECORD) -> "Reservation":
         """Charge all that a run may cost, before anything of it is.

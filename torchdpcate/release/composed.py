@@ -84,8 +84,9 @@ class ComposedRelease(EffectRelease):
         r"""Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
 
         They hold sampling and all privacy noise, that of the nuisances too, from released numbers and public facts
-        alone. Their target is named by ``target``; the released effect is drawn to zero and need not be their middle.
-        They hold if what ``holds_if`` says is so.
+        alone. Their target is named by ``target``. The released effect is drawn to zero and need not be their middle;
+        where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
+        ``holds_if`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -97,10 +98,13 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
-        return self._required_law().interval(self.features(self._covariates(X)), level, bias).numpy()
+        law, x = self._required_law(), self._covariates(X)
+        return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).numpy()
 
     def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
+
+        The released effects' mean is in them, as ``interval`` says.
 
         Args:
             X: Covariates [m rows, q], as for ``effect``.
@@ -110,14 +114,18 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``, or no rows, or a number of rows that does not divide that of X.
         """
-        law, psi = self._required_law(), self.features(self._covariates(X))
+        law, x = self._required_law(), self._covariates(X)
+        psi = self.features(x)
         rows = len(psi) if rows is None else rows
         if rows < 1 or len(psi) % rows:
             raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
-        return law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level).numpy()
+        means = self.effect_tensor(x).view(-1, rows).mean(1)
+        return _hull(law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level), means).numpy()
 
     def contrast(self, X: Any, X2: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
+
+        The difference of the released effects is in them, as ``interval`` says.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -128,10 +136,12 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: As ``interval``, or rows that do not fit.
         """
-        law, (psi, other) = self._required_law(), (self.features(self._covariates(x)) for x in (X, X2))
-        if len(other) not in (1, len(psi)):
-            raise InputError(f"X2: has {len(other)} rows for {len(psi)} of X; give as many, or one")
-        return law.contrast(psi, other.expand_as(psi), level, bias).numpy()
+        law, (x, x2) = self._required_law(), (self._covariates(given) for given in (X, X2))
+        if len(x2) not in (1, len(x)):
+            raise InputError(f"X2: has {len(x2)} rows for {len(x)} of X; give as many, or one")
+        psi, other = self.features(x), self.features(x2)
+        difference = self.effect_tensor(x) - self.effect_tensor(x2)
+        return _hull(law.contrast(psi, other.expand_as(psi), level, bias), difference).numpy()
 
     def average(self, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return the confidence interval of the mean effect, (low, high), in outcome units.
@@ -282,3 +292,8 @@ class ComposedRelease(EffectRelease):
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
             without=None if facts.get("without") is None else str(facts["without"]),
         )
+
+
+def _hull(intervals: Tensor, points: Tensor) -> Tensor:
+    """Return intervals [m, 2] with the nearer end moved to the point [m] where it lies beyond."""
+    return torch.stack([torch.minimum(intervals[:, 0], points), torch.maximum(intervals[:, 1], points)], 1)

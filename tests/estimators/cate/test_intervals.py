@@ -8,12 +8,16 @@ import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import nuisance_noise
+from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.verify.card import make_card
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -181,6 +185,65 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
     with pytest.raises(InputError, match=r"is above 0\.06 by its released covariance"):
         release.interval(POINTS)
     assert "by its released covariance" in release.summary()["no_intervals"]
+
+
+def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:
+    """An effect drawn to zero may lie beyond an end: that end is moved to it, the other stays; so of files."""
+    flat = replace(release, theta=torch.zeros_like(release.theta))  # as if the effect were drawn to zero altogether
+    loaded = load_release(flat.save(tmp_path / "flat.safetensors"))
+    assert isinstance(loaded, ComposedRelease)
+    x = torch.tensor([[2.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 3 and -2
+    assert release.law is not None
+    own = release.law.interval(release.features(x), 0.9).numpy()
+    assert own[0, 0] > 0 > own[1, 1]
+    for found in (flat, loaded):
+        np.testing.assert_array_equal(found.interval(x, 0.9), [[0, own[0, 1]], [own[1, 0], 0]])
+        assert found.contrast(x[:1], x[1:], 0.9)[0, 0] == 0 < found.contrast(x[:1], x[1:], 0.9)[0, 1]
+        assert found.contrast(x[1:], x[0:1], 0.9)[0, 1] == 0
+        np.testing.assert_array_equal(found.mean_interval(x, 0.9, rows=1), found.interval(x, 0.9))
+    np.testing.assert_array_equal(flat.average(), release.average())
+    points = 6 * torch.rand(200, 2, dtype=torch.float64) - 3
+    for level in (0.01, 0.5):  # narrow ones, beyond which points lie
+        found, effect = release.interval(points, level), release.effect(points)
+        assert ((found[:, 0] <= effect) & (effect <= found[:, 1])).all()
+        means = release.mean_interval(points, level, rows=4)
+        assert (
+            (means[:, 0] <= effect.reshape(-1, 4).mean(1) + 1e-12)
+            & (means[:, 1] >= effect.reshape(-1, 4).mean(1) - 1e-12)
+        ).all()
+
+
+def test_records_k_times_over_have_the_law_of_the_records_once() -> None:
+    """Without noise the bound on the sampling of dependent records is exact for equal ones."""
+    stage, k, records = AdaptiveSecondStage(), 3, drawn(2000)
+
+    def law(learner: RLearner, data: tuple[torch.Tensor, ...]) -> EffectLaw:
+        found = learner.fit(*data).composed_.law
+        assert found is not None
+        return found
+
+    once = law(RLearner(domain(), None, second_stage=stage), records)
+    person = RLearner(domain(), None, second_stage=stage).protect(PrivacyUnit.person("id", k))
+    again = law(person, tuple(part.repeat_interleave(k, 0) for part in records))
+    for name, tensor in once.tensors().items():
+        torch.testing.assert_close(again.tensors()[name], tensor, rtol=2e-3, atol=2e-3 * float(tensor.abs().max()))
+
+
+def test_several_records_a_person_are_counted_and_verified() -> None:
+    unit = PrivacyUnit.person("id", 2)
+    learner = RLearner(domain(), unit.record_budget(BUDGET), second_stage=AdaptiveSecondStage()).protect(unit)
+    release = learner.fit(*drawn(3000)).release_function()
+    assert isinstance(release, ComposedRelease)
+    assert release.law is not None
+    assert release.numbers is not None
+    assert list(composed_problems(release, "composed")) == []
+    facts = release.basis, release.scale, (0.5, 0.5), release.domain.outcome_range
+    alone = law_of(release.numbers, *facts, learner.plan_, Covariates(release.standardisation, (False, False)))
+    assert alone is not None
+    assert (release.law.covariance.diagonal() > 1.001 * alone.covariance.diagonal())[:2].all()
+    assert release.law.average_variance > 1.001 * alone.average_variance
+    forged = replace(release, law=alone)
+    assert any("does not follow from its numbers" in problem for problem in composed_problems(forged, "composed"))
 
 
 def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> None:

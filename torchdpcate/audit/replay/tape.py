@@ -90,18 +90,19 @@ class RecordingNoise(NoiseSource):
         return output
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
-        """See ``NoiseSource.gaussian``; a scale with a step of its own may be secret, so it is no fact."""
-        facts = {"size": size, "scale": "secret" if step is not None else scale, "step": step}
+        """See ``NoiseSource.gaussian``; a scale with a step that is not its own may be secret, so it is no fact."""
+        public = step is None or step == self.tilt_grid(scale)
+        facts = {"size": size, "scale": scale if public else "secret", "step": step}
         return self.note("gaussian", facts, self.inner.gaussian(size, scale, step))
 
     def laplace(self, size: int, scale: float) -> Tensor:
         """See ``NoiseSource.laplace``."""
         return self.note("laplace", {"size": size, "scale": scale}, self.inner.laplace(size, scale))
 
-    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0) -> Tensor:
+    def k_norm(self, size: int, dimension: int, scale: float, order: float = 2.0, step: float | None = None) -> Tensor:
         """See ``NoiseSource.k_norm``."""
-        facts = {"size": size, "dimension": dimension, "scale": scale, "order": order}
-        return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order))
+        facts = {"size": size, "dimension": dimension, "scale": scale, "order": order, "step": step}
+        return self.note("k_norm", facts, self.inner.k_norm(size, dimension, scale, order, step))
 
     def root_polytope(self, size: int, scale: float) -> Tensor:
         """See ``NoiseSource.root_polytope``."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
+from torchdpcate.erm.perturbation import GRIDS, Grid, ObjectiveNoise, calibrate_objective, closest, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.mechanism import Prepared, Stated
@@ -159,10 +159,12 @@ class ObjectiveRule(RuleMechanism):
         yield from facts.determinants(bounds)
         noise = self._stated_noise_of(facts, bounds)
         yield from facts.compared("tilt_scale", noise.scale)
-        yield from facts.compared("solver_scale", noise.solver_scale)
+        noises = [self._stated_noise_of(facts, bounds, grid) for grid in GRIDS]
+        stated = closest(facts.number("solver_scale"), [one.solver_scale for one in noises], float)
+        yield from facts.compared("solver_scale", stated)
         yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
 
-    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:
+    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds, grid: Grid = GRIDS[0]) -> ObjectiveNoise:
         """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
         features = facts.release.features
         return calibrate_objective(
@@ -175,6 +177,7 @@ class ObjectiveRule(RuleMechanism):
             size=features.dimension,
             largest_entry=features.largest_entry,
             constrained=facts.constrained,
+            grid=grid,
         )
 
 

@@ -171,7 +171,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
     assert (linear_term.size, cover.size) == (p, p)
     assert linear_term.scale == pytest.approx(4 * tau * B * sigma, rel=ANALYTIC)
     exact = gaussian_sigma(0.01 * epsilon, 0.01 * delta)
-    moved = tol / ridge + math.sqrt(p) * grid_step(linear_term.scale) / (2 * n * ridge)
+    moved = tol / ridge + math.sqrt(p) * grid_step(linear_term.scale) / 2**12 / (2 * n * ridge)
     assert cover.scale == pytest.approx(on_a_grid(moved, exact, p), rel=ANALYTIC)
 
     # The solver's noise taken off, theta solves the mean objective perturbed by the full draw, up to the
