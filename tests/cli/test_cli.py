@@ -383,10 +383,13 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_one_line(here, capsys):
+@pytest.mark.parametrize(
+    "words", [QUICK, [], ["nuisance=additive"], ["task=rule"], ["task=average_effect", "effect=doubly_robust"]]
+)
+def test_a_gpu_that_is_not_there_is_one_line(here, capsys, words):
     before = {p.name for p in here.iterdir()}
-    assert main(["train", *TABLE, *QUICK, "trainer=gpu"]) == 2
-    assert "trainer" in one_line(capsys)
+    assert main(["train", *TABLE, *words, "force=true", "trainer=gpu"]) == 2
+    assert "trainer: No supported gpu backend found" in one_line(capsys)
     assert {p.name for p in here.iterdir()} == before
 
 
