@@ -10,14 +10,14 @@ The figures are also appended to large_table.csv, which growth.py reads.
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ import torch
 import yaml
 from pyarrow import parquet
 
+from experiments.rows import Appender
 from torchdpcate import PrivacyBudget, TableStream, load_release
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -41,6 +42,23 @@ DOMAIN = {
     "covariates": {name: {"low": -1, "high": 1} for name in NAMES},
     "overlap": 0.1,
 }
+
+
+@dataclass
+class Figures:
+    """What was measured at one size: seconds, MiB, errors in units of the outcome."""
+
+    rows: int
+    threads: int
+    seconds: float
+    processor_seconds: float
+    peak_mib: float
+    rung: str
+    root_error: float
+    root_error_of_mean: float
+    copy_seconds: float
+    read_seconds: float
+    gradient_seconds: float
 
 
 def effect(x: np.ndarray) -> np.ndarray:
@@ -69,9 +87,15 @@ def write(path: Path, rows: int) -> None:
     writer.close()
 
 
-def trained(folder: Path, threads: int) -> tuple[float, float, float]:
+def write_all(folder: Path, rows: int) -> None:
+    """Write records and their domain, as ``trained`` reads them."""
+    write(folder / "table.parquet", rows)
+    (folder / "domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+
+
+def trained(folder: Path, threads: int, more: Sequence[str] = ("data.stream=true",)) -> tuple[float, float, float]:
     """Run the program; return its seconds, seconds of processor time and peak resident memory in MiB."""
-    words = ["data=table", "data.path=table.parquet", "data.domain=domain.yaml", "data.stream=true", "run_dir=run"]
+    words = ["data=table", "data.path=table.parquet", "data.domain=domain.yaml", "run_dir=run", *more]
     code = "import sys; from torchdpcate.cli.main import main; sys.exit(main(sys.argv[1:]))"
     start = time.perf_counter()
     run = subprocess.Popen(
@@ -129,8 +153,7 @@ def main() -> None:
 
 def measured(folder: Path, rows: int, threads: int) -> None:
     """Print the figures of one size."""
-    write(folder / "table.parquet", rows)
-    (folder / "domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+    write_all(folder, rows)
     size = (folder / "table.parquet").stat().st_size / 2**30
     print(f"{rows:,} rows x {COLUMNS} covariates, {size:.2f} GiB of parquet, {threads} threads")
     seconds, busy, peak = trained(folder, threads)
@@ -142,31 +165,9 @@ def measured(folder: Path, rows: int, threads: int) -> None:
     print(
         f"copy {copied:.1f} s; a pass that reads {read:.2f} s, with a gradient {step:.2f} s ({step / read:.1f} times)"
     )
-    append(
-        {
-            "rows": rows,
-            "threads": threads,
-            "seconds": round(seconds, 1),
-            "processor_seconds": round(busy, 1),
-            "peak_mib": round(peak),
-            "rung": summary["rung"],
-            "root_error": round(error, 5),
-            "root_error_of_mean": round(constant, 5),
-            "copy_seconds": round(copied, 2),
-            "read_seconds": round(read, 3),
-            "gradient_seconds": round(step, 3),
-        }
-    )
-
-
-def append(figures: dict[str, object]) -> None:
-    """Append figures of one size to the table beside the script, with its heading where it is new."""
-    new = not FIGURES.exists()
-    with FIGURES.open("a", newline="") as file:
-        writer = csv.DictWriter(file, list(figures), lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(figures)
+    found = Figures(rows, threads, seconds, busy, peak, summary["rung"], error, constant, copied, read, step)
+    with Appender(FIGURES, [field.name for field in fields(Figures)]) as file:
+        file.write(found, digits=5)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.errors import BudgetError
+from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
@@ -80,6 +80,16 @@ def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
     # in units of the slope
     ratios = [ours / theirs for ours, theirs in zip(draws.scales, plain.scales, strict=True)]
     assert ratios == pytest.approx([(1 + 2**-15) / fit.slope] * STEPS, rel=1e-8)
+
+
+def test_steps_in_parts_are_the_same_steps():
+    fit, plan = problem()
+    at_once, in_parts = (
+        LightningFit(max_physical_batch=most).solve(fit, plan, steps_of(Draws())) for most in (None, 90)
+    )
+    torch.testing.assert_close(in_parts, at_once, rtol=0, atol=1e-9)
+    with pytest.raises(InputError, match="mode = ghost cannot; use mode=chain"):
+        LightningFit(mode="ghost", max_physical_batch=90)
 
 
 @pytest.mark.parametrize("fit", [problem("huber")[0], problem("logistic")[0], problem("count")[0]])

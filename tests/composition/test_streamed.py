@@ -1,5 +1,6 @@
 """A composition on a stream against the same one in memory, on the same draws."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,9 @@ from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
-from torchdpcate.composition.streamed import halvings, stream_composition
+from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.streamed import halvings, most_additions, stream_composition
+from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.record_stream import RecordStream
@@ -185,3 +188,37 @@ def test_what_passes_do_not_offer_is_refused():
         stream_composition(
             Batches(study, 300), study.domain, plan, FitSession(NoiseSource.fixed(0)), study.schema.two_levels
         )
+
+
+def test_a_copy_states_how_often_a_number_is_rounded_and_other_streams_do_not(tmp_path):
+    batches = Batches(Niu("A", n=1_000).load(), 70)
+    assert most_additions(batches, batches.n) is None
+    n = batches.n
+    for rows, most in ((n // 10, n // 10 + 10), (n - 1, n - 1 + 2), (4_096, n + 1), (1, 1 + n)):
+        with CachedStream(batches, tmp_path, rows) as copy:
+            assert most_additions(copy, n) == most
+
+
+@given(st.integers(1, 200), st.integers(1, 600), st.integers(0, 2**32))
+def test_sums_by_batches_err_by_less_than_is_added_for_them(rows, n, seed):
+    values = (1 - torch.rand(n, generator=torch.Generator().manual_seed(seed)).double().square()) / 3  # of one sign
+    total = torch.zeros(1, dtype=torch.float64)
+    for batch in values.split(rows):
+        one = batch.new_zeros(1)
+        for value in batch.split(1):  # the worst order that a sum may take
+            one = one + value
+        total = total + one
+    bound = summation_error(n, 1.0, min(rows, n) + math.ceil(n / rows))
+    assert abs(total.item() - math.fsum(values.tolist())) <= bound / 2
+
+
+def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: asked.append(self.additions) or 0.0)
+    study = Niu("A", n=500).load()
+    n = study.records.n
+    plan = ComposedPlan.of(n, BUDGET, study.domain, constants=FEW)
+    with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
+        stream_composition(copy, study.domain, plan, opened(n), study.schema.two_levels)
+    assert asked
+    assert set(asked) == {n // 10 + 10}

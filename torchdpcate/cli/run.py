@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
+from torchdpcate._memory import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
 from torchdpcate.cli.sweep_resume import run_words
@@ -82,7 +83,11 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     _warn(config, task.study)
 
     place, before = folder / "release", task.size()
-    with nothing_left_unpaid(folder), reserved(place, _ROOM + _NUMBER * before):  # what cannot be written is not paid
+    with (
+        nothing_left_unpaid(folder),
+        reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
+        gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
+    ):
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = told_of_other_runs(task.released(), shared)
@@ -196,11 +201,6 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     if delta > 1 / n:
         what = "all of a person's records" if study.unit.is_person else "a whole record"
         say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing {what}")
-    if study.unit.records > 1:
-        say_warning(
-            f"a person's {study.unit.records} records depend on each other, and intervals take all records as "
-            "independent: they are too short"
-        )
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
 

@@ -19,7 +19,7 @@ from torchdpcate.composition.intervals import (
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -135,7 +135,7 @@ def private_matrix(records: EffectSums, bounds: tuple[float, float], norm: float
     row, column = torch.triu_indices(p, p)
     times = torch.where(row == column, 1.0, math.sqrt(2)).double()
     most = lesser(bounds)[1] * norm
-    sensitivity = matrix_sensitivity(bounds, norm) + p * summation_error(n, most)
+    sensitivity = matrix_sensitivity(bounds, norm) + p * steps.rounding(n, most)
     noisy = steps.release(MATRIX, sums.cpu()[row, column] * times, sensitivity) / n / times
     found = torch.zeros(p, p, dtype=torch.float64)
     found[row, column] = found[column, row] = noisy
@@ -174,7 +174,7 @@ def private_counts(
         return torch.stack([value.sum() for value in (inside, pulls, *shares)])
 
     n, sums = records.n, records.total(counted)
-    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * summation_error(n, 1.0)) / n
+    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * steps.rounding(n, 1.0)) / n
     h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
     return torch.stack([noisy[0] * most / h.clamp(low, high), noisy[1], h])
 
@@ -213,7 +213,7 @@ def private_correction(records: EffectSums, theta: Tensor, spread: float, larges
         v = at.treatment * at.rest(theta).clamp(-spread, spread) / (largest * spread)
         return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
 
-    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * summation_error(records.n, 1.0))
+    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * steps.rounding(records.n, 1.0))
     return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
 
 
@@ -233,7 +233,7 @@ def private_average(records: EffectSums, t: Tensor, bound: float, most: float, s
         return (at.overlap * effect / (bound * most)).sum()[None]
 
     total = records.total(averaged)
-    return steps.release(AVERAGE, total, 2 + summation_error(records.n, 1.0)) * bound * most
+    return steps.release(AVERAGE, total, 2 + steps.rounding(records.n, 1.0)) * bound * most
 
 
 def private_effect_law(
@@ -264,7 +264,7 @@ def private_effect_law(
         covariates: Those in use.
         nuisances: What the nuisances released; None where the propensity is known.
     """
-    facts = interval_plan(basis, scale, bounds, plan)
+    facts = interval_plan(basis, scale, bounds, plan, steps.session.unit.records)
     norm = plan.constants.interval_norm
     matrix = private_matrix(records, bounds, norm, steps)
     counts = private_counts(records, solution.coefficients, scale, bounds, steps)
@@ -284,9 +284,10 @@ def law_of(
     outcome_range: float,
     plan: ComposedPlan,
     covariates: Covariates,
+    per_person: int = 1,
 ) -> EffectLaw | None:
-    """Return the law that released numbers make; see ``private_effect_law``."""
-    facts = interval_plan(basis, scale, bounds, plan)
+    """Return the law that released numbers make, of so many records a person; see ``private_effect_law``."""
+    facts = interval_plan(basis, scale, bounds, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = reach(found.t, facts, plan.interval_reach, outcome_range)
     return _law(found, numbers, bound, facts, plan, covariates)
@@ -303,10 +304,13 @@ def _law(
     law = effect_law(found, numbers.correction, numbers.average, bound, facts)
     if numbers.nuisances is None:
         return law
-    return with_nuisances(law, found, nuisance_noise(numbers.nuisances, plan, facts.basis, covariates))
+    noise = nuisance_noise(numbers.nuisances, plan, facts.basis, covariates, facts.per_person)
+    return with_nuisances(law, found, noise)
 
 
-def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan) -> IntervalPlan:
+def interval_plan(
+    basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan, per_person: int = 1
+) -> IntervalPlan:
     """Return the public facts of the interval steps; see ``private_effect_law``."""
     constants, least = plan.constants, overlaps(bounds)
     weight, largest = sum(lesser(bounds)) / 2, farthest(bounds)
@@ -329,4 +333,5 @@ def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float
         counts_noise=noise(COUNTS, counts_sensitivity(bounds)),
         correction_noise=noise(CORRECTION, 2 * largest * spread),
         average_noise=noise(AVERAGE, 2 * least[1]),
+        per_person=per_person,
     )

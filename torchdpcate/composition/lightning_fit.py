@@ -8,6 +8,7 @@ from torchdpcate.composition.linear_fit import FitPlan, LinearFit, Solution, Sol
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.noisy_newton import exact_solution
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.nuisance.plan import check_limit
 from torchdpcate.nuisance.trainer import default_trainer
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class LightningFit(Solver):
     Args:
         trainer: Makes a Trainer from keyword arguments.
         mode: How gradients are clipped, see ``DPSGD``.
+        max_physical_batch: Most records that pass at once, see ``DPSGD``.
 
     Example:
         >>> import torch
@@ -46,6 +48,10 @@ class LightningFit(Solver):
 
     trainer: "Callable[..., Trainer]" = default_trainer
     mode: str = "auto"
+    max_physical_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.max_physical_batch, self.mode)
 
     def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
         """See ``Solver``.
@@ -60,5 +66,6 @@ class LightningFit(Solver):
         points = NewtonPoints(plan)
         module = LinearLayer(fit, points)
         plans = [full_batches(event, count, *fit.predictors.shape) for event, count in plan.pay(steps)]
-        train(module, (fit.predictors, fit.weights, fit.targets), plans, steps.session.noise, self.trainer, self.mode)
+        records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
+        train(module, records, plans, noise, self.trainer, self.mode, self.max_physical_batch)
         return points.solution

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from torchdpcate._memory import gpu_memory
 from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.linear_fit import LinearFit
@@ -61,6 +62,7 @@ def train(
     noise: NoiseSource,
     trainer: Callable[..., Trainer],
     mode: str = "auto",
+    max_physical_batch: int | None = None,
 ) -> None:
     """Take noisy steps on all records, in float64; the caller has paid for them.
 
@@ -71,9 +73,10 @@ def train(
         noise: Where the noise comes from.
         trainer: Makes a Trainer from keyword arguments.
         mode: See ``DPSGD``.
+        max_physical_batch: See ``DPSGD``.
 
     Raises:
-        InputError: Settings of the Trainer that break the analysis.
+        InputError: Settings of the Trainer that break the analysis, or a GPU with too little memory.
         NumericalError: Training diverged.
     """
     data = TensorDataset(*records)
@@ -83,7 +86,9 @@ def train(
             for plan in plans:
                 loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
                 limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
-                trainer(callbacks=[DPSGD(plan, noise, mode=mode)], **limits).fit(module, loader)
+                private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
+                with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
+                    trainer(callbacks=[private], **limits).fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records
     check_weights(module)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.linear_fit import Curvature, FitPlan, LinearFit, Solution, Solver
 from torchdpcate.composition.newton_points import NewtonPoints
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps
 
 _EXACT = 25  # steps without privacy
 
@@ -53,7 +53,7 @@ def newton_points(
         steps: Pays, and draws noise.
     """
     n, p = shape
-    sensitivity = 2 * slope + math.sqrt(p) * summation_error(n, slope)
+    sensitivity = 2 * slope + math.sqrt(p) * steps.rounding(n, slope)
     points = NewtonPoints(plan)
     for event, count in plan.pay(steps):
         for _ in range(count):

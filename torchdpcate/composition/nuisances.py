@@ -13,6 +13,7 @@ from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.plan import check_limit
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import integer, positive
 
@@ -146,6 +147,7 @@ class WideAndDeep(ComposedNuisance):
         features: Whether all features of the plan are part of f; else their constant alone.
         trainer: Makes a Trainer from keyword arguments.
         mode: How gradients are clipped, see ``DPSGD``.
+        max_physical_batch: Most records that pass at once, see ``DPSGD``.
 
     Raises:
         InputError: A value out of its range.
@@ -156,8 +158,10 @@ class WideAndDeep(ComposedNuisance):
     features: bool = True
     trainer: "Callable[..., Trainer]" = default_trainer
     mode: str = "auto"
+    max_physical_batch: int | None = None
 
     def __post_init__(self) -> None:
+        check_limit(self.max_physical_batch, self.mode)
         integer("width", self.width, least=1)
         if not 0 < self.share < 1:
             raise InputError(f"share = {self.share}: give the hidden layer's part of a gradient, between 0 and 1")
@@ -173,12 +177,12 @@ class WideAndDeep(ComposedNuisance):
             >>> WideAndDeep.alone(NuisanceConfig(width=8)).width
             8
         """
-        if config != NuisanceConfig(width=config.width):
+        if config != NuisanceConfig(width=config.width, max_physical_batch=config.max_physical_batch):
             raise InputError(
                 "nuisance: with second_stage=adaptive networks take the steps of its plan; give their width alone, or "
                 "use second_stage=linear"
             )
-        return cls(config.width, share=_ALONE, features=False)
+        return cls(config.width, share=_ALONE, features=False, max_physical_batch=config.max_physical_batch)
 
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
@@ -190,7 +194,7 @@ class WideAndDeep(ComposedNuisance):
 
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
-        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode))
+        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch))
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
         """See ``ComposedNuisance``."""

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 from torchdpcate.privacy.selection import top_k
@@ -42,7 +42,7 @@ def screening_by_sums(sums: Tensor, n: int, kept: int, steps: NoisySteps) -> tup
     scores = sums.abs().amax(0)
     if not steps.private:
         return tuple(sorted(scores.topk(kept).indices.tolist()))
-    event, noise, sensitivity = steps.pay("screening", count=kept), steps.session.noise, 2 + summation_error(n, 1.0)
+    event, noise, sensitivity = steps.pay("screening", count=kept), steps.session.noise, 2 + steps.rounding(n, 1.0)
     if isinstance(event, PureEvent):
         return tuple(sorted(top_k(scores, kept, kept * event.epsilon, noise, sensitivity)))
     return tuple(sorted(gumbel_top_k(scores, kept, event, noise, sensitivity)))

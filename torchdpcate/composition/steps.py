@@ -16,14 +16,24 @@ _FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
 _ROUNDING = 2.0**-52  # of a float64, twice what one operation errs by
 
 
-def summation_error(n: int, bound: float) -> float:
-    r"""Return how far two floating-point sums of n numbers within [-bound, bound] are off together, in any order.
+def summation_error(n: int, bound: float, additions: int | None = None) -> float:
+    r"""Return how far two floating-point sums of n numbers within [-bound, bound] are off together.
 
-    .. math:: 2 \gamma_n\, n B, \quad \gamma_n \le n\, 2^{-52}
+    .. math:: 2 \gamma_k\, n B, \quad \gamma_k \le k\, 2^{-52}
 
-    Higham (2002), equation 3.5, with room for the products that are summed. It is added to what one record moves a sum.
+    Higham (2002), sections 3.1 and 4.2, with room for the products that are summed. It is added to what one record
+    moves a sum.
+
+    Args:
+        n: Numbers.
+        bound: B, of each.
+        additions: k, most additions that a number goes through; None: n, whatever the order.
+
+    Example:
+        >>> summation_error(2**26, 1.0), summation_error(2**26, 1.0, additions=2**12 + 2**14)
+        (2.0, 0.0006103515625)
     """
-    return 2 * n * n * _ROUNDING * bound
+    return 2 * (n if additions is None else additions) * n * _ROUNDING * bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +44,12 @@ class NoisySteps:
         session: Scope of the records' block, and of what is charged for. Without a budget nothing is charged and
             no noise is added.
         shares: Share of each step.
+        additions: Most additions that a number goes through in a sum over all records, public; None: any order.
     """
 
     session: FitSession
     shares: Shares
+    additions: int | None = None
 
     @property
     def private(self) -> bool:
@@ -48,6 +60,10 @@ class NoisySteps:
     def pure(self) -> bool:
         """Whether all events are pure."""
         return isinstance(self.shares, EpsilonShares)
+
+    def rounding(self, n: int, bound: float) -> float:
+        """Return ``summation_error`` of this composition's sums of n numbers within [-bound, bound]."""
+        return summation_error(n, bound, self.additions)
 
     def pay(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
         """Charge ``count`` equal events that share ``part`` of a step, and return one; not without privacy."""

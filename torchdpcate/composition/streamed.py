@@ -1,5 +1,6 @@
 """One composition on records that are read batch by batch: each step is one pass, in constant memory."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -158,7 +159,19 @@ def stream_composition(
     """
     check_streamed(plan)
     with threads_for(0):  # what is done with a batch takes less time than to divide it
-        return _Stream(stream, domain, plan, NoisySteps(session, plan.shares), two_levels).fit()
+        steps = NoisySteps(session, plan.shares, most_additions(stream, plan.n))
+        return _Stream(stream, domain, plan, steps, two_levels).fit()
+
+
+def most_additions(stream: RecordStream, n: int) -> int | None:
+    """Return how many additions a number of a record goes through until it is part of a sum over all n of a stream.
+
+    A copy is summed batch by batch, and its batches are of one public size: those within a batch, in any order, and
+    one a batch. Of other streams nothing is known: None.
+    """
+    if not isinstance(stream, CachedStream):
+        return None
+    return min(stream.batch_rows, n) + math.ceil(n / stream.batch_rows)
 
 
 class _Stream:

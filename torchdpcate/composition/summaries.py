@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
@@ -87,7 +87,7 @@ def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps) -> Standard
     """Return what ``private_standardisation`` does, of ``moment_sums`` of n records."""
     k = len(sums) // 2
     root = math.sqrt(k)
-    noisy = steps.release("moments", sums, 1 + 2 * summation_error(n, 1.0)) / n
+    noisy = steps.release("moments", sums, 1 + 2 * steps.rounding(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
     return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
@@ -129,7 +129,7 @@ def curvature_sums(psi: Tensor, weight: Tensor, most: float) -> Tensor:
 def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step: str, steps: NoisySteps) -> Tensor:
     """Return what ``private_curvatures`` does, of ``curvature_sums`` of n records."""
     p = len(planned)
-    sensitivity = math.sqrt(2) * most + p * summation_error(n, most)
+    sensitivity = math.sqrt(2) * most + p * steps.rounding(n, most)
     noisy = steps.release(step, sums, sensitivity).cpu() / n
     sd = steps.scale(step, sensitivity, len(sums)) / n
     row, column, root = _upper(p)

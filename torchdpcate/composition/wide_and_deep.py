@@ -94,6 +94,7 @@ def trained(
     steps: NoisySteps,
     trainer: "Callable[..., Trainer]",
     mode: str = "auto",
+    max_physical_batch: int | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
 
@@ -104,13 +105,14 @@ def trained(
         steps: Pays, and draws noise.
         trainer: Makes a Trainer from keyword arguments.
         mode: See ``DPSGD``.
+        max_physical_batch: See ``DPSGD``.
     """
     fit = network.fit
     network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
     p = sum(parameter.numel() for parameter in network.parameters())
     plans = [full_batches(event, count, len(z), p) for event, count in plan.pay(steps)]
     psi = fit.predictors[:, : network.wide.in_features].contiguous()
-    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode)
+    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode, max_physical_batch)
     network.steps.finish()
     network.to(z.device)
 

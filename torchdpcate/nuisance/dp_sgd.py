@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from torchdpcate._renamed import renamed_arguments
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
-from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.plan import DPSGDPlan, check_limit
 from torchdpcate.nuisance.step_account import StepAccount
 from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.ledger import Ledger
@@ -82,8 +82,7 @@ class DPSGD(Callback):
             raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
         self.plan = plan
         self.noise = noise
-        if max_physical_batch is not None and not (isinstance(max_physical_batch, int) and max_physical_batch >= 1):
-            raise InputError(f"max_physical_batch={max_physical_batch!r} must be a whole number, at least 1, or None")
+        check_limit(max_physical_batch)
         self.mode = mode
         self.max_physical_batch = max_physical_batch
         self._account = StepAccount(plan, ledger, block, charge)

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, TensorDataset
 
+from torchdpcate._memory import gpu_memory
 from torchdpcate._signals import terminable
 from torchdpcate._threads import threads_for
 from torchdpcate.data.records import CausalData
@@ -27,6 +28,8 @@ from torchdpcate.privacy.noise import NoiseSource
 
 Module = TypeVar("Module", bound=LightningModule)
 TrainerFactory = Callable[..., Trainer]
+
+_LESS = "lower max_physical_batch, of a private run, or batch_size"
 
 
 def train(
@@ -68,8 +71,8 @@ def train(
         The module itself, trained, in eval mode, on the device of the records; it keeps no hold of them.
 
     Raises:
-        InputError: `batch_size` exceeds the records, a plan comes without a noise source, or the checkpoint is
-            damaged or holds more than plain types and tensors.
+        InputError: `batch_size` exceeds the records, a plan comes without a noise source, the checkpoint is damaged
+            or holds more than plain types and tensors, or a GPU has too little memory.
         BudgetError: the ledger cannot pay the plan.
         NumericalError: training diverged.
         ProcessError: one of several processes ended.
@@ -100,7 +103,9 @@ def train(
             callbacks.append(TailAverage(steps, average))
         # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
         try:
-            trainer_factory(callbacks=callbacks, **limits).fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
+            with gpu_memory("training", _LESS):
+                trainer = trainer_factory(callbacks=callbacks, **limits)
+                trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
         finally:
             _let_go(module)
     check_weights(module)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdpcate._memory import gpu_memory
 from torchdpcate.causal.score import RegressionScore
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
@@ -105,14 +106,15 @@ class Blocks(Procedure):
         clip = math.inf if threshold is None else threshold
         chosen = self._tuned(blocks, first, clip, session)
         device = self.trainer().strategy.root_device
-        stage = chosen.fit(
-            first.block(blocks, self.split.folds, device),
-            on_device(first.nuisances, device),
-            threshold=clip,
-            budget=None if self.budget is None else self.split.release_budget(self.budget),
-            trainer=self.trainer,
-            seed=self.seed,
-        )
+        with gpu_memory("second_stage", "lower its features, width or batch_size"):
+            stage = chosen.fit(
+                first.block(blocks, self.split.folds, device),
+                on_device(first.nuisances, device),
+                threshold=clip,
+                budget=None if self.budget is None else self.split.release_budget(self.budget),
+                trainer=self.trainer,
+                seed=self.seed,
+            )
         tried = () if self.tune is None else self.tune.conditions
         own = tried + own_code("nuisances", self.nuisance) + own_code("second stage", chosen)
         return FittedBlocks(

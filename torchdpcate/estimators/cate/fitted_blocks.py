@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate._memory import gpu_memory
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.first_stage import TrainedFirstStage
@@ -168,7 +169,9 @@ class FittedBlocks(Fitted):
     ) -> tuple[Any, set[int]]:
         """Run a mechanism on what its blocks have left; return its result and ledger entries."""
         budget = self.session.budget if mechanism.free else budget
-        return self.session.spend(run, self.pays, Charge(Purpose.RELEASE, mechanism.name), budget, mechanism.gaussian)
+        charge = Charge(Purpose.RELEASE, mechanism.name)
+        with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
+            return self.session.spend(run, self.pays, charge, budget, mechanism.gaussian)
 
     def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
         public = {**self.public, "ridge": self.stage.ridge, **result.public}

@@ -1,0 +1,77 @@
+"""A GPU that runs out of memory: one line that names the setting to lower, and a ledger that keeps what was spent."""
+
+import pytest
+import torch
+
+from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from torchdpcate.cli.main import main
+from torchdpcate.estimators.cate import composition
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.nuisance.linear_taps import LinearTaps
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.second_stage.recipes import LinearSecondStage
+
+
+def full(*_, **__):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def after(count, work):
+    """Work that has memory for so many calls."""
+    calls = []
+
+    def limited(*args, **kwargs):
+        calls.append(1)
+        return work(*args, **kwargs) if len(calls) <= count else full()
+
+    return limited
+
+
+def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(LinearTaps, "uses", after(3, LinearTaps.uses))
+    assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
+    said = one_line(capsys)
+    assert "lower max_physical_batch, of a private run, or batch_size, or use trainer=cpu" in said
+    (entry,) = Ledger.load(here / "r" / "curator" / "ledger.json").entries
+    assert entry.count == entry.planned == 3
+    assert not (here / "r" / "release").exists()
+
+
+@pytest.mark.parametrize("words", [["nuisance=additive"], ["nuisance=wide_and_deep"]])
+def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):  # noqa: F811
+    monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
+    assert main(["train", *TABLE, *words, "trainer.progress=false", "force=true", "run_dir=r"]) == 2
+    assert "lower max_physical_batch of nuisance or nuisance.solver, or use trainer=cpu" in one_line(capsys)
+    assert Ledger.load(here / "r" / "curator" / "ledger.json").entries
+    assert not (here / "r" / "release").exists()
+
+
+def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):  # noqa: F811
+    with monkeypatch.context() as patch:
+        patch.setattr(LinearSecondStage, "fit", full)
+        assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
+        assert "second_stage: the GPU has too little memory; lower its features" in one_line(capsys)
+    monkeypatch.setattr(SmoothSensitivity, "prepare", full)
+    words = ["release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true", "run_dir=s"]
+    assert main(["train", "data=dataset1", "data.n=900", *QUICK, *words]) == 2
+    assert (
+        "mechanism = smooth_sensitivity: the GPU has too little memory; lower queries.count" in capsys.readouterr().err
+    )
+    assert Ledger.load(here / "s" / "curator" / "ledger.json").entries
+
+
+def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):  # noqa: F811
+    before = {path.name for path in here.iterdir()}
+    monkeypatch.setattr(composition, "fit_composition", full)
+    assert main(["train", *TABLE, "force=true", "run_dir=r"]) == 2
+    assert "task = cate: the GPU has too little memory; take fewer records" in one_line(capsys)
+    assert {path.name for path in here.iterdir()} == before
+
+
+@pytest.mark.parametrize("group", ["nuisance", "nuisance.solver"])
+def test_a_limit_that_is_none_is_refused_before_anything_is_spent(here, capsys, group):  # noqa: F811
+    words = ["nuisance=mlp"] if group == "nuisance" else ["nuisance=additive"]
+    before = {path.name for path in here.iterdir()}
+    assert main(["train", *TABLE, *words, f"{group}.max_physical_batch=0"]) == 2
+    assert "max_physical_batch=0 must be a whole number" in one_line(capsys)
+    assert {path.name for path in here.iterdir()} == before
