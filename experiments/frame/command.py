@@ -81,7 +81,11 @@ def run(name: str, settings: Settings, folder: Path, processes: int, minutes: fl
         notes.append("The published numbers are not here: their columns are empty. papers=PATH names their folder.")
     write_csv(folder / "table.csv", rows)
     write_found(folder / "found.csv", means)
-    write_page(folder / "table.md", study, rows, means, notes)
+    page = study.page(means, notes)
+    if page is None:
+        write_page(folder / "table.md", study, rows, means, notes)
+    else:
+        write_text(folder / "table.md", page)
     study.draw(rows, means, folder)
     for note in notes:
         print(note)

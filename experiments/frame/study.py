@@ -138,6 +138,15 @@ class Study(ABC):
         """Return what is left out for want of data or a library, one sentence each."""
         return []
 
+    def page(self, found: "Sequence[Summary]", notes: Sequence[str]) -> str | None:
+        """Return table.md where it is not a table of published numbers; None takes that.
+
+        Args:
+            found: All that was found.
+            notes: Sentences on what this run is and what it lacks.
+        """
+        return None
+
     def draw(self, rows: "Sequence[Row]", found: "Sequence[Summary]", folder: Path) -> None:
         """Draw figures into a folder.
 

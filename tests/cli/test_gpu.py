@@ -13,8 +13,24 @@ from torchdpcate.estimators.cate.splits import Fold
 from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine"),
+]
+
+
+@pytest.mark.parametrize("words", [[], ["nuisance=additive"], ["nuisance=wide_and_deep"], ["nuisance=mlp"]])
+def test_a_run_by_default_releases_a_file_that_answers_on_the_cpu(words, tmp_path):
+    run = ["trainer=gpu", "trainer.progress=false", "force=true", f"run_dir={tmp_path / 'r'}"]
+    assert main(["train", "data=dataset1", "data.n=900", *words, *run]) == 0
+    path = tmp_path / "r" / "release" / "release.safetensors"
+    verify_release(path)
+    release = load_release(path)
+    points = torch.full((3, release.domain.dimension), 0.5, dtype=torch.float64)
+    assert torch.isfinite(torch.as_tensor(release.answer(points))).all()
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,17 @@ def test_the_interval_is_the_estimate_and_its_law():
     assert release.interval(0.99)[1] > release.interval(0.95)[1]
 
 
+def test_several_records_a_person_count_as_often_in_the_sampling():
+    law = IntervalLaw(0.05, (0.02,))
+    one = released(Estimate(0.25, law), beside=Estimate(0.1, law))
+    four = replace(one, privacy=replace(one.privacy, person={"column": "id", "records": 4}))
+    half = IntervalLaw(0.1, (0.02,)).half_width(0.95)  # var of a sum of k is at most k times that of independent ones
+    np.testing.assert_allclose(four.interval(), [0.25 - half, 0.25 + half])
+    assert four.summary()["interval"] == four.interval().tolist()
+    np.testing.assert_allclose(np.diff(four.summary()["difference_in_means_interval"]), 2 * half)
+    assert np.diff(one.interval()) < 2 * half
+
+
 def test_the_interval_stays_within_what_is_possible():
     low, high = released(Estimate(3.9, IntervalLaw(10.0))).interval()
     assert (low, high) == (-4.0, 4.0)

@@ -201,11 +201,6 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     if delta > 1 / n:
         what = "all of a person's records" if study.unit.is_person else "a whole record"
         say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing {what}")
-    if study.unit.records > 1:
-        say_warning(
-            f"a person's {study.unit.records} records depend on each other, and intervals take all records as "
-            "independent: they are too short"
-        )
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
 

@@ -264,7 +264,7 @@ def private_effect_law(
         covariates: Those in use.
         nuisances: What the nuisances released; None where the propensity is known.
     """
-    facts = interval_plan(basis, scale, bounds, plan)
+    facts = interval_plan(basis, scale, bounds, plan, steps.session.unit.records)
     norm = plan.constants.interval_norm
     matrix = private_matrix(records, bounds, norm, steps)
     counts = private_counts(records, solution.coefficients, scale, bounds, steps)
@@ -284,9 +284,10 @@ def law_of(
     outcome_range: float,
     plan: ComposedPlan,
     covariates: Covariates,
+    per_person: int = 1,
 ) -> EffectLaw | None:
-    """Return the law that released numbers make; see ``private_effect_law``."""
-    facts = interval_plan(basis, scale, bounds, plan)
+    """Return the law that released numbers make, of so many records a person; see ``private_effect_law``."""
+    facts = interval_plan(basis, scale, bounds, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = reach(found.t, facts, plan.interval_reach, outcome_range)
     return _law(found, numbers, bound, facts, plan, covariates)
@@ -303,10 +304,13 @@ def _law(
     law = effect_law(found, numbers.correction, numbers.average, bound, facts)
     if numbers.nuisances is None:
         return law
-    return with_nuisances(law, found, nuisance_noise(numbers.nuisances, plan, facts.basis, covariates))
+    noise = nuisance_noise(numbers.nuisances, plan, facts.basis, covariates, facts.per_person)
+    return with_nuisances(law, found, noise)
 
 
-def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan) -> IntervalPlan:
+def interval_plan(
+    basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan, per_person: int = 1
+) -> IntervalPlan:
     """Return the public facts of the interval steps; see ``private_effect_law``."""
     constants, least = plan.constants, overlaps(bounds)
     weight, largest = sum(lesser(bounds)) / 2, farthest(bounds)
@@ -329,4 +333,5 @@ def interval_plan(basis: WeightedBasis, scale: float, bounds: tuple[float, float
         counts_noise=noise(COUNTS, counts_sensitivity(bounds)),
         correction_noise=noise(CORRECTION, 2 * largest * spread),
         average_noise=noise(AVERAGE, 2 * least[1]),
+        per_person=per_person,
     )

@@ -137,6 +137,8 @@ class IntervalPlan:
         counts_noise: Of a count.
         correction_noise: Of the sum of (a - pi) clip(r, S2).
         average_noise: Of the sum of h clip(psi't), per unit of reach.
+        per_person: k, records of each person: a sum over all records, whatever those of one person have to do with each
+            other, has at most k times the variance that independent ones would give it, and intervals count that.
     """
 
     n: int
@@ -151,6 +153,7 @@ class IntervalPlan:
     counts_noise: float
     correction_noise: float
     average_noise: float
+    per_person: int = 1
 
     @property
     def planned(self) -> Tensor:
@@ -208,7 +211,7 @@ def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, p
     g = inverse_within(directions, h)
     t, left = g @ (h @ point - gradient), point - g @ h @ point
     misfit = float(left @ m @ left) / (TYPICAL * plan.weight)
-    sampling = n * m / m.trace() * (pull * plan.scale**2 + overlap * misfit)
+    sampling = plan.per_person * n * m / m.trace() * (pull * plan.scale**2 + overlap * misfit)
     unknown = expected_product(tau, (point - t).outer(point - t))
     middle = sampling + plan.gradient_noise**2 * torch.eye(len(t), dtype=torch.float64) + unknown
     return Estimates(t, sandwich(directions, h, middle, tau), directions, m, overlap)
@@ -245,7 +248,7 @@ def effect_law(found: Estimates, correction: Tensor, average: Tensor, bound: flo
     unit, total = plan.treatment * plan.spread, plan.n * found.overlap
     squares = float(correction[1].clamp_min(_LEAST_SPREAD * plan.n)) * unit**2
     c = float(correction[0]) * unit / total
-    variance = (plan.correction_noise**2 + squares) / total**2
+    variance = (plan.correction_noise**2 + plan.per_person * squares) / total**2
     t, root = found.t, float(plan.basis.energies[0]) ** 0.5
     centre = found.matrix[:, 0] / found.matrix[0, 0] * root
     d = float(average[0]) / total
@@ -262,5 +265,8 @@ def effect_law(found: Estimates, correction: Tensor, average: Tensor, bound: flo
         correction=c,
         correction_variance=variance,
         average=float(t[0]) * root + d + c,
-        average_variance=variance + (plan.average_noise * bound / total) ** 2 + spread / plan.n + ratio**2,
+        average_variance=variance
+        + (plan.average_noise * bound / total) ** 2
+        + plan.per_person * spread / plan.n
+        + ratio**2,
     )

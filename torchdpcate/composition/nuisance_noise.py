@@ -60,7 +60,7 @@ class NuisanceNoise:
 
 
 def nuisance_noise(
-    numbers: NuisanceNumbers, plan: ComposedPlan, basis: WeightedBasis, covariates: Covariates
+    numbers: NuisanceNumbers, plan: ComposedPlan, basis: WeightedBasis, covariates: Covariates, per_person: int = 1
 ) -> NuisanceNoise:
     """Return the errors to expect of the nuisances, at points of a public seed.
 
@@ -71,6 +71,7 @@ def nuisance_noise(
         plan: The public plan.
         basis: The effect's features.
         covariates: Those in use.
+        per_person: Records of each person, see ``IntervalPlan``.
     """
     propensity, outcome = plan.propensity(covariates.two_levels), plan.outcome(covariates.two_levels)
     z = _points(propensity, numbers.propensity_curvatures, covariates)
@@ -79,12 +80,12 @@ def nuisance_noise(
     slope = pi * (1 - pi)
     rows = slope[:, None] * phi
     scale = float(numbers.outcome_scale)
-    of_pi = logistic_variances(plan, "propensity", numbers.propensity_curvatures)
+    of_pi = logistic_variances(plan, "propensity", numbers.propensity_curvatures, per_person)
     if plan.binary:  # the slope of the outcome's sigmoid is at most a quarter
-        of_m = logistic_variances(plan, "outcome", numbers.outcome_curvatures) * (_STEEPEST * scale) ** 2
+        of_m = logistic_variances(plan, "outcome", numbers.outcome_curvatures, per_person) * (_STEEPEST * scale) ** 2
         prior = weak_prior(outcome, "logit", 1.0) * (_STEEPEST * scale) ** 2
     else:
-        of_m = outcome_variances(plan, numbers.outcome_curvatures, scale)
+        of_m = outcome_variances(plan, numbers.outcome_curvatures, scale, per_person)
         prior = weak_prior(outcome, "outcome", scale)
     return NuisanceNoise(
         psi,

@@ -367,20 +367,21 @@ def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
     return torch.cat([first, times * regression.prior / energies[1:]])
 
 
-def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor) -> Tensor:
+def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor, per_person: int = 1) -> Tensor:
     """Return the covariance of a logit's estimates by noise and sampling, [1 + p, 1 + p], from released numbers.
 
     Args:
         plan: The public plan.
         step: ``propensity``, or ``outcome`` where it is binary.
         curvatures: Released, [1 + p, 1 + p].
+        per_person: Records of each person, as many times as much sampling variance.
     """
     noise, curvature = 2 / plan.shares.of(step), (_LOGISTIC + 0.01) * plan.n * curvatures
-    return _covariance(curvature, WANDERING * noise**2, _LOGISTIC * plan.n * curvatures)
+    return _covariance(curvature, WANDERING * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
 
 
-def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
+def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float, per_person: int = 1) -> Tensor:
     """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
     noise = 2 * scale / plan.shares.of("outcome")
-    sampling = _CLIPPED * plan.n * curvatures * scale**2
+    sampling = per_person * _CLIPPED * plan.n * curvatures * scale**2
     return _covariance(plan.inside * plan.n * curvatures, WANDERING * noise**2, sampling)

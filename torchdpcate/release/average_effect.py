@@ -101,7 +101,7 @@ class AverageEffectRelease(Release):
         Raises:
             InputError: No interval is known for this estimate, or a level outside (0, 1).
         """
-        return np.array(self.main.interval(level, self.domain.outcome_range))
+        return np.array(self.main.interval(level, self.domain.outcome_range, self.privacy.protected.records))
 
     @property
     def holds_if(self) -> str | None:
@@ -216,7 +216,7 @@ class AverageEffectRelease(Release):
         """Return the interval that is shown, or None where none is known."""
         if estimate.law is None and not estimate.noise_dominated:
             return None
-        return list(estimate.range(LEVEL, self.domain.outcome_range))
+        return list(estimate.range(LEVEL, self.domain.outcome_range, self.privacy.protected.records))
 
 
 def _vector(values: Any) -> Tensor:

@@ -81,7 +81,9 @@ def mean_noise(law: str, mean: Tensor) -> Tensor:
     return pull @ torch.linalg.inv(basis(law))
 
 
-def cell_effects(statistics: Tensor, members: Tensor, law: str, scale: float, half_range: float) -> CellEffects:
+def cell_effects(
+    statistics: Tensor, members: Tensor, law: str, scale: float, half_range: float, per_person: int = 1
+) -> CellEffects:
     r"""Return the difference in means of every cell with the law of its error.
 
     .. math::
@@ -99,6 +101,8 @@ def cell_effects(statistics: Tensor, members: Tensor, law: str, scale: float, ha
         law: Law of the noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
         half_range: Half of the outcome's range, R/2.
+        per_person: k, records of each person: a sum over records has at most k times the variance that independent
+            ones would give it, whatever those of one person have to do with each other, and the laws count that.
 
     Example:
         >>> exact = torch.tensor([[[25.0, 0.0, 75.0], [0.0, 0.0, 100.0]]], dtype=torch.float64)
@@ -119,7 +123,7 @@ def cell_effects(statistics: Tensor, members: Tensor, law: str, scale: float, ha
     doubt = deviation * moved.norm(dim=-1) / count.square()  # of each arm's variance by its noise
     most = (1 - mean.square()) / count
     sampled = ((square - mean.square()).clamp_min(0) / count).sum(1) + _UPPER * doubt.norm(dim=1)
-    sampling = torch.minimum(sampled, most.sum(1)).clamp_min(0)
+    sampling = per_person * torch.minimum(sampled, most.sum(1)).clamp_min(0)
     noise = (deviation * pulls.norm(dim=-1)).norm(dim=1)
     laplace = pulls.new_zeros(len(pulls), 0)
     variance = sampling

@@ -1,7 +1,8 @@
 """One released number and its interval."""
 
+import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,12 +34,14 @@ class Estimate:
     law: IntervalLaw | None
     noise_dominated: bool = False
 
-    def interval(self, level: float, bound: float) -> tuple[float, float]:
+    def interval(self, level: float, bound: float, per_person: int = 1) -> tuple[float, float]:
         """Return the interval, clipped to [-bound, bound]; where noise dominates a denominator, all of that, and warn.
 
         Args:
             level: Probability in (0, 1).
             bound: Largest effect there can be, for instance the outcome's range.
+            per_person: k, records of each person: sums over records have at most k times the variance that independent
+                ones would give them, and the Gaussian part of the error, which holds sampling, counts that.
 
         Raises:
             InputError: No interval is known, or a level outside (0, 1).
@@ -49,9 +52,9 @@ class Estimate:
                 "possible; the interval is the full range. More records, more epsilon or a larger overlap would help",
                 stacklevel=3,
             )
-        return self.range(level, bound)
+        return self.range(level, bound, per_person)
 
-    def range(self, level: float, bound: float) -> tuple[float, float]:
+    def range(self, level: float, bound: float, per_person: int = 1) -> tuple[float, float]:
         """Return what ``interval`` does, without a warning."""
         if not 0 < level < 1:
             raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
@@ -61,7 +64,7 @@ class Estimate:
             raise InputError(
                 "interval: no honest interval is known for this estimate; CovariateBalancingEffect has one"
             )
-        half = self.law.half_width(level)
+        half = replace(self.law, gaussian=math.sqrt(per_person) * self.law.gaussian).half_width(level)
         low, high = (min(max(end, -bound), bound) for end in (self.value - half, self.value + half))
         return low, high
 

@@ -85,7 +85,8 @@ class SubgroupRelease(Release):
     def effects(self) -> CellEffects:
         """The effects with the laws of their errors."""
         members = self.subgroups.members(self.strata)
-        return cell_effects(self.statistics, members, self.law, self.scale, self.domain.outcome_range / 2)
+        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records
+        return cell_effects(self.statistics, members, self.law, self.scale, half, per_person)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -138,7 +139,8 @@ class SubgroupRelease(Release):
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
 
         Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
-        the two cells' own ones leave.
+        the two cells' own ones leave. Where a person has k records, each cell's sampling variance counts k times, which
+        holds for the difference too, in whichever cells they lie.
 
         Args:
             cell: Name of a cell, as ``table`` has it.

@@ -8,12 +8,16 @@ import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import nuisance_noise
+from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute_composed import composed_problems
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.verify.card import make_card
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -207,6 +211,39 @@ def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path
             (means[:, 0] <= effect.reshape(-1, 4).mean(1) + 1e-12)
             & (means[:, 1] >= effect.reshape(-1, 4).mean(1) - 1e-12)
         ).all()
+
+
+def test_records_k_times_over_have_the_law_of_the_records_once() -> None:
+    """Without noise the bound on the sampling of dependent records is exact for equal ones."""
+    stage, k, records = AdaptiveSecondStage(), 3, drawn(2000)
+
+    def law(learner: RLearner, data: tuple[torch.Tensor, ...]) -> EffectLaw:
+        found = learner.fit(*data).composed_.law
+        assert found is not None
+        return found
+
+    once = law(RLearner(domain(), None, second_stage=stage), records)
+    person = RLearner(domain(), None, second_stage=stage).protect(PrivacyUnit.person("id", k))
+    again = law(person, tuple(part.repeat_interleave(k, 0) for part in records))
+    for name, tensor in once.tensors().items():
+        torch.testing.assert_close(again.tensors()[name], tensor, rtol=2e-3, atol=2e-3 * float(tensor.abs().max()))
+
+
+def test_several_records_a_person_are_counted_and_verified() -> None:
+    unit = PrivacyUnit.person("id", 2)
+    learner = RLearner(domain(), unit.record_budget(BUDGET), second_stage=AdaptiveSecondStage()).protect(unit)
+    release = learner.fit(*drawn(3000)).release_function()
+    assert isinstance(release, ComposedRelease)
+    assert release.law is not None
+    assert release.numbers is not None
+    assert list(composed_problems(release, "composed")) == []
+    facts = release.basis, release.scale, (0.5, 0.5), release.domain.outcome_range
+    alone = law_of(release.numbers, *facts, learner.plan_, Covariates(release.standardisation, (False, False)))
+    assert alone is not None
+    assert (release.law.covariance.diagonal() > 1.001 * alone.covariance.diagonal())[:2].all()
+    assert release.law.average_variance > 1.001 * alone.average_variance
+    forged = replace(release, law=alone)
+    assert any("does not follow from its numbers" in problem for problem in composed_problems(forged, "composed"))
 
 
 def test_releases_without_the_numbers_have_no_interval_and_say_why(tmp_path) -> None:

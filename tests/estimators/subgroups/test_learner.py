@@ -99,6 +99,21 @@ def test_a_stratified_trial_with_a_cell_for_each_stratum_weighs_all_alike():
 
 
 @pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
+def test_records_k_times_over_have_the_errors_of_the_records_once(law):
+    """Without noise the bound on the sampling of dependent records is exact for equal ones, and noise is not in it."""
+    x, a, y = records()
+    sums = learner(law=law, released="separate").fit(x, a, y)._sums
+    members = torch.eye(len(sums), dtype=torch.float64)
+    once, again = (cell_effects(k * sums, members, law, 1e-9, 2.0, k) for k in (1, 3))
+    assert torch.allclose(again.gaussian, once.gaussian, rtol=1e-6)
+    one, three = (cell_effects(sums, members, law, 5.0, 2.0, k) for k in (1, 3))
+    assert torch.equal(one.noise, three.noise)
+    assert torch.equal(one.laplace, three.laplace)
+    sampling = [found.gaussian.square() - (found.noise.square() if law == GAUSSIAN else 0) for found in (one, three)]
+    assert torch.allclose(sampling[1], 3 * sampling[0])
+
+
+@pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
 def test_the_released_noise_is_that_of_the_plan(law):
     """Noise of many runs against the plan's number, the release's own, and the closed form."""
     x, a, y = records()

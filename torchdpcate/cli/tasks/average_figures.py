@@ -13,6 +13,7 @@ from torchdpcate.cli.run import RELEASE_FILE
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, IntervalRow, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
@@ -43,7 +44,8 @@ def draw_curator(
     """
     bound, claim = release.domain.outcome_range, release.privacy.claim
     rows = released_rows(release, "released")
-    rows += [_row(name, estimate, bound, secret=True) for name, estimate in others.items()]
+    unit = release.privacy.protected
+    rows += [_row(name, estimate, bound, unit, secret=True) for name, estimate in others.items()]
     figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, holds_if=release.holds_if or "")
     save_figure(figure, folder / "interval.png", PRIVATE)
     if balance is None:
@@ -94,15 +96,15 @@ def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow
         release: What was released.
         label: What the estimate is called.
     """
-    bound = release.domain.outcome_range
+    bound, unit = release.domain.outcome_range, release.privacy.protected
     beside = release.difference_in_means
-    rows = [_row(label, release.main, bound)]
-    return rows if beside is None else [*rows, _row(f"{label}: difference in means", beside, bound)]
+    rows = [_row(label, release.main, bound, unit)]
+    return rows if beside is None else [*rows, _row(f"{label}: difference in means", beside, bound, unit)]
 
 
-def _row(label: str, estimate: Estimate, bound: float, secret: bool = False) -> IntervalRow:
+def _row(label: str, estimate: Estimate, bound: float, unit: PrivacyUnit, secret: bool = False) -> IntervalRow:
     none = estimate.law is None and not estimate.noise_dominated
-    low, high = (None, None) if none else estimate.range(_LEVEL, bound)
+    low, high = (None, None) if none else estimate.range(_LEVEL, bound, unit.records)
     return IntervalRow(label, estimate.value, low, high, secret)
 
 

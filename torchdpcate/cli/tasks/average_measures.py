@@ -122,19 +122,23 @@ def true_average(study: Study | StreamedStudy, estimand: str) -> float | None:
     return None if effect is None else record_average(effect, study.records.a, estimand)
 
 
-def write_tables(others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, folder: Path) -> None:
+def write_tables(
+    others: Mapping[str, Estimate], balance: BalanceTable | None, bound: float, per_person: int, folder: Path
+) -> None:
     """Write ``estimates.csv`` and, where it is known, ``balance.csv``.
 
     Args:
         others: Estimates that were not released, by name.
         balance: Imbalance before and after weighting, without noise.
         bound: Largest effect there can be.
+        per_person: Records of each person.
         folder: The curator's folder.
     """
     import pandas as pd
 
+    none = (None, None)
     rows = [
-        (name, estimate.value, *((None, None) if estimate.law is None else estimate.range(0.95, bound)))
+        (name, estimate.value, *(none if estimate.law is None else estimate.range(0.95, bound, per_person)))
         for name, estimate in others.items()
     ]
     tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}

@@ -162,7 +162,7 @@ class Averages(TaskSpec):
         from torchdpcate.cli.tasks.average_figures import draw_curator
 
         others, balance, folder = self._others, self._balance, self.folder / "curator"
-        write_tables(others, balance, self.study.domain.outcome_range, folder)
+        write_tables(others, balance, self.study.domain.outcome_range, self.study.unit.records, folder)
         draw_curator(self.release, others, balance, summary["truth"], folder)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:

@@ -161,7 +161,9 @@ def _intervals(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         domain = release.domain
         bounds = propensity_bounds(domain)
         covariates = Covariates(release.standardisation, _levels(release))
-        needed = law_of(numbers, release.basis, release.scale, bounds, domain.outcome_range, plan, covariates)
+        per_person = release.privacy.protected.records
+        facts = release.basis, release.scale, bounds, domain.outcome_range, plan, covariates, per_person
+        needed = law_of(numbers, *facts)
     if (needed is None) is not (law is None):
         yield "it has a law of intervals that its numbers do not carry, or withholds one that they do"
     elif needed is not None and law is not None:

@@ -200,7 +200,7 @@ class SubgroupEffects(PrivateEstimator):
         self._require_fitted("nonprivate_effects")
         law, strata = (LAPLACE, self.subgroups_) if self.plan_ is None else (self.plan_.law, self.plan_.strata)
         half = self.schema_.domain.outcome_range / 2
-        return cell_effects(self._sums, self.subgroups_.members(strata), law, _NONE, half)
+        return cell_effects(self._sums, self.subgroups_.members(strata), law, _NONE, half, self.protected.records)
 
     def _cells(self) -> Subgroups:
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
