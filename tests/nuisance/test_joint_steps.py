@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -262,6 +262,15 @@ def test_refusals_start_no_process(records, module, noise, settings, message):
             noise=noise,
         )
     assert multiprocessing.active_children() == []
+
+
+def test_lightnings_own_processes_are_refused_before_they_start(records):
+    def trainer(**settings):
+        return Trainer(accelerator="cpu", strategy="ddp_spawn", devices=2, logger=False, **settings)
+
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match="devices: 2 processes of Lightning's own; use default_trainer"):
+        train(Net(), records, trainer, plan=DPSGDPlan(1.5, 0.5, 10 / records.n, 9), **settings)
 
 
 def test_torchrun_is_refused(records, monkeypatch):
