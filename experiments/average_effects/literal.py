@@ -5,9 +5,9 @@ standard deviations. Theory note ``covariate_balancing``, section 4, says what i
 such a density on R^d, the sampler's envelope fails, features are scaled by the sample's largest norm, and the interval
 leaves out the noise of the sums. Nothing of it is in the library.
 
-What our material does not state: how the budget is divided, and how a negative variance is treated. Here weights and
-each sum get a sixth, with which the note's errors come out; the variance gets a tenth and its absolute value is taken,
-with which the published lengths come out, 0.70 / 0.50 / 0.22 at n = 5,000.
+The paper gives the variance a share r of epsilon, 0.3 in its section 4.1 and a sixth in its supplement (``printed``);
+neither gives its lengths at the clip that gives its errors. A tenth and the absolute value of a negative variance do,
+0.70 / 0.50 / 0.22 at n = 5,000 (``BY_LENGTHS``).
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-STAGE_ONE, SUM, VARIANCE = 1 / 6, 1 / 6, 1 / 10  # shares of epsilon; there are four sums
 NOTE_VARIANCE = 0.6  # with which the note's lengths and coverages come out
 MOST, LOOKED_AT = 64, 8  # proposals at a time, and of these gradients at a time
 MOST_PROPOSALS = 2_000_000  # a run, before we give up
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of epsilon.
+
+    Attributes:
+        stage_one: Of the weights.
+        total: Of each of four sums.
+        variance: Of the variance.
+        absolute: Whether a variance that is not positive has its absolute value taken, not the printed bound.
+    """
+
+    stage_one: float
+    total: float
+    variance: float
+    absolute: bool = False
+
+
+def printed(r: float) -> Shares:
+    """Return the printed shares, p = 0.2 and q = 0.25, where the variance gets r."""
+    return Shares((1 - r) * 0.2, (1 - r) * 0.8 * 0.25, r)
+
+
+BY_LENGTHS = Shares(1 / 6, 1 / 6, 1 / 10, absolute=True)
+"""With which the published lengths come out; they add up to more than the budget."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +168,14 @@ def _first_accepted(total: BalancingSum, theta: Tensor, most: Tensor, hopeful: T
 
 
 def literal(
-    phi: Tensor, bound: float, z: Tensor, y: Tensor, eta: float, epsilon: float, generator: torch.Generator
+    phi: Tensor,
+    bound: float,
+    z: Tensor,
+    y: Tensor,
+    eta: float,
+    epsilon: float,
+    generator: torch.Generator,
+    shares: Shares = BY_LENGTHS,
 ) -> Literal:
     """Run the printed mechanism for the ATE on each data set. Not private.
 
@@ -155,19 +187,20 @@ def literal(
         eta: Clip.
         epsilon: Nominal budget.
         generator: Of the noise.
+        shares: Of epsilon.
     """
     runs, n, _ = phi.shape
-    theta, tried = printed_sampler(BalancingSum(phi, z), bound, eta, STAGE_ONE * epsilon, generator)
+    theta, tried = printed_sampler(BalancingSum(phi, z), bound, eta, shares.stage_one * epsilon, generator)
     e = torch.sigmoid((phi @ theta[:, :, None])[:, :, 0]).clamp(eta, 1 - eta)
     sums = [(z * y / e).sum(1), (z / e).sum(1), ((1 - z) * y / (1 - e)).sum(1), ((1 - z) / (1 - e)).sum(1)]
-    above, whole, below, rest = (total + laplace(runs, 1 / (SUM * epsilon * eta), generator) for total in sums)
+    above, whole, below, rest = (total + laplace(runs, 1 / (shares.total * epsilon * eta), generator) for total in sums)
     variance = y.var(1) * (1 / (e * (1 - e))).sum(1) / n**2
     most, unit = 1 / (2 * n * eta), laplace(runs, 1.0, generator)
     extra = 1 / (2 * (epsilon * n * eta) ** 2)  # the paper's (15)
-    half, note_half = (
-        1.96 * ((variance + unit * most / (share * epsilon)).abs() + extra).sqrt()
-        for share in (VARIANCE, NOTE_VARIANCE)
-    )
+    noisy = variance + unit * most / (shares.variance * epsilon)
+    positive = noisy.abs() + extra if shares.absolute else torch.where(noisy > 0, noisy, 1 / (4 * n * eta) + extra)
+    note = (variance + unit * most / (NOTE_VARIANCE * epsilon)).abs() + extra
+    half, note_half = 1.96 * positive.sqrt(), 1.96 * note.sqrt()
     return Literal(above / whole - below / rest, half, note_half, tried)
 
 

@@ -75,6 +75,8 @@ class FeatureMap(nn.Module, ABC):
     """
 
     bound = 1.0
+    intercept = False
+    """Whether the first feature is ``largest_entry`` everywhere."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return psi(x), [B, p] float64, within its bounds to the last bit."""
@@ -127,6 +129,24 @@ class FeatureMap(nn.Module, ABC):
         """Public bound of |psi_j(x)| over the domain; noise shaped like a cube is measured in it."""
         return self.bound
 
+    def reach(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return bounds of psi(x)'theta over the domain, each [...], for coefficients theta [..., p]; public.
+
+        .. math:: |\psi'\theta| \le \min\{\|\theta\|_2,\; m \|\theta\|_1\}, \quad
+            m (\theta_0 \pm \sum_{j > 0} |\theta_j|) \text{ with an intercept}, \quad m = \max |\psi_j|
+
+        Example:
+            >>> from torchdpcate.data import Domain
+            >>> psi = Identity().setup(Domain([0.0], [1.0], 0.0, 1.0))
+            >>> [round(end.item(), 4) for end in psi.reach(torch.tensor([2.0, 1.0], dtype=torch.float64))]
+            [0.7071, 2.1213]
+        """
+        entry = self.largest_entry
+        first = theta[..., 0] if self.intercept else torch.zeros_like(theta[..., 0])
+        others = theta[..., 1:] if self.intercept else theta
+        length, beside = self.bound * theta.norm(dim=-1), others.abs().sum(-1)
+        return torch.maximum(-length, entry * (first - beside)), torch.minimum(length, entry * (first + beside))
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain types."""
@@ -170,6 +190,8 @@ class Identity(FeatureMap):
         [0.7071, 0.7071]
     """
 
+    intercept = True
+
     def __init__(self, centred: bool = True) -> None:
         super().__init__()
         self.centred = centred
@@ -203,6 +225,8 @@ class Legendre(FeatureMap):
     Args:
         degree: Highest polynomial degree, at least one.
     """
+
+    intercept = True
 
     def __init__(self, degree: int = 2) -> None:
         super().__init__()
@@ -246,6 +270,8 @@ class Products(FeatureMap):
         >>> psi(torch.tensor([[1.0, 0.25]])).tolist(), Products(squares=True).setup(psi.domain).dimension
         ([[0.5, 0.5, -0.25, -0.25]], 6)
     """
+
+    intercept = True
 
     def __init__(self, squares: bool = False) -> None:
         super().__init__()

@@ -10,14 +10,26 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.effect_estimator import (
+    RANGES,
     EffectEstimator,
     EffectFacts,
+    ReleasedRanges,
     Total,
     Weighted,
+    released_ranges,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, at_least, exactly, states
+from torchdpcate.estimators.average.stated import (
+    ON_WEIGHTS,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    at_least,
+    exactly,
+    states,
+)
 from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
@@ -44,6 +56,9 @@ class BalancedDifference(EffectEstimator):
         \Delta_D = \max\{W_1 (1 - lo), W_0 hi\} + \max\{W_1 hi, W_0 (1 - lo)\}, \quad
         \Delta_N = \tfrac12 (W - w_{min}) \text{ or } 1, \quad \Delta_Q = W^2 \max\{hi, 1 - lo\}^2
 
+    with the ranges of weights and outcome model over the domain at the released coefficients
+    (``EffectFacts.ranges``), or, before there are any, over all coefficients.
+
     N of ATE and ATO is clamped to [n w_min / 2, n W / 2], far from zero. The interval counts the sum of squares with a
     one-sided 90 % bound of its noise, the exact Laplace laws of D and N, and what is left of the imbalance (section
     3.6): B times ``EffectFacts.imbalance`` / N.
@@ -64,6 +79,7 @@ class BalancedDifference(EffectEstimator):
     states: ClassVar[Stated] = states(
         *(f"{kind}_{part}" for part in parts for kind in ("scale", "epsilon")),
         "outcome_bounds",
+        *RANGES,
         *ON_WEIGHTS,
         fits=("weights", "outcome_model"),
     )
@@ -72,14 +88,14 @@ class BalancedDifference(EffectEstimator):
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        mechanisms, noise = self.mechanisms(facts, epsilons), session.noise
+        mechanisms, moved, noise = self.mechanisms(facts, epsilons), self.moved(facts), session.noise
         for part, mechanism in mechanisms.items():
             session.pay(mechanism.event, part=part)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
         for part, mechanism in mechanisms.items():
-            sums[part] = noise.released(mechanism.add_noise(sums[part][:, None], noise)[:, 0])
-        scales = {part: mechanism.released_scale(1) for part, mechanism in mechanisms.items()}
-        return _estimate(sums, facts, scales)
+            units = (sums[part] / moved[part])[:, None]
+            sums[part] = noise.released(mechanism.add_noise(units, noise)[:, 0] * moved[part])
+        return _estimate(sums, facts, self.scales(facts, epsilons))
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """See ``EffectEstimator``."""
@@ -89,21 +105,25 @@ class BalancedDifference(EffectEstimator):
     def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
         """See ``EffectEstimator``."""
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        noise = self.mechanisms(facts, epsilons)
-        return _estimate(sums, facts, {part: mechanism.released_scale(1) for part, mechanism in noise.items()})
+        return _estimate(sums, facts, self.scales(facts, epsilons))
 
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
-        """Return the noise scales of the sums, of outcomes scaled to [0, 1]."""
-        return {f"scale_{part}": noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
+        """Return the noise scales of the sums, of outcomes scaled to [0, 1], and the ranges that they follow from."""
+        scales = {f"scale_{part}": scale[0].item() for part, scale in self.scales(facts, epsilons).items()}
+        return scales if facts.ranges is None else {**scales, **facts.ranges.stated}
 
     def mechanisms(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
-        """Return the mechanism of each part; none for a size that is public, as it is where all weights are equal."""
+        """Return the noise of each part in units of what one record moves it by.
+
+        None for a size that is public, as it is where all weights are equal.
+        """
         sensitivities = self.sensitivities(facts)
-        return {
-            part: LaplaceMechanism(epsilons[part], sensitivities[part])
-            for part in self.parts
-            if sensitivities[part] > 0
-        }
+        return {part: LaplaceMechanism(epsilons[part], 1.0) for part in self.parts if sensitivities[part] > 0}
+
+    def scales(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
+        """Return the scale of the noise in each part that has some, [runs]."""
+        moved = self.moved(facts)
+        return {part: moved[part] * noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
 
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
@@ -113,24 +133,29 @@ class BalancedDifference(EffectEstimator):
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``; of constant centres, which no statement has, 1/2 takes least noise."""
+        """See ``AverageMechanism``; of constant centres, which old statements do not have, 1/2 takes least noise."""
         modelled = stated.release.outcome_theta is not None
-        low, high = (as_number(bound) for bound in stated.public["outcome_bounds"]) if modelled else (0.5, 0.5)
+        centre = "outcome_bounds" if modelled else RANGES[-1]
+        low, high = (as_number(bound) for bound in stated.public.get(centre, (0.5, 0.5)))
+        if not 0 <= low <= high <= 1 or (low < high and not modelled):
+            raise ContradictionError(f"its {centre} is none")
         facts = EffectFacts.of(stated, low, high)
+        facts = replace(facts, ranges=_stated_ranges(stated, facts))
         paid = {part: stated.epsilon(part) for part, needed in cls.sensitivities(facts).items() if needed}
-        constants = exactly(cls().public(facts, paid))
-        if not modelled:
+        constants = exactly({name: x for name, x in cls().public(facts, paid).items() if name not in RANGES})
+        if not modelled and facts.ranges is None:
             constants |= at_least({name: ends[0] for name, ends in constants.items() if name != "scale_size"})
-        scales = {part: stated.number(f"scale_{part}") for part in paid}
+        numbers = {part: stated.number(f"scale_{part}") for part in paid}
+        scales = {part: torch.tensor([scale], dtype=torch.float64) for part, scale in numbers.items()}
         largest = largest_terms(facts if modelled else replace(facts, low=0.0, high=1.0))
-        reaches = {part: (stated.n * term, scales.get(part, 0.0)) for part, term in largest.items()}
+        reaches = {part: (stated.n * term, numbers.get(part, 0.0)) for part, term in largest.items()}
         found = _estimate(stated.sums(), facts, scales)
         least = found.gaussian[0].item()
         return Recomputed(found, constants, reaches, (least, least if modelled else math.inf))
 
     @staticmethod
     def sensitivities(facts: EffectFacts) -> dict[str, float]:
-        """Return Delta_D, Delta_N and Delta_Q, for outcomes in [0, 1].
+        """Return Delta_D, Delta_N and Delta_Q for any weights and outcome model, for outcomes in [0, 1].
 
         Example:
             >>> from torchdpcate.causal.estimand import ATE
@@ -149,6 +174,60 @@ class BalancedDifference(EffectEstimator):
         }
         # terms are rounded so that sums are exact, each by half a step
         return {part: size and size + sum_grid(facts.n, largest_terms(facts)[part]) for part, size in moved.items()}
+
+    @classmethod
+    def moved(cls, facts: EffectFacts) -> dict[str, Tensor]:
+        r"""Return what one record moves each part by at the released coefficients, [runs].
+
+        .. math::
+            W_1 = \sup_x w_1(x), \quad W_0 = \sup_x w_0(x), \quad lo = \inf_x m(x), \quad hi = \sup_x m(x)
+
+        over the domain, in the sensitivities above, which are suprema over all coefficients too.
+        """
+        everywhere = {part: torch.tensor([v], dtype=torch.float64) for part, v in cls.sensitivities(facts).items()}
+        ranges = facts.ranges
+        if ranges is None:
+            return everywhere
+        (_, treated), (_, control), (low, high) = ranges.treated, ranges.control, ranges.model
+        above = torch.maximum(treated * (1 - low), control * high)
+        below = torch.maximum(treated * high, control * (1 - low))
+        least, most = size_ends(facts)
+        moved = {
+            "difference": above + below,
+            "size": most - least,
+            "spread": (torch.maximum(treated, control) * torch.maximum(high, 1 - low)).square(),
+        }
+        grids = {part: sum_grid(facts.n, largest) for part, largest in largest_terms(facts).items()}
+        # never more than without coefficients: what rounding adds to a range that is no narrower is left out
+        return {part: torch.minimum(moved[part] + grids[part], everywhere[part]) for part in cls.parts}
+
+
+def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
+    """Return the least and the largest term of N, [runs]: by released weights where terms are half the weights."""
+    ranges, of = facts.ranges, facts.estimand
+    if ranges is None or type(of).size is not Estimand.size:
+        least, most = (torch.tensor([end], dtype=torch.float64) for end in of.size_range)
+        return least, most
+    least = torch.minimum(ranges.treated[0], ranges.control[0])
+    return least / 2, torch.maximum(ranges.treated[1], ranges.control[1]) / 2
+
+
+def _stated_ranges(stated: StatedEffect, facts: EffectFacts) -> ReleasedRanges | None:
+    """Return the ranges of a release by its coefficients; None of one whose scales follow from bounds for all.
+
+    Raises:
+        ContradictionError: It states others.
+    """
+    release = stated.release
+    if not stated.public.keys() & set(RANGES) or release.weights is None:
+        return None
+    weights, model = release.weights, release.outcome_theta
+    found = released_ranges(facts, weights.features, weights.theta[None], None if model is None else model[None])
+    for name, ends in found.stated.items():
+        claimed = [as_number(end) for end in stated.public[name]]
+        if len(claimed) != 2 or not all(math.isclose(*pair, rel_tol=CLOSE) for pair in zip(claimed, ends, strict=True)):
+            raise ContradictionError(f"its {name} are not those of its coefficients")
+    return found
 
 
 def largest_terms(facts: EffectFacts) -> dict[str, float]:
@@ -170,16 +249,18 @@ def _terms(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
     return terms
 
 
-def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[str, float]) -> NoisyEstimate:
+def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[str, Tensor]) -> NoisyEstimate:
     """Return the estimate from sums [runs] with noise of these scales; parts that are not named have none."""
-    noise_d, noise_n, noise_q = (scales.get(part, 0.0) for part in BalancedDifference.parts)
-    least, most_size = (facts.n * term for term in facts.estimand.size_range)
-    size = sums["size"].clamp(least, most_size) if least > 0 else sums["size"]
+    none = torch.zeros(1, dtype=torch.float64)
+    noise_d, noise_n, noise_q = (scales.get(part, none) for part in BalancedDifference.parts)
+    least, most_size = (facts.n * term for term in size_ends(facts))
+    size = torch.maximum(sums["size"], least) if facts.estimand.size_range[0] > 0 else sums["size"]
+    size = torch.minimum(size, most_size) if facts.estimand.size_range[0] > 0 else size
     noise_dominated = size <= SCALES * noise_n
-    if least == 0:  # nothing public holds it up
-        size = size.clamp(max(SCALES * noise_n, 1.0), most_size)
-    most = facts.n * BalancedDifference.sensitivities(facts)["spread"]
-    squares = (sums["spread"] + UPPER * noise_q).clamp(0, most)
+    if facts.estimand.size_range[0] == 0:  # nothing public holds it up
+        size = torch.minimum(torch.maximum(size, (SCALES * noise_n).clamp_min(1.0)), most_size)
+    most = facts.n * BalancedDifference.moved(facts)["spread"]
+    squares = torch.minimum((sums["spread"] + UPPER * noise_q).clamp_min(0), most)
     estimate = (sums["difference"] / size).clamp(-1, 1)
     laplace = torch.stack([noise_d / size, estimate.abs() * noise_n / size], -1)
     imbalance = facts.slope_bound * facts.imbalance / size

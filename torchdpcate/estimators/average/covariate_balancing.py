@@ -28,7 +28,7 @@ from torchdpcate.estimators.average.plan import (
 )
 from torchdpcate.estimators.average.planned import planned_sums
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
-from torchdpcate.estimators.average.stages import learn, total_of
+from torchdpcate.estimators.average.stages import learn, released_facts, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -185,8 +185,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
             self._look_at_sample()
 
     def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
-        plan = self._plan
-        return plan.estimator.run(total_of(records, plan, self._learnt), plan.facts, plan.epsilons, session)
+        plan, learnt = self._plan, self._learnt
+        return plan.estimator.run(total_of(records, plan, learnt), released_facts(plan, learnt), plan.epsilons, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         plan = self._plan
@@ -247,7 +247,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
             "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
             **{f"epsilon_{name}": epsilon for name, epsilon in plan.epsilons.items()},
-            **plan.estimator.public(plan.facts, plan.epsilons),
+            **plan.estimator.public(released_facts(plan, self._learnt), plan.epsilons),
             **constants,
         }
 

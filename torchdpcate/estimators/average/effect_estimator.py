@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.stated import AverageMechanism, StatedEffect
+from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.session import FitSession
 
 
@@ -32,8 +33,38 @@ class Weighted(NamedTuple):
     m: Tensor
 
 
+RANGES = ("treated_weights", "control_weights", "model_range")
+"""What statements call the ranges that released coefficients leave."""
+
 Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
 """From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedRanges:
+    """What released coefficients leave of the public bounds: suprema over the domain, [runs] each.
+
+    Attributes:
+        treated: Least and largest weight of a treated record.
+        control: Of a control.
+        model: Least and largest value of the outcome model.
+    """
+
+    treated: tuple[Tensor, Tensor]
+    control: tuple[Tensor, Tensor]
+    model: tuple[Tensor, Tensor]
+
+    def clamp(self, w: Tensor, z: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weights and outcome model [runs, b] of records with treatments z within their ranges."""
+        ends = (torch.where(z > 0.5, t[:, None], c[:, None]) for t, c in zip(self.treated, self.control, strict=True))
+        low, high = (end[:, None] for end in self.model)
+        return torch.clamp(w, *ends), torch.clamp(m, low, high)
+
+    @property
+    def stated(self) -> dict[str, list[float]]:
+        """The first run's, as statements have them."""
+        found = (self.treated, self.control, self.model)
+        return {name: [end[0].item() for end in ends] for name, ends in zip(RANGES, found, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -48,6 +79,8 @@ class EffectFacts:
         imbalance: Standard deviation of an entry of sum t w phi by the noise of stage one; 0 where an outcome model
             makes it second order, as the logistic loss leaves it.
         slope_bound: B, public bound of how far the outcome model's coefficients (in phi) are off, for the interval.
+        ranges: Of weights and outcome model by released coefficients, in place of the bounds that hold for all; None
+            before there are any.
     """
 
     n: int
@@ -56,6 +89,7 @@ class EffectFacts:
     high: float = 0.5
     imbalance: float = 0.0
     slope_bound: float = 0.25
+    ranges: ReleasedRanges | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, stated: StatedEffect, low: float, high: float) -> "EffectFacts":
@@ -69,6 +103,35 @@ class EffectFacts:
         if slope < 0 or (slope > 0 and not left):
             raise ValueError("a slope_bound that does not count")
         return cls(n, of, low, high, left, slope)
+
+
+def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, model: Tensor | None) -> ReleasedRanges:
+    r"""Return suprema over the domain of the weights and of the outcome model at released coefficients.
+
+    psi(x)'theta is within ``FeatureMap.reach``, and weights are monotone in it; so is the outcome model.
+
+    Args:
+        facts: Bounds that hold for all coefficients.
+        features: Basis, set up.
+        theta: Of the propensity, [runs, p].
+        model: Of the outcome model, [runs, p]; None where there is none.
+
+    Example:
+        >>> from torchdpcate import Domain
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> from torchdpcate.features.user_maps import on_domain
+        >>> features, none = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), torch.zeros(1, 2, dtype=torch.float64)
+        >>> released_ranges(EffectFacts(100, ATE(0.1), 0.3, 0.7), features, none, none).stated
+        {'treated_weights': [2.0, 2.0], 'control_weights': [2.0, 2.0], 'model_range': [0.5, 0.5]}
+    """
+    ends = torch.stack(features.reach(theta))
+    weights = [facts.estimand.weights(ends, torch.full_like(ends, z)).aminmax(dim=0) for z in (1.0, 0.0)]
+    low, high = facts.low, facts.high
+    means = torch.full_like(ends, (low + high) / 2)
+    if model is not None:
+        means = torch.sigmoid(torch.stack(features.reach(model))).clamp(low, high)
+    (treated, control) = ((of.min, of.max) for of in weights)
+    return ReleasedRanges(treated, control, (means[0], means[1]))
 
 
 def planned_size(facts: EffectFacts, treated: float) -> float:

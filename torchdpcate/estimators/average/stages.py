@@ -1,12 +1,12 @@
 """Both stages of a covariate balancing effect, on one data set or on many side by side."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from torchdpcate.erm.records import Batch, Records, arm, outcome, predictor
-from torchdpcate.estimators.average.effect_estimator import Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted, released_ranges
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import BalancingPlan
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
@@ -47,8 +47,14 @@ def learn(records: Records, plan: BalancingPlan, session: FitSession, runs: int 
     return Learnt(theta, noise.released(second.draw(records, outcome, noise, runs)))
 
 
+def released_facts(plan: BalancingPlan, learnt: Learnt) -> EffectFacts:
+    """Return what is public for stage two once the coefficients are."""
+    return replace(plan.facts, ranges=released_ranges(plan.facts, plan.features, learnt.theta, learnt.model))
+
+
 def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
     """Return what sums over the records with the weights and centres that were learnt."""
+    ranges = released_ranges(plan.facts, plan.features, learnt.theta, learnt.model)
 
     def weighted(batch: Batch) -> Weighted:
         g = predictor(batch.psi, learnt.theta)
@@ -56,7 +62,7 @@ def total_of(records: Records, plan: BalancingPlan, learnt: Learnt) -> Total:
         m = torch.full_like(g, (plan.facts.low + plan.facts.high) / 2)
         if learnt.model is not None:
             m = torch.sigmoid(predictor(batch.psi, learnt.model)).clamp(plan.facts.low, plan.facts.high)
-        return Weighted(z, y, plan.estimand.weights(g, z), m)
+        return Weighted(z, y, *ranges.clamp(plan.estimand.weights(g, z), z, m))
 
     return lambda terms: records.total(lambda batch: terms(weighted(batch)))
 
@@ -72,4 +78,4 @@ def estimate_batch(records: Records, plan: BalancingPlan, noise: NoiseSource, ru
     """
     session = FitSession(noise)
     learnt = learn(records, plan, session, runs)
-    return plan.estimator.run(total_of(records, plan, learnt), plan.facts, plan.epsilons, session)
+    return plan.estimator.run(total_of(records, plan, learnt), released_facts(plan, learnt), plan.epsilons, session)

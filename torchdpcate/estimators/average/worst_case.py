@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
 from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted
+from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted, released_ranges
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import Learnt, learn, total_of
+from torchdpcate.estimators.average.stages import Learnt, learn, released_facts, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
@@ -31,11 +32,11 @@ _RECORDS = 50
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 
 
-def _weighted(high: float, treated: float = 1.0) -> Weighted:
+def _weighted(high: float, treated: float = 1.0, largest: float = _ATE.largest) -> Weighted:
     """Records of least weight, and one of the largest with this outcome and treatment."""
     z = (torch.arange(_RECORDS) % 2).double()[None]
     y, w = torch.full_like(z, 0.5), torch.full_like(z, _ATE.smallest)
-    z[0, 0], y[0, 0], w[0, 0] = treated, high, _ATE.largest
+    z[0, 0], y[0, 0], w[0, 0] = treated, high, largest
     return Weighted(z, y, w, torch.full_like(z, 0.3))
 
 
@@ -51,15 +52,20 @@ def _exact(readout: EffectEstimator, batch: Weighted, facts: EffectFacts) -> Map
 @worst_case(
     "balanced_difference",
     BalancedDifference,
-    pair="a record of the largest weight, treated or not, its outcome furthest from the outcome model",
+    pair="a record of the largest weight that released coefficients leave, treated or not, its outcome furthest from "
+    "the outcome model",
 )
 def _balanced_difference(budget: PrivacyBudget) -> Game:
-    facts, readout = EffectFacts(_RECORDS, _ATE, 0.3, 0.7), BalancedDifference()
+    features, readout = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), BalancedDifference()
+    theta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)  # of both: weights up to 3.03, and means in [0.33, 0.67]
+    facts = EffectFacts(_RECORDS, _ATE, 0.3, 0.7)
+    facts = replace(facts, ranges=(ranges := released_ranges(facts, features, theta, theta)))
     epsilons = {part: _LEAST * budget.epsilon for part in readout.parts}
     epsilons["difference"] = (1 - 2 * _LEAST) * budget.epsilon
-    worlds = [_weighted(1.0, 1.0 - world) for world in (0, 1)]
+    worlds = [_weighted(1.0, 1.0 - world, ranges.treated[1].item()) for world in (0, 1)]
+    worlds = [world._replace(m=ranges.model[0].expand_as(world.m)) for world in worlds]
     means = [_exact(readout, batch, facts)["difference"] for batch in worlds]
-    scale = readout.mechanisms(facts, epsilons)["difference"].released_scale(1)
+    scale = readout.scales(facts, epsilons)["difference"].item()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
@@ -157,20 +163,21 @@ def _effect(budget: PrivacyBudget) -> Game:
         own = z.clone()
         own[0] = treated
         worlds.append(StackedRecords(Batch(x, features(x), own, y)))
-    scale = plan.estimator.mechanisms(plan.facts, plan.epsilons)["difference"].released_scale(1)  # type: ignore[attr-defined]
+    readout = BalancedDifference()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         learnt = learn(worlds[world], plan, FitSession(noise), runs)
-        found = plan.estimator.run(total_of(worlds[world], plan, learnt), plan.facts, plan.epsilons, FitSession(noise))
+        facts, total = released_facts(plan, learnt), total_of(worlds[world], plan, learnt)
+        found = readout.run(total, facts, plan.epsilons, FitSession(noise))
         assert learnt.model is not None
         return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
 
     def log_density(shown: Tensor, world: int) -> Tensor:
         """Log density of what is shown: two perturbed minimisers, then Laplace noise on D given both."""
         theta, model, difference = shown.split([2, 2, 1], 1)
-        records = worlds[world]
-        total = total_of(records, plan, Learnt(theta, model))
-        exact = plan.estimator.without_noise(total, plan.facts).released["difference"]
+        records, learnt = worlds[world], Learnt(theta, model)
+        exact = readout.without_noise(total_of(records, plan, learnt), plan.facts).released["difference"]
+        scale = readout.scales(released_facts(plan, learnt), plan.epsilons)["difference"]
         fits = _perturbed(records, theta, Logistic(), arm, plan.propensity.public)
         fits = fits + _perturbed(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
         return fits - (difference[:, 0] - exact).abs() / scale
