@@ -5,6 +5,7 @@ batches of fixed size.  Opacus's loops use its own low-level classes.  All sides
 over the rounds is printed.  On a busy machine `--cpu` measures processor time instead of what the clock says.
 
     python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--together] [--cpu]
+    python experiments/benchmarks/dp_sgd_step.py --processes 2 [--rounds 7] [--steps 40]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback
@@ -73,11 +75,13 @@ class Clock(Callback):
         return (self.end - self.start) / (self.last - 9)
 
 
-def ours(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
+def ours(
+    module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str, **settings: Any
+) -> float:
     """Seconds per step inside `Trainer.fit`."""
     noise, clock = NoiseSource.system(), Clock()
     callbacks = [DPSGD(plan, noise, mode=mode), clock]
-    trainer = default_trainer(accelerator=device, max_epochs=-1, max_steps=plan.steps, callbacks=callbacks)
+    trainer = default_trainer(accelerator=device, max_epochs=-1, max_steps=plan.steps, callbacks=callbacks, **settings)
     trainer.fit(module, poisson_loader(data, plan.sampling_rate, plan.steps, noise))
     return clock.seconds
 
@@ -175,6 +179,21 @@ def compare(name: str, case: tuple, opacus: tuple[str, ...], own: tuple[str, ...
         print(f"| {side} | {mine * 1e3:.2f} | {ratio:.2f} | {records / mine:,.0f} |", flush=True)
 
 
+def shared(rounds: int, processes: int, steps: int) -> None:
+    """Print the time of a wide step by one process on one thread over that by several, one thread each."""
+    make, data, plan = wide_case(steps)
+    ratios: dict[str, list[float]] = {"the clock": [], "processor time of the Trainer's process": []}
+    for _ in range(rounds):
+        for (name, found), now in zip(ratios.items(), (time.perf_counter, time.process_time), strict=True):
+            Clocks.now = staticmethod(now)
+            one = ours(make(), data, plan, "chain", "cpu")
+            several = ours(make(), data, plan, "chain", "cpu", strategy="ddp", devices=processes)
+            found.append(one / several)
+            print(f"4000-512-1, by {name}: {one * 1e3:.0f} ms alone, {several * 1e3:.0f} ms in {processes} processes")
+    for name, found in ratios.items():
+        print(f"throughput of {processes} processes by {name}: {statistics.median(found):.2f} of one")
+
+
 def together(rounds: int, runs: int, steps: int) -> None:
     """Print the time of many small runs side by side over that of one run by `train`, 30-32-1, batch 128."""
     make, data, plan = tiny_case(steps)
@@ -197,6 +216,7 @@ def main() -> None:
     parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost and chain; others need gigabytes)")
     parser.add_argument("--all-wide", action="store_true", help="4000-512-1 in every mode (8 GB)")
     parser.add_argument("--together", action="store_true", help="also fifty runs side by side")
+    parser.add_argument("--processes", type=int, help="instead: 4000-512-1 by so many processes against one")
     parser.add_argument("--cpu", action="store_true", help="processor time instead of the clock's")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
@@ -207,6 +227,9 @@ def main() -> None:
         Clocks.now = staticmethod(time.process_time)
     rounds, device = arguments.rounds, arguments.device
     with quiet_lightning():
+        if arguments.processes:
+            shared(rounds, arguments.processes, min(arguments.steps, 40))
+            return
         compare("30-32-1, batch 128", tiny_case(arguments.steps), OPACUS, OURS, rounds, device)
         compare("30-32-(1, 2), batch 512", small_case(arguments.steps), OPACUS, OURS, rounds, device)
         if arguments.together:

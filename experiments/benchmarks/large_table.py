@@ -46,7 +46,7 @@ DOMAIN = {
 
 @dataclass
 class Figures:
-    """What was measured at one size: seconds, MiB, errors in units of the outcome."""
+    """What was measured at one size: seconds, MiB, errors in units of the outcome; a remark, by hand."""
 
     rows: int
     threads: int
@@ -59,6 +59,7 @@ class Figures:
     copy_seconds: float
     read_seconds: float
     gradient_seconds: float
+    note: str = ""
 
 
 def effect(x: np.ndarray) -> np.ndarray:

@@ -3,21 +3,19 @@
 One run a budget of data=tcga; a run that is there already is read. The paper asks at 2,659 patients; here as many
 public points are asked at. Writes expression_LABEL.png and .md beside this file.
 
-    python experiments/dp_cate/expression.py --path xena_layout.tsv.gz --label demo --runs RUNS \
+    python -m experiments.dp_cate.expression --path xena_layout.tsv.gz --label demo --runs RUNS \
         --words data.low=0 data.high=24
-    python experiments/dp_cate/expression.py --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS \
+    python -m experiments.dp_cate.expression --path TCGA.tsv.gz --genes genes.txt --label full --runs RUNS \
         --words second_stage=linear screen=private
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import pandas as pd
 
-from torchdpcate.cli.main import main as torchdpcate
+from experiments.dp_cate.figure_runs import markdown, together, trained
 from torchdpcate.evaluation.figures import new_grid, save_figure
-from torchdpcate.release.file import load_release
 
 HERE = Path(__file__).parent
 EPSILONS = (0.5, 1, 5, 30)
@@ -28,19 +26,17 @@ def collect(given: argparse.Namespace) -> pd.DataFrame:
     """Return one row a budget and public point."""
     rows = []
     for epsilon in EPSILONS:
-        folder = given.runs / f"{epsilon:g}"
-        if not (folder / "summary.json").exists():
-            words = [f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", f"run_dir={folder}", "force=true"]
-            genes = [f"data.genes={given.genes}"] if given.genes else []
-            if torchdpcate(["train", "data=tcga", *words, *genes, "trainer.progress=false", *given.words]):
-                continue
-        release = load_release(folder / "release" / "release.safetensors")
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        words = ["data=tcga", f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", "force=true"]
+        words += [f"data.genes={given.genes}"] if given.genes else []
+        found = trained(given.runs / f"{epsilon:g}", [*words, "trainer.progress=false", *given.words])
+        if found is None:
+            continue
+        release, summary = found
         points = release.schema.grid(QUERIES)
         total = release.schema.domain.scale(points)[:, :MODIFIERS].sum(1)
         own = {"epsilon": epsilon, "n": summary["n"], "genes": points.shape[1], "level": release.privacy.level}
         rows.append(pd.DataFrame({**own, "sum": total.numpy(), "effect": release.effect(points)}))
-    return pd.concat(rows, ignore_index=True)
+    return together(rows)
 
 
 def draw(found: pd.DataFrame, label: str) -> None:
@@ -63,19 +59,17 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     table = found.groupby(["level", "epsilon"], sort=False).agg(
         mean=("effect", "mean"), std=("effect", "std"), pehe=("square", lambda s: s.mean() ** 0.5)
     )
-    table = table.round(3).reset_index()
-    head = "| " + " | ".join(table.columns) + " |\n" + "| --- " * len(table.columns) + "|\n"
-    body = "".join("| " + " | ".join(map(str, row)) + " |\n" for row in table.itertuples(index=False))
+    table = table.reset_index()
     demo = "**These are not the paper's data**: a hundred genes of a sample of patients.\n\n"
     words = " ".join(["--words", *given.words]) if given.words else ""
-    command = f"python experiments/dp_cate/expression.py --path PATH --label {given.label} --runs RUNS {words}".strip()
+    command = f"python -m experiments.dp_cate.expression --path PATH --label {given.label} --runs RUNS {words}".strip()
     first = found.iloc[0]
     return (
         f"# Figure 7 of the DP-CATE paper: {given.label}\n\n{demo if given.label == 'demo' else ''}Written by "
         f"`{command}`: {first['n']:,} patients, {first['genes']} genes, delta = 1e-5, {QUERIES:,} public points, "
         "one run a budget. The "
         f"genes of the treatment are the first {MODIFIERS}, not those of largest variance. The true effect is 1.\n\n"
-        f"![Released effects against the sum of genes by budget](expression_{given.label}.png)\n\n{head}{body}"
+        f"![Released effects against the sum of genes by budget](expression_{given.label}.png)\n\n{markdown(table)}"
     )
 
 

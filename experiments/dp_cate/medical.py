@@ -4,22 +4,20 @@ One run a budget on the cohort of docs/clinical_data.md; a run that is there alr
 records of its test patients; here 1,312 public points are asked at, for queries are published. Writes medical_LABEL.png
 and .md beside this file.
 
-    python experiments/dp_cate/medical.py --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
-    python experiments/dp_cate/medical.py --data mimic --path all_hourly_data.h5 --label full --runs RUNS
-    python experiments/dp_cate/medical.py --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
+    python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
+    python -m experiments.dp_cate.medical --data mimic --path all_hourly_data.h5 --label full --runs RUNS
+    python -m experiments.dp_cate.medical --data mimic_iv --path mimiciv/3.1 --label mimic_iv --runs RUNS
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from torchdpcate.cli.main import main as torchdpcate
+from experiments.dp_cate.figure_runs import markdown, together, trained
 from torchdpcate.data.domain import unit_grid
 from torchdpcate.evaluation.figures import new_grid, save_figure
-from torchdpcate.release.file import load_release
 
 HERE = Path(__file__).parent
 EPSILONS = (0.5, 1, 5, 30)
@@ -57,21 +55,12 @@ def public_points(count: int = QUERIES) -> pd.DataFrame:
     return frame
 
 
-def run(method: str, epsilon: float, given: argparse.Namespace, points: Path) -> Path | None:
-    """Train once, unless it is done; return the folder, None where nothing could be released."""
-    folder = given.runs / f"{list(METHODS).index(method)}_{epsilon:g}"
-    if not (folder / "summary.json").exists():
-        words = [f"data={given.data}", f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", f"run_dir={folder}"]
-        words += [
-            f"data.per_person={given.per_person}",
-            f"queries.path={points}",
-            "force=true",
-            "trainer.progress=false",
-        ]
-        small = [f"nuisance.batch_size={given.batch_size}"] if METHODS[method] and given.batch_size else []
-        if torchdpcate(["train", *words, *METHODS[method], *small]):
-            return None
-    return folder
+def words_of(method: str, epsilon: float, given: argparse.Namespace, points: Path) -> list[str]:
+    """Return the words of a run."""
+    words = [f"data={given.data}", f"data.path={given.path}", f"privacy.epsilon={epsilon:g}", "force=true"]
+    words += [f"data.per_person={given.per_person}", f"queries.path={points}", "trainer.progress=false"]
+    small = [f"nuisance.batch_size={given.batch_size}"] if METHODS[method] and given.batch_size else []
+    return [*words, *METHODS[method], *small]
 
 
 def collect(given: argparse.Namespace) -> pd.DataFrame:
@@ -81,17 +70,15 @@ def collect(given: argparse.Namespace) -> pd.DataFrame:
     frame.to_csv(given.runs / "points.csv", index=False)
     for method in METHODS:
         for epsilon in EPSILONS:
-            folder = run(method, epsilon, given, given.runs / "points.csv")
-            if folder is None:
+            folder = given.runs / f"{list(METHODS).index(method)}_{epsilon:g}"
+            found = trained(folder, words_of(method, epsilon, given, given.runs / "points.csv"))
+            if found is None:
                 continue
-            release, summary = (
-                load_release(folder / "release" / "release.safetensors"),
-                json.loads((folder / "summary.json").read_text(encoding="utf-8")),
-            )
+            release, summary = found
             own = {"method": method, "epsilon": epsilon, "n": summary["n"], "level": release.privacy.level}
             effects = release.effect(frame)
             rows.append(pd.DataFrame({**own, "hematocrit": frame["hematocrit"], "effect": effects}))
-    return pd.concat(rows, ignore_index=True)
+    return together(rows)
 
 
 def draw(found: pd.DataFrame, label: str) -> None:
@@ -114,17 +101,15 @@ def draw(found: pd.DataFrame, label: str) -> None:
 def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     """Return the page: what was run, and spread and mean of the released effects."""
     groups = found.groupby(["method", "level", "epsilon"], sort=False)["effect"]
-    table = groups.agg(["mean", "std", "min", "max"]).round(3).reset_index()
+    table = groups.agg(["mean", "std", "min", "max"]).reset_index()
     demo = f"{DEMO}\n\n" if given.label.startswith("demo") else ""
-    head = "| " + " | ".join(table.columns) + " |\n" + "| --- " * len(table.columns) + "|\n"
-    body = "".join("| " + " | ".join(map(str, row)) + " |\n" for row in table.itertuples(index=False))
-    command = f"python experiments/dp_cate/medical.py --data {given.data} --path PATH --label {given.label} --runs RUNS"
+    command = f"python -m experiments.dp_cate.medical --data {given.data} --path PATH --label {given.label} --runs RUNS"
     return (
         f"# Figure 6 of the DP-CATE paper: {given.label}\n\n{demo}Written by `{command}`: {int(found['n'].iloc[0]):,} "
         f"records, {given.per_person} of each person, delta = 1e-5, {QUERIES:,} public points. The cohort, its bounds "
         "and how it differs from the paper's: [clinical data](../../docs/clinical_data.md). The paper's budgets are "
         f"printed in its figure alone.\n\n![Released effects against hematocrit by budget](medical_{given.label}.png)"
-        f"\n\n{head}{body}"
+        f"\n\n{markdown(table)}"
     )
 
 

@@ -75,7 +75,7 @@ def run(name: str, settings: Settings, folder: Path, processes: int, minutes: fl
     if not found:
         raise InputError(f"minutes={minutes:g}: no cell is done, so that there is nothing to show; give more")
     means, published = summarise(found), read_published(study, settings.papers)
-    rows = join(published, means)
+    rows = join(published, means, study.stand_ins)
     notes = [_made(name, settings, len(cells) - left, len(cells), seconds), *lacking]
     if study.published and not published:
         notes.append("The published numbers are not here: their columns are empty. papers=PATH names their folder.")

@@ -71,7 +71,7 @@ def write_page(path: Path, study: Study, rows: Sequence[Row], found: Sequence[Su
         parts.append(f"## {name}\n")
         for metric in dict.fromkeys(row.place.metric for row in of_table):
             parts += [f"{metric}\n", _rows(row for row in of_table if row.place.metric == metric)]
-    others = [one for one in found if one.role == OTHER]
+    others = [one for one in found if one.role == OTHER and one.place.metric not in study.unlisted]
     if others:
         parts += ["## Other methods\n", _others(others)]
     path.write_text("\n".join(parts), encoding="utf-8")

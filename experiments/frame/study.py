@@ -110,12 +110,16 @@ class Study(ABC):
         title: Of the page.
         published: Csv files of the published numbers, below the folder of papers.
         about: Paragraphs for the head of the page: what was chosen where the paper leaves it open.
+        stand_ins: Tables whose data are not the paper's, so that a difference to its numbers says nothing.
+        unlisted: Metrics of other methods that the page leaves to found.csv and figures.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     published: ClassVar[tuple[str, ...]] = ()
     about: ClassVar[str] = ""
+    stand_ins: ClassVar[frozenset[str]] = frozenset()
+    unlisted: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def cells(self, settings: Settings) -> Iterable[Cell]:

@@ -1,7 +1,7 @@
 """Published numbers with ours beside them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -31,6 +31,7 @@ class Row:
         printed: Ours, by the paper's mechanism as printed; without privacy where the place is.
         certified: Ours, certified.
         free: Ours, without privacy.
+        comparable: Whether ours are on data like the paper's.
     """
 
     place: Place
@@ -38,16 +39,17 @@ class Row:
     printed: Summary | None
     certified: Summary | None
     free: Summary | None
+    comparable: bool = True
 
     @property
     def reproduced(self) -> float:
         """Ours as printed minus published, in standard errors of the difference; nan where one is not a mean."""
-        return difference(self.published, self.printed)
+        return difference(self.published, self.printed) if self.comparable else math.nan
 
     @property
     def gained(self) -> float:
         """Ours certified minus published, likewise."""
-        return difference(self.published, self.certified)
+        return difference(self.published, self.certified) if self.comparable else math.nan
 
 
 def difference(published: Published | None, ours: Summary | None) -> float:
@@ -72,8 +74,17 @@ def summarise(found: Iterable[Found]) -> list[Summary]:
     ]
 
 
-def join(published: Sequence[Published], found: Sequence[Summary]) -> list[Row]:
-    """Return a row for each published cell, and for each other place that a printed or certified method has."""
+def join(published: Sequence[Published], found: Sequence[Summary], stand_ins: Collection[str] = ()) -> list[Row]:
+    """Return a row for each published cell, and for each other place that a printed or certified method has.
+
+    Args:
+        published: Published cells.
+        found: All that was found.
+        stand_ins: Tables whose data are not the paper's.
+
+    Raises:
+        ValueError: Two methods have the same role at the same place.
+    """
     by_place: dict[tuple[str, Place], Summary] = {}
     for one in found:
         if one.role != OTHER and by_place.setdefault((one.role, one.place), one) is not one:
@@ -89,7 +100,7 @@ def join(published: Sequence[Published], found: Sequence[Summary]) -> list[Row]:
                 rows.append(_row(place, None, by_place))
                 taken.add(place)
                 used |= {id(rows[-1].printed), id(rows[-1].certified), id(rows[-1].free)}
-    return rows
+    return [replace(row, comparable=row.place.table not in stand_ins) for row in rows]
 
 
 def _row(place: Place, published: Published | None, by_place: dict[tuple[str, Place], Summary]) -> Row:

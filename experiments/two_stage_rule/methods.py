@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from experiments.owl.batch import Batch
+from experiments.dp_werm.batch import Batch
 from experiments.two_stage_rule import printed
 from experiments.two_stage_rule.laws import Sample
 from torchdpcate.data.domain import Domain

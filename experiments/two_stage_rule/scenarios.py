@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from experiments.owl.batch import accuracy, mean_and_error
+from experiments.dp_werm.batch import accuracy, mean_and_error
 from experiments.two_stage_rule import printed
 from experiments.two_stage_rule.laws import Law, confounded, scenario
 from experiments.two_stage_rule.methods import Certified, CertifiedSquared, FirstStage, Method, Printed

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from experiments.owl.batch import mean_and_error
+from experiments.dp_werm.batch import mean_and_error
 from experiments.two_stage_rule.methods import FirstStage, Method
 from torchdpcate.errors import InputError
 

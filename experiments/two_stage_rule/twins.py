@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from experiments.owl.batch import scores
+from experiments.dp_werm.batch import scores
 from experiments.two_stage_rule import printed
 from experiments.two_stage_rule.laws import Sample
 from experiments.two_stage_rule.methods import Certified, FirstStage, Method, Printed

@@ -383,11 +383,41 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_one_line(here, capsys):
+@pytest.mark.parametrize(
+    ("words", "trainer"),
+    [
+        (QUICK, "gpu"),
+        (QUICK, "ddp"),
+        ([], "gpu"),
+        (["nuisance=additive"], "gpu"),
+        (["task=rule"], "gpu"),
+        (["task=average_effect", "effect=doubly_robust"], "gpu"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_one_line(here, capsys, words, trainer):
     before = {p.name for p in here.iterdir()}
-    assert main(["train", *TABLE, *QUICK, "trainer=gpu"]) == 2
-    assert "trainer" in one_line(capsys)
+    assert main(["train", *TABLE, *words, "force=true", f"trainer={trainer}"]) == 2
+    assert "trainer: " in one_line(capsys)
     assert {p.name for p in here.iterdir()} == before
+
+
+def test_torchrun_is_one_line(here, capsys, monkeypatch):
+    before = {p.name for p in here.iterdir()}
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["train", *TABLE, *QUICK, "trainer=ddp_cpu"]) == 2
+    assert "start one process, with trainer=ddp_cpu or ddp and trainer.devices=2" in one_line(capsys)
+    assert {p.name for p in here.iterdir()} == before
+
+
+def test_two_processes_train_whole(finished):
+    """The nuisances' steps are paid as one process pays them."""
+    quick = ["nuisance=mlp", "data=dataset1", "data.n=600", "queries.count=5", *QUICK]
+    one, two = ([*quick, "trainer=cpu"], [*quick, "trainer=ddp_cpu"])
+    folders = [finished(*words) / "curator" for words in (one, two)]
+    entries = [json.loads((folder / "ledger.json").read_text())["entries"] for folder in folders]
+    assert entries[0][0]["charge"]["mechanism"] == "dp_sgd"
+    assert entries[0][0] == entries[1][0]
 
 
 def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):

@@ -9,6 +9,7 @@ from torchdpcate.composition.nuisance_noise import Covariates, NuisanceNoise, dr
 from torchdpcate.composition.nuisance_noise import with_nuisances as widened
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.regressions import logistic_variances, outcome_variances
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -120,3 +121,22 @@ def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
     ones = found.psi[:, plan.effect(levels).basis.parts["1"][3]]
     assert len(ones.unique()) == 2
     assert (ones == ones.max()).double().mean() == pytest.approx(0.6, abs=0.1)
+
+
+def test_several_records_a_person_count_as_often_in_the_sampling_of_nuisances() -> None:
+    """Without noise 3 n records, k = 3 of each person, tell as little as n; noise is not counted more often."""
+    curvatures = torch.tensor([[1.0, 0.2], [0.2, 0.5]], dtype=torch.float64)
+
+    def of_propensity(plan: ComposedPlan, k: int) -> Tensor:
+        return logistic_variances(plan, "propensity", curvatures, k)
+
+    def of_outcome(plan: ComposedPlan, k: int) -> Tensor:
+        return outcome_variances(plan, curvatures, 2.0, k)
+
+    for variances in (of_propensity, of_outcome):
+        free = [ComposedPlan(n, None, 2, overlap=0.1, intervals=True) for n in (10**9, 3 * 10**9)]
+        torch.testing.assert_close(variances(free[1], 3), variances(free[0], 1), rtol=1e-9, atol=0)
+        private = ComposedPlan(4000, PrivacyBudget(0.1, 1e-5), 2, overlap=0.1, intervals=True)
+        one, two, three = (variances(private, k) for k in (1, 2, 3))
+        torch.testing.assert_close(three - two, two - one)
+        assert (two.diagonal() < 2 * one.diagonal()).all()

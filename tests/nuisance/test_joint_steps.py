@@ -4,16 +4,18 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 from functools import partial
 
 import pytest
 import torch
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, Recorder, Save
 from torchdpcate.errors import InputError, ProcessError
+from torchdpcate.nuisance import joint_steps
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.joint_strategy import joint_strategy
 from torchdpcate.nuisance.networks import mlp
@@ -35,6 +37,9 @@ class Silent(SystemNoise):
 
     def fine_gaussian(self, size, scale):
         return torch.zeros(size, dtype=torch.float64)
+
+    def __reduce__(self):
+        return Silent, ()  # its base becomes the system's noise wherever it is taken
 
 
 class Net(RecordLossModule):
@@ -85,20 +90,38 @@ def noisy_sums(module, rows, plan, noise, trainer=TWO, callbacks=()):
     return torch.stack([grads[0].flatten() for grads in seen.grads]) * plan.sampling_rate * len(rows)
 
 
-def learnt(records, mode, **trainer):
+def learnt(records, mode, max_physical_batch=None, **trainer):
     made = partial(default_trainer, precision="64-true", **trainer)
     plan, settings = DPSGDPlan(1.0, 0.1, 1.0, 12), {"batch_size": 8, "epochs": 1, "seed": 0, "mode": mode}
+    settings["max_physical_batch"] = max_physical_batch
     module = train(Net(), records, made, plan=plan, noise=Silent(), **settings)
     return nn.utils.parameters_to_vector(module.parameters()).detach()
 
 
-@pytest.mark.parametrize(("mode", "processes"), [("chain", 2), ("chain", 3), ("ghost", 2), ("hooks", 2)])
-def test_without_noise_and_at_rate_one_several_processes_are_one(records, mode, processes):
+@pytest.mark.parametrize(
+    ("mode", "processes", "limit"), [("chain", 2, None), ("chain", 3, 7), ("ghost", 2, None), ("hooks", 2, None)]
+)
+def test_without_noise_and_at_rate_one_several_processes_are_one(records, mode, processes, limit):
     odd = records.subset(torch.arange(59))
     one = learnt(odd, mode, accelerator="cpu")
     start = nn.utils.parameters_to_vector(Net().parameters()).detach()
     assert (one - start).abs().max() > 0.01
-    assert (learnt(odd, mode, devices=processes, **DDP) - one).abs().max() < 1e-10
+    assert (learnt(odd, mode, limit, devices=processes, **DDP) - one).abs().max() < 1e-10
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_anew_are_one_too(records, monkeypatch):
+    whole = learnt(records, "chain", accelerator="cpu")
+    monkeypatch.setattr(joint_steps, "_way_to_start", lambda: "spawn")
+    assert (learnt(records, "chain", **TWO) - whole).abs().max() < 1e-10
+    assert vars(sys.modules["__main__"]).get("__file__") is not None
+
+
+def test_a_class_of_the_script_itself_is_refused_where_processes_start_anew(records, monkeypatch):
+    monkeypatch.setattr(joint_steps, "_way_to_start", lambda: "spawn")
+    monkeypatch.setattr(Net, "__module__", "__main__")
+    with pytest.raises(InputError, match="Net on several processes is defined in the script itself"):
+        learnt(records, "chain", **TWO)
 
 
 def test_all_records_together_are_one_poisson_sample():
@@ -239,6 +262,15 @@ def test_refusals_start_no_process(records, module, noise, settings, message):
             noise=noise,
         )
     assert multiprocessing.active_children() == []
+
+
+def test_lightnings_own_processes_are_refused_before_they_start(records):
+    def trainer(**settings):
+        return Trainer(accelerator="cpu", strategy="ddp_spawn", devices=2, logger=False, **settings)
+
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match="devices: 2 processes of Lightning's own; use default_trainer"):
+        train(Net(), records, trainer, plan=DPSGDPlan(1.5, 0.5, 10 / records.n, 9), **settings)
 
 
 def test_torchrun_is_refused(records, monkeypatch):

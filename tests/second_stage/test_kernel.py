@@ -177,6 +177,55 @@ def test_products_and_factor_give_the_same_fit(loss):
     assert lazy.gradient_norm <= lazy.tolerance
 
 
+@pytest.mark.parametrize("name", ["gaussian", "matern12"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_tiles_in_float32_give_the_fit_of_the_factor(loss, name, monkeypatch):
+    """Tiles that do not divide n, few landmarks, and no array of n^2 numbers anywhere."""
+    monkeypatch.setattr(kernel_system, "_TILE", 32)
+    monkeypatch.setattr(kernel_system, "_LANDMARKS", 8)
+    dense, lazy = random_stage(loss), random_stage(loss, largest_dense=10)
+    kernel, seen = dataclasses.replace(dense.kernel, name=name), []
+    dense, lazy = dataclasses.replace(dense, kernel=kernel), dataclasses.replace(lazy, kernel=kernel)
+    rough = lazy.system._rough
+
+    def watched(z, other):
+        seen.append((z.dtype, len(z) * len(other)))
+        return rough(z, other)
+
+    lazy.system._rough = watched
+    assert dense.system.norm(dense.fit.u - lazy.fit.u) <= dense.tolerance / dense.ridge
+    assert lazy.gradient_norm <= lazy.tolerance
+    assert {size for _, size in seen} == {32 * 32, 32 * 22, 22 * 22}
+    assert {dtype for dtype, _ in seen} == {torch.float32}
+    # the gradient norm is not of the fit's own products: by the whole matrix of differences
+    excess = loss.pull(lazy.block.s - lazy.block.w * (lazy.covariance(lazy.block.x, lazy.block.x) @ lazy.coefficients))
+    excess = excess - lazy.system.shift * lazy.fit.u
+    assert 2 / lazy.n * dense.system.norm(excess) <= 1.01 * lazy.tolerance
+
+
+def test_a_preconditioner_and_groups_change_no_solution(monkeypatch):
+    stage, active = random_stage(largest_dense=10), torch.arange(150) % 5 > 0
+    B = torch.randn(150, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w, shift = stage.block.w * active, stage.system.shift
+    A = shift * torch.eye(150, dtype=torch.float64) + w[:, None] * stage.covariance(stage.block.x, stage.block.x) * w
+    expected = torch.linalg.solve(A, B)
+    for landmarks, elements in ((1, 2**24), (100, 2**24), (100, 300)):
+        monkeypatch.setattr(kernel_system, "_LANDMARKS", landmarks)
+        monkeypatch.setattr(kernel_system, "_GROUP_ELEMENTS", elements)
+        found = dataclasses.replace(stage).system.solve(B, active)
+        assert float((found - expected).norm() / expected.norm()) < 1e-8
+
+
+@pytest.mark.parametrize(("bandwidth", "exact"), [(0.1, False), (0.5, True), (3.0, True)])
+def test_distances_by_products_are_used_where_they_are_exact(bandwidth, exact):
+    kernel = dataclasses.replace(note_stage().kernel, bandwidth=bandwidth)
+    assert kernel.exact_by_products is exact
+    z = kernel.units(torch.linspace(0, 1, 60, dtype=torch.float64)[:, None])
+    gap = (kernel.between_by_products(z, z.clone()) - kernel.between(z, z)).abs().max().item()
+    assert gap <= 1e-14 * max(1.0, 1 / bandwidth**2)
+    assert not dataclasses.replace(kernel, name="matern12").exact_by_products
+
+
 @pytest.mark.parametrize("threshold", [0.3, 0.02])
 def test_a_start_from_fewer_records_leads_to_the_same_fit(threshold, monkeypatch):
     plain = random_stage(ResidualLoss(threshold))

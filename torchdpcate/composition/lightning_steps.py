@@ -18,7 +18,7 @@ from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import summation_error
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.checks import check_weights
+from torchdpcate.nuisance.checks import check_processes, check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
@@ -88,7 +88,9 @@ def train(
                 limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
                 private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
                 with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
-                    trainer(callbacks=[private], **limits).fit(module, loader)
+                    made = trainer(callbacks=[private], **limits)
+                    check_processes(made)
+                    made.fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records
     check_weights(module)

@@ -21,8 +21,8 @@ def summation_error(n: int, bound: float, additions: int | None = None) -> float
 
     .. math:: 2 \gamma_k\, n B, \quad \gamma_k \le k\, 2^{-52}
 
-    Higham (2002), sections 3.1 and 4.2, with room for the products that are summed. It is added to what one record
-    moves a sum.
+    Higham (2002), sections 3.1 and 4.2; twice what sums alone need, for the products that are summed. It is added to
+    what one record moves a sum.
 
     Args:
         n: Numbers.

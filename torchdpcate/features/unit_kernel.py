@@ -17,6 +17,7 @@ SMOOTHNESS: dict[str, float | None] = {"gaussian": None, "matern12": 0.5, "mater
 _STEEPEST = {"gaussian": (1 / 2, 2), "matern12": (1.0, 1), "matern32": (3 / 2, 2), "matern52": (5 / 6, 2)}
 """Factor and power of the first term of 1 - K in the distance, which is never less than 1 - K."""
 _ROUNDING = 1e-15  # of K near one
+_LONGEST = 4.0  # bandwidths from the middle of the box to its corner up to which products give distances exactly
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,19 @@ class UnitKernel:
         """Return the kernel of covariates in bandwidths, [m, k]."""
         return self._module.to(z.device).forward(z, other)
 
+    def between_by_products(self, z: Tensor, other: Tensor) -> Tensor:
+        """Return ``between`` with distances by a matrix product: some 5 times faster, of z's type, and less exact.
+
+        In float64 the Gaussian kernel of covariates of length R bandwidths is off by some 1e-16 R^2, a Matern one by
+        some 1e-8 R between close points, where it has a root.
+        """
+        return self._fast_module.to(z).forward(z, other)
+
+    @property
+    def exact_by_products(self) -> bool:
+        """Whether ``between_by_products`` is as exact as rounding in float64 is: a Gaussian that is not too narrow."""
+        return self.name == "gaussian" and self.domain.dimension <= (_LONGEST * self.bandwidth) ** 2
+
     def variation(self, distance: float) -> float:
         """Return sup ||K_x - K_y||_H over pairs at most this far apart (scaled covariates): sqrt(2 - 2 K).
 
@@ -65,7 +79,6 @@ class UnitKernel:
 
     @cached_property
     def _module(self) -> Any:
-        from gpytorch.constraints import Positive
         from gpytorch.kernels import MaternKernel, RBFKernel
 
         class ByDifferences:
@@ -81,12 +94,20 @@ class UnitKernel:
         class ExactMaternKernel(ByDifferences, MaternKernel):
             """The Matern kernel, by differences."""
 
-        as_given = Positive(transform=None, inv_transform=None)
-        nu = SMOOTHNESS[self.name]
-        kernel = (
-            ExactRBFKernel(lengthscale_constraint=as_given)
-            if nu is None
-            else ExactMaternKernel(nu, lengthscale_constraint=as_given)
-        )
-        kernel.double().lengthscale = torch.ones(1, dtype=torch.float64)
-        return kernel.requires_grad_(False)
+        return _ready(ExactRBFKernel, ExactMaternKernel, SMOOTHNESS[self.name])
+
+    @cached_property
+    def _fast_module(self) -> Any:
+        from gpytorch.kernels import MaternKernel, RBFKernel
+
+        return _ready(RBFKernel, MaternKernel, SMOOTHNESS[self.name])
+
+
+def _ready(gaussian: Any, matern: Any, nu: float | None) -> Any:
+    """Return the kernel of this smoothness with length scale one."""
+    from gpytorch.constraints import Positive
+
+    as_given = Positive(transform=None, inv_transform=None)
+    kernel = gaussian(lengthscale_constraint=as_given) if nu is None else matern(nu, lengthscale_constraint=as_given)
+    kernel.double().lengthscale = torch.ones(1, dtype=torch.float64)
+    return kernel.requires_grad_(False)

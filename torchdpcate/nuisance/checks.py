@@ -32,7 +32,7 @@ def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan, mo
     Raises:
         InputError: naming the first setting that breaks the analysis, and the remedy.
     """
-    refuse_torchrun()
+    check_processes(trainer)
     for broken in _settings(trainer, module, mode):
         raise InputError(broken)
     for callback in callbacks(trainer):
@@ -40,6 +40,20 @@ def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan, mo
             raise InputError(f"callback {type(callback).__name__} {reason}")
     check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
     return check_sampler(trainer, plan)
+
+
+def check_processes(trainer: Trainer) -> None:
+    """Refuse processes that Lightning or torchrun would start, each with a fit of its own; call before `fit`.
+
+    Raises:
+        InputError: there are some.
+    """
+    refuse_torchrun()
+    if trainer.world_size != 1:
+        raise InputError(
+            f"devices: {trainer.world_size} processes of Lightning's own; use default_trainer(strategy='ddp') "
+            "(trainer=ddp or ddp_cpu), or devices=1"
+        )
 
 
 def callbacks(trainer: Trainer) -> list[Callback]:
@@ -50,8 +64,6 @@ def callbacks(trainer: Trainer) -> list[Callback]:
 def _settings(trainer: Trainer, module: LightningModule, mode: str) -> Iterator[str]:
     if not module.automatic_optimization:
         yield "automatic_optimization=False: DPSGD counts the Trainer's own steps; use automatic optimization"
-    if trainer.world_size != 1:
-        yield f"devices: {trainer.world_size} processes of Lightning's; use trainer=ddp or ddp_cpu, or devices=1"
     if trainer.gradient_clip_val:
         yield "gradient_clip_val clips batches, not records; leave it None and set plan.max_grad_norm"
     if trainer.accumulate_grad_batches != 1:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -130,6 +132,7 @@ class _Job:
     folder: str
     rank: int
     size: int
+    seed: int
 
 
 class JointSteps:
@@ -179,8 +182,11 @@ class JointSteps:
         self._pipes: list[connection.Connection] = []
         self._undo = ExitStack()
         self._group: Group | None = None
-        # a process that has used a GPU cannot be forked; any other can, and nothing is imported or pickled anew
-        context: Any = torch.multiprocessing.get_context("fork" if strategy.root_device.type == "cpu" else "spawn")
+        start = _way_to_start()
+        context: Any = torch.multiprocessing.get_context(start)
+        if start == "spawn":
+            _check_importable(module)
+            module = copy.deepcopy(module).cpu()
         cuts = [rank * sampler.size // self._size for rank in range(self._size + 1)]
         whole = sampler.part
         try:
@@ -189,11 +195,11 @@ class JointSteps:
             for rank in range(1, self._size):
                 job = _Job(
                     module, loader, slice(cuts[rank], cuts[rank + 1]), plan, mode, limit, noise,  # type: ignore[arg-type]
-                    trainer.precision_plugin, strategy.devices[rank], folder, rank, self._size,
+                    trainer.precision_plugin, strategy.devices[rank], folder, rank, self._size, torch.initial_seed(),
                 )  # fmt: skip
                 mine, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(job, theirs), daemon=True)
-                with _held_signals():
+                with _held_signals(), _without_main():
                     process.start()
                     self._processes.append(process)
                 self._pipes.append(mine)
@@ -305,6 +311,37 @@ def _check(
         raise InputError("trainer: several processes inside a daemon process, which may start none; use trainer=cpu")
 
 
+def _way_to_start() -> str:
+    """How a process is started: by a fork, where it may be, for then nothing is imported or pickled anew."""
+    # autograd and GPUs do not work after the fork of a process that has used them
+    return "fork" if sys.platform == "linux" and not torch.accelerator.is_available() else "spawn"
+
+
+def _check_importable(module: LightningModule) -> None:
+    """Refuse a class that another process could learn of only by running the user's script again."""
+    for part in module.modules():
+        if type(part).__module__ == "__main__":
+            raise InputError(
+                f"{type(part).__name__} on several processes is defined in the script itself; put it in a file that "
+                "the script imports, or use one process"
+            )
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the program's own file, which a new process would run again, from the first line on."""
+    main = vars(sys.modules["__main__"])
+    hidden = {name: main.get(name) for name in ("__spec__", "__file__")}
+    main["__spec__"] = None
+    main.pop("__file__", None)
+    try:
+        yield
+    finally:
+        main.update(hidden)
+        if hidden["__file__"] is None:
+            del main["__file__"]
+
+
 def _work(job: _Job, pipe: connection.Connection) -> None:
     """Compute a part of every step, until the process is ended or process 0 is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for process 0, which ends this one
@@ -313,6 +350,7 @@ def _work(job: _Job, pipe: connection.Connection) -> None:
     try:
         # after a fork OpenMP's threads are not there
         torch.set_num_threads(1)
+        torch.set_float32_matmul_precision("highest")  # as process 0, where it is started anew
         pipe.send("here")
         group = Group(job.folder, job.rank, job.size)
         _steps(job, group)
@@ -330,7 +368,7 @@ def _steps(job: _Job, group: Group) -> None:
 
     module = job.module
     module.to(job.device)
-    torch.manual_seed((torch.initial_seed() + job.rank) % 2**63)  # whatever the module draws, each part its own
+    torch.manual_seed((job.seed + job.rank) % 2**63)  # whatever the module draws, each part its own
     vars(module).update(log=_nothing, log_dict=_nothing)
     parameters = [p for _, p in trainable(module)]
     engine = ENGINES[job.mode](module, job.plan, job.limit)
@@ -369,7 +407,7 @@ class _Part:
         ahead = self._group.announce(_PERMIT)
         part = noisy(self._group.summed(total), ahead)
         self._group.gathered(part.to(total.dtype), len(total))
-        return total.double()  # nobody takes a step by it
+        return total.double().clone()  # nobody takes a step by it, but it is written to, and the sums may be float64
 
 
 def _flat(parameters: list[torch.nn.Parameter]) -> Tensor:

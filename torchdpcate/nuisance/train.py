@@ -18,7 +18,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.averaging import TailAverage
 from torchdpcate.nuisance.batches import shuffled_loader
-from torchdpcate.nuisance.checks import check_weights
+from torchdpcate.nuisance.checks import check_processes, check_weights
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
@@ -105,6 +105,8 @@ def train(
         try:
             with gpu_memory("training", _LESS):
                 trainer = trainer_factory(callbacks=callbacks, **limits)
+                if plan is not None:
+                    check_processes(trainer)
                 trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
         finally:
             _let_go(module)

@@ -36,7 +36,7 @@ UNIT = "one record (row): a person with several rows is protected only row by ro
 PERSON_ADJACENCY = (
     "replace one person with all of her records; the number of persons and that of the records of each are public"
 )
-DEPENDENT = ", which intervals take as independent: they are too short"
+DEPENDENT = ", which may depend on each other: intervals count their sampling as often"
 """What is said of several records of a person."""
 FLOATING_POINT = (
     "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "

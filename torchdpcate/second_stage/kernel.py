@@ -85,9 +85,12 @@ class KernelStage(RKHSStage):
     @cached_property
     def system(self) -> DualSystem:
         """The dual system n lambda I + W K W."""
-        kind = DenseSystem if self.n <= self.largest_dense else ProductSystem
-        z = self.kernel.units(self.block.x)
-        return kind(self.kernel.between, z, self.block.w, self.n * self.ridge)
+        kernel, w, shift = self.kernel, self.block.w, self.n * self.ridge
+        z = kernel.units(self.block.x)
+        if self.n <= self.largest_dense:
+            return DenseSystem(kernel.between, z, w, shift)
+        between = kernel.between_by_products if kernel.exact_by_products else kernel.between
+        return ProductSystem(between, z, w, shift, rough=kernel.between_by_products)
 
     @cached_property
     def fit(self) -> KernelFit:
@@ -173,7 +176,8 @@ class KernelSecondStage(RidgeSecondStage):
         bandwidth: Public length scale in units of covariates scaled to [-1, 1]; None takes sqrt(q), ``median`` the
             median distance of points uniform on the public domain. Records have no part in it.
         largest_dense: Records up to which the kernel matrix is held in memory (two matrices of n^2 numbers, three
-            while a Huber threshold is at work: 5 GiB at 15,000); beyond, conjugate gradients.
+            while a Huber threshold is at work: 5 GiB at 15,000); beyond, conjugate gradients, which keep
+            4 x 512 n bytes and some vectors: below 1 GiB at 100,000.
     """
 
     choice = "kernel_ridge"

@@ -10,7 +10,7 @@ from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition import nuisance_noise
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.nuisances import Additive, WideAndDeep
+from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.recompute_composed import composed_problems
@@ -213,22 +213,20 @@ def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path
         ).all()
 
 
-@pytest.mark.parametrize("propensity", [0.5, None])
-def test_records_k_times_over_have_the_law_of_the_records_once(propensity) -> None:
+def test_records_k_times_over_have_the_law_of_the_records_once() -> None:
     """Without noise the bound on the sampling of dependent records is exact for equal ones."""
-    stage, k = AdaptiveSecondStage(intervals=True, nuisance=Additive()), 3
-    records = drawn(2000)
+    stage, k, records = AdaptiveSecondStage(), 3, drawn(2000)
 
     def law(learner: RLearner, data: tuple[torch.Tensor, ...]) -> EffectLaw:
         found = learner.fit(*data).composed_.law
         assert found is not None
         return found
 
-    once = law(RLearner(domain(propensity), None, second_stage=stage), records)
-    person = RLearner(domain(propensity), None, second_stage=stage).protect(PrivacyUnit.person("id", k))
+    once = law(RLearner(domain(), None, second_stage=stage), records)
+    person = RLearner(domain(), None, second_stage=stage).protect(PrivacyUnit.person("id", k))
     again = law(person, tuple(part.repeat_interleave(k, 0) for part in records))
     for name, tensor in once.tensors().items():
-        torch.testing.assert_close(again.tensors()[name], tensor, rtol=5e-2, atol=5e-2 * float(tensor.abs().max()))
+        torch.testing.assert_close(again.tensors()[name], tensor, rtol=2e-3, atol=2e-3 * float(tensor.abs().max()))
 
 
 def test_several_records_a_person_are_counted_and_verified() -> None:

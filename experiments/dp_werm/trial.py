@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from experiments.owl.batch import Batch, scores
+from experiments.dp_werm.batch import Batch
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import OWL
 from torchdpcate.erm.bounds import WeightBounds
@@ -17,7 +17,7 @@ from torchdpcate.privacy.session import FitSession
 
 LAW = OWL()
 DOMAIN = LAW.domain()
-VALIDATION = 1000  # fresh records a data set
+MOST = 15.0  # C_B, the paper's bound of a shifted outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +52,11 @@ class Trials:
 
         Args:
             outcome: Public form of the outcome. None is the paper's, shifted by the least outcome of each sample plus
-                0.001, over 15: it leaks, and may exceed 1.
+                0.001 and clipped to 15, over 15: it leaks.
             centred: See `features`.
         """
         if outcome is None:
-            magnitude, sign = (self.y - self.y.amin(1, keepdim=True) + 0.001) / 15, torch.ones_like(self.y)
+            magnitude, sign = (shifted(self.y) / MOST).clamp(max=1), torch.ones_like(self.y)
         else:
             magnitude, sign = outcome.transform(self.y, DOMAIN)
         features = Identity(centred).setup(DOMAIN)
@@ -83,12 +83,27 @@ class Trials:
         target = (2 * self.a - 1) * torch.where(residual >= 0, 1.0, -1.0)
         return replace(problem, target=target, weights=(residual.abs() / clip).clamp(max=1))
 
-    def value(self, psi: Tensor, theta: Tensor) -> Tensor:
-        """Empirical value [runs] of the rules: mean outcome of those whom the coin treated as the rule says."""
-        followed = ((scores(psi, theta) > 0) == (self.a > 0)).double()
-        return (followed * self.y).sum(1) / followed.sum(1)
+    def value(self, decided: Tensor) -> Tensor:
+        """Empirical value (23), [runs]: mean shifted outcome of those whom the coin treated as decided, [runs, n]."""
+        return value(decided, self.a, shifted(self.y))
+
+    def correct(self, decided: Tensor) -> Tensor:
+        """Share of decisions [runs] that are the best rule's, in per cent."""
+        return 100 * (decided == (self.effect > 0)).double().mean(1)
 
     @property
     def effect(self) -> Tensor:
         """True effects [runs, n]; the best rule treats where they are positive."""
         return LAW.effect(self.x)
+
+
+def shifted(y: Tensor) -> Tensor:
+    """Outcomes [runs, n] as the paper makes them positive: by each sample's least, plus 0.001, if one is negative."""
+    least = y.amin(1, keepdim=True)
+    return torch.where(least < 0, y - least + 0.001, y)
+
+
+def value(decided: Tensor, a: Tensor, y: Tensor) -> Tensor:
+    """Mean outcome [runs] of the records [runs, n] whose treatment is the one decided; nan where there is none."""
+    followed = (decided == (a > 0)).double()
+    return (followed * y).sum(1) / followed.sum(1)

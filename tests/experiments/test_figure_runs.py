@@ -1,0 +1,43 @@
+"""Figures 6 and 7 of the DP-CATE paper: their runs are made once, and continue after an interruption."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from experiments.dp_cate.figure_runs import markdown, together, trained
+from torchdpcate.cli import run
+
+WORDS = ["task=average_effect", "data.n=400", "privacy.epsilon=2", "force=true"]
+
+
+def test_a_run_is_made_once_and_what_was_interrupted_is_moved_aside(tmp_path, monkeypatch):
+    folder, kept = tmp_path / "1", run.write_curator
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "write_curator", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder, WORDS)
+    assert (folder / "curator" / "ledger.json").exists()
+    monkeypatch.setattr(run, "write_curator", kept)
+    found = trained(folder, WORDS)
+    assert found is not None
+    assert (tmp_path / "1.interrupted.1" / "curator" / "ledger.json").exists()
+    stamp = (folder / "summary.json").stat().st_mtime_ns
+    again = trained(folder, WORDS)
+    assert again is not None
+    assert again[1] == found[1] == json.loads((folder / "summary.json").read_text())
+    assert (folder / "summary.json").stat().st_mtime_ns == stamp
+    with pytest.raises(SystemExit, match="a finished run of other words"):
+        trained(folder, [*WORDS[:2], "privacy.epsilon=1"])
+    assert trained(tmp_path / "2", [*WORDS, "data.n=0"]) is None
+    assert not (tmp_path / "2").exists()
+    with pytest.raises(SystemExit, match="no run released anything"):
+        together([])
+
+
+def test_a_table_is_markdown():
+    one = pd.DataFrame({"epsilon": [0.5], "mean": [0.12345]})
+    assert markdown(together([one, one])) == "| epsilon | mean |\n| --- | --- |\n" + 2 * "| 0.5 | 0.123 |\n"
