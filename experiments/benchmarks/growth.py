@@ -147,11 +147,11 @@ STREAMED = "train, default, streamed"
 SERIES = {
     "train, default, in memory": Series("n", (1_000, 10_000, 100_000, 300_000), 100_000, in_memory, program=True),
     STREAMED: Series("n", (1_000, 10_000, 100_000), 100_000, streamed, program=True),
-    "train, blocks, linear head": Series("n", (1_000, 10_000, 100_000, 300_000), 10_000, blocks, program=True),
-    "train, blocks, Fourier features": Series("n", (1_000, 10_000, 100_000, 300_000), 10_000, fourier, program=True),
+    "train, blocks, linear head": Series("n", (1_000, 10_000, 100_000), 10_000, blocks, program=True),
+    "train, blocks, Fourier features": Series("n", (1_000, 10_000, 100_000), 10_000, fourier, program=True),
     "train, blocks, kernel": Series("n", (1_000, 3_000, 10_000, 20_000), 3_000, kernel, program=True),
     "gamma of a neural head": Series("q", (10, 100, 1_000, 10_000), 100, sensitivity),
-    "function noise, full rank": Series("q", (10, 100, 1_000, 3_000, 5_000, 10_000), 1_000, noise),
+    "function noise, full rank": Series("q", (10, 100, 1_000, 3_000, 5_000), 1_000, noise),
     "utilities of linear policies": Series("policies", (20, 100, 1_000, 10_000), 100, linear_policies),
     "utilities of thresholds": Series("policies", (20, 100, 1_000, 10_000), 100, thresholds),
 }

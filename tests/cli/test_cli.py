@@ -383,11 +383,21 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-@pytest.mark.parametrize("trainer", ["gpu", "ddp"])
-def test_a_gpu_that_is_not_there_is_one_line(here, capsys, trainer):
+@pytest.mark.parametrize(
+    ("words", "trainer"),
+    [
+        (QUICK, "gpu"),
+        (QUICK, "ddp"),
+        ([], "gpu"),
+        (["nuisance=additive"], "gpu"),
+        (["task=rule"], "gpu"),
+        (["task=average_effect", "effect=doubly_robust"], "gpu"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_one_line(here, capsys, words, trainer):
     before = {p.name for p in here.iterdir()}
-    assert main(["train", *TABLE, *QUICK, f"trainer={trainer}"]) == 2
-    assert "trainer" in one_line(capsys)
+    assert main(["train", *TABLE, *words, "force=true", f"trainer={trainer}"]) == 2
+    assert "trainer: " in one_line(capsys)
     assert {p.name for p in here.iterdir()} == before
 
 

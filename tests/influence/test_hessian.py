@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.influence.cases import box, draws, neural_head, relative
 from torchdpcate.influence import hessian as hessian_module
-from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.hessian import HessianVectorProduct, StreamedHessian
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,31 @@ def test_products_are_symmetric_and_linear(seed, scale):
     u, v = draws(6, seed=seed + 1), draws(6, seed=seed + 2)
     torch.testing.assert_close(u @ product.matvec(v), v @ product.matvec(u))
     torch.testing.assert_close(product.matvec(scale * u + v), scale * product.matvec(u) + product.matvec(v))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 50, 1_000])
+def test_streamed_products_are_those_of_the_dense_hessian(head, exact, batch):
+    theta = head.theta + 0.1
+    expected = torch.func.hessian(head.objective)(theta)
+    H = StreamedHessian(head.model, theta, head.x, head.s, head.w, head.ridge, batch=batch)
+    V = draws(H.size, 5)
+    assert relative(H.matmat(V), expected @ V) < 1e-12
+    assert relative(H.matvec(V[:, 0]), expected @ V[:, 0]) < 1e-12
+    assert relative(H.gradient, torch.func.grad(head.objective)(theta)) < 1e-12
+    rough = H.matmat(V.float())
+    assert rough.dtype == torch.float32
+    assert 1e-9 < relative(rough.double(), expected @ V) < 1e-5
+    assert relative(H.dense(), expected) < 1e-12
+
+
+def test_a_streamed_product_holds_one_batch_at_a_time(head):
+    seen = []
+
+    def watched(theta, x):
+        seen.append(len(x))
+        return head.model(theta, x)
+
+    StreamedHessian(watched, head.theta, head.x, head.s, head.w, head.ridge, batch=16).matmat(
+        draws(head.theta.numel(), 3)
+    )
+    assert seen == [16, 16, 16, 2]  # once a batch, whatever the columns

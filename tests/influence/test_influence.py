@@ -159,3 +159,22 @@ def test_bad_arguments_are_named():
     head.ridge = -1.0
     with pytest.raises(InputError, match="ridge=-1"):
         head.influence()
+
+
+def test_a_large_head_is_solved_in_float32_to_the_residual_of_float64(network, monkeypatch):
+    expected, types = network.influence().rows, []
+    monkeypatch.setattr(influence_module, "DENSE_PARAMETERS", 5)
+    apply = ConjugateGradientSolver._apply
+
+    def watched(self, hessian, V):
+        types.append(V.dtype)
+        return apply(self, hessian, V)
+
+    monkeypatch.setattr(ConjugateGradientSolver, "_apply", watched)
+    F = network.influence(solver=ConjugateGradientSolver())
+    H = torch.func.hessian(network.objective)(network.theta)
+    J = torch.func.jacrev(network.model)(network.theta, network.queries)
+    assert float(((F.rows @ H - J).norm(dim=1) / J.norm(dim=1)).max()) <= 1.1e-10
+    assert relative(F.rows, expected) < 1e-7
+    assert types.count(torch.float32) > 2 * types.count(torch.float64) > 0
+    assert F.rows.dtype == torch.float64

@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = exports(
     {
         "box": ("Maximum", "maximise_over_box"),
         "feed_forward": ("FeedForwardHessian", "FeedForwardModel"),
-        "hessian": ("HessianVectorProduct",),
+        "hessian": ("HessianVectorProduct", "StreamedHessian"),
         "influence": ("InfluenceFunction",),
         "kernel": ("KernelInfluenceFunction",),
         "solve": ("CholeskySolver", "ConjugateGradientSolver", "Solver", "solver_for"),

@@ -8,7 +8,7 @@ from torch.func import grad, jvp, vmap
 
 from torchdpcate.errors import InputError
 from torchdpcate.influence.feed_forward import FeedForwardHessian, FeedForwardModel
-from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.hessian import HessianVectorProduct, StreamedHessian
 from torchdpcate.influence.solve import DENSE_PARAMETERS, Solver, solver_for
 
 Model = Callable[[Tensor, Tensor], Tensor]
@@ -151,6 +151,8 @@ def _hessian(model: Model, theta: Tensor, x: Tensor, s: Tensor, w: Tensor, ridge
     def objective(theta: Tensor) -> Tensor:
         return ((s - w * model(theta, x)) ** 2).mean() + ridge * (theta @ theta)
 
+    if theta.numel() > DENSE_PARAMETERS:
+        return StreamedHessian(model, theta, x, s, w, ridge, in_float32=isinstance(model, FeedForwardModel))
     if isinstance(model, FeedForwardModel):
         return FeedForwardHessian(model, theta, x, s, w, ridge, objective)
     return HessianVectorProduct(objective, theta)

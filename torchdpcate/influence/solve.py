@@ -87,6 +87,9 @@ class CholeskySolver(Solver):
 class ConjugateGradientSolver(Solver):
     """Conjugate gradients (Hestenes & Stiefel, 1952) on Hessian-vector products, in a few vectors of memory.
 
+    Products in float32, where the Hessian has them, do most of the work, and residuals in float64 correct them
+    (iterative refinement): the true residual is that of float64.
+
     Negative curvature stops the solve when a search direction meets it; unlike a Cholesky factor, this cannot prove
     that there is none.
 
@@ -111,7 +114,14 @@ class ConjugateGradientSolver(Solver):
         def apply(V: Tensor, which: Tensor) -> Tensor:
             return self._apply(hessian, V)
 
-        X, worst = conjugate_gradients(apply, B, self.tolerance, self.max_iterations, look=self._refuse_negative)
+        X, worst = conjugate_gradients(
+            apply,
+            B,
+            self.tolerance,
+            self.max_iterations,
+            look=self._refuse_negative,
+            rough=apply if hessian.in_float32 else None,
+        )
         self._check(worst)
         return X
 

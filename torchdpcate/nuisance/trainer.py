@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate.errors import InputError
@@ -61,6 +62,26 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
             return Trainer(callbacks=callbacks, **{**quiet, **settings})
     except MisconfigurationException as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or mend its settings") from None
+
+
+def check_device(trainer: Callable[..., Trainer]) -> None:
+    """Refuse a Trainer whose device is not there, before anything is spent.
+
+    Lightning is not imported for the library's own on the CPU, which is always there.
+
+    Args:
+        trainer: makes a Trainer from keyword arguments.
+
+    Raises:
+        InputError: a device that is not there, or settings that Lightning refuses.
+
+    Example:
+        >>> check_device(default_trainer)
+    """
+    settings = trainer.keywords if isinstance(trainer, partial) else {}
+    own = (trainer.func if isinstance(trainer, partial) else trainer) is default_trainer
+    if not own or settings.get("accelerator", "cpu") != "cpu":
+        trainer()
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from torchdpcate.estimators.average.score_sums import (
 )
 from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
 from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.privacy.session import FitSession
@@ -104,8 +105,10 @@ class DoublyRobustEffect(AverageEffectLearner):
         return estimand.has_score()
 
     def check(self, n: int) -> None:
-        """See ``AverageEffectLearner``; also refuses a budget without delta, and what split and recipe refuse."""
+        """See ``AverageEffectLearner``; also refuses no delta, and what split, recipe and trainer refuse."""
         integer("seed", self.seed, least=0)
+        if self.trainer is not None:
+            check_device(self.trainer)
         self.plan(n)
 
     @property

@@ -23,6 +23,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed, composed_m
 from torchdpcate.estimators.cate.planned import planned_composition
 from torchdpcate.estimators.cate.procedure import MakeStatement, Procedure
 from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
@@ -67,11 +68,12 @@ class Composition(Procedure):
         """Refuse what a composition does not have.
 
         Raises:
-            InputError: Another mechanism, a learner without a composition, a setting that only blocks have, or no plan
-                for this budget.
+            InputError: Another mechanism, a learner without a composition, a setting that only blocks have, no plan for
+                this budget, or a Trainer whose device is not there.
         """
         composed_mechanism(mechanism)
         self.plan(n)
+        check_device(self.trainer)
 
     def plan(self, n: int) -> ComposedPlan:
         """Return the public plan for n records.
@@ -105,6 +107,7 @@ class Composition(Procedure):
     ) -> FittedComposition:
         """Run all steps, which pay for the release too; over a stream in passes."""
         plan = self.plan(records.n)
+        check_device(self.trainer)
         pays = session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         found = self._steps(records, plan, pays)
         guarantee = self._guarantee
@@ -122,7 +125,8 @@ class Composition(Procedure):
         self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None, residual_scale: float | None
     ) -> PlannedNoise:
         """Return the error that all its noise and its priors leave; a mechanism and queries change nothing of it."""
-        self.check(n, mechanism)
+        composed_mechanism(mechanism)
+        self.plan(n)
         return planned_composition(self.plan(n), self.schema.domain, residual_scale)
 
     @property
