@@ -61,7 +61,7 @@ library's, at a ridge of 0.1 (MMD: 1); IPW are the paper's 1 / pi(1|x) for every
 
 *Table 1*: four continuous covariates of the twins (weeks of gestation, weight gain, prenatal visits, mother's age) over
 [0, 1], and a synthetic law after algorithm 1 of Crabbe et al. 2022, drawn anew for each repeat: the paper states no
-covariates and no law, and its baselines say that it drew one alone. **A difference to its numbers says little**: none is
+covariates and no law, and its baselines point to a single one. **A difference to its numbers says little**: none is
 computed. Among the other methods is the certified two-stage rule with constant weights, box noise and public clips."""
     stand_ins = frozenset({TABLE})
 
