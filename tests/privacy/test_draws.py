@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binomtest, chisquare, kstest
+from scipy.stats import binom, binomtest, chisquare, kstest, norm
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from torchdpcate.errors import InputError
@@ -276,6 +276,19 @@ def test_fine_gaussian_numbers_are_normal_on_half_steps_of_their_grid(source):
     assert bool((halves % 2 == 1).all())
     assert 2.0**-41 < NoiseSource.fine_grid(SCALE) / SCALE <= 2.0**-40
     assert source.fine_gaussian(0, SCALE).shape == (0,)
+
+
+def test_moments_and_tails_of_fine_gaussian_numbers_in_great_number():
+    """Four million: mean, variance, fourth moment, and how many lie beyond 3, 4 and 5 deviations on either side."""
+    n = 4_000_000
+    found = NoiseSource.system().fine_gaussian(n, SCALE).numpy() / SCALE
+    alarm = norm.isf(ALARM / 20)
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs((found**power).mean() - mean) < alarm * math.sqrt(variance / n)
+    for length in (3, 4, 5):
+        for side in (found > length, found < -length):
+            tail = binom(n, norm.sf(length))
+            assert tail.ppf(ALARM / 20) <= side.sum() <= tail.isf(ALARM / 20)
 
 
 @pytest.mark.parametrize("deviation", [128.0, 150.3, 255.9])

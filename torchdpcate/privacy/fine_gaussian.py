@@ -31,12 +31,12 @@ def half_integers(take: Bytes, count: int, deviation: float) -> np.ndarray:
         count: How many.
         deviation: m, from 2^7 to 2^42.
     """
-    found = [np.zeros(0)]
-    while count > 0:
-        kept = _proposed(take, min(count, _BLOCK), deviation)
-        found.append(kept)
-        count -= len(kept)
-    return np.concatenate(found)
+    found, done = np.empty(count), 0
+    while done < count:
+        kept = _proposed(take, min(count - done, _BLOCK), deviation)
+        found[done : done + len(kept)] = kept
+        done += len(kept)
+    return found
 
 
 def _proposed(take: Bytes, count: int, deviation: float) -> np.ndarray:
@@ -47,21 +47,22 @@ def _proposed(take: Bytes, count: int, deviation: float) -> np.ndarray:
     word, bits = words(take, count), 63 - shift
     within = (word >> np.uint64(1) & np.uint64((1 << shift) - 1)).view(np.int64) + 0.5
     found = start + within
-    exponent = (start + found) * within
+    exponent = np.add(start, found, out=start)
+    exponent *= within
     exponent *= -0.5 / deviation**2
     chance = np.exp(exponent, out=exponent)
     chance *= 2.0**bits
     chance -= (word >> np.uint64(64 - bits)).view(np.int64)  # exact: both are multiples of a 2^53rd of the larger
     keep = chance >= 1
-    undecided = np.flatnonzero((chance > 0) & ~keep)
+    undecided = np.flatnonzero((chance > 0) ^ keep)
     keep[undecided] = uniforms(take, len(undecided)) < chance[undecided]
-    return np.where(word & np.uint64(1), -found, found)[keep]
+    return np.copysign(found, (word << np.uint64(63)).view(np.float64), out=found)[keep]
 
 
 def _cell(take: Bytes, count: int, deviation: float) -> np.ndarray:
     """Return positions of cells, drawn by 128 bits; all but the first 16 only where these do not decide."""
     first = np.frombuffer(take(2 * count), dtype="<u2")
-    cell = _cells(deviation)[first]
+    cell = _cells(deviation).take(first)
     open_ = np.flatnonzero(cell < 0)
     high = first[open_].astype(np.uint64) << np.uint64(48) | words(take, len(open_)) >> np.uint64(16)
     cell[open_] = below(take, high, *_ends(deviation))

@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import math
-import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from torchdpcate.privacy import draws
 from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.fine_gaussian import half_integers
 from torchdpcate.privacy.polytope import CELLS, root_simplices
+from torchdpcate.privacy.random_bytes import random_bytes
 
 
 class NoiseSource(ABC):
@@ -198,7 +198,7 @@ class NoiseSource(ABC):
         """
         size, scale = integer("size", size, least=0), positive("scale", scale)
         step = self.fine_grid(scale)
-        return torch.from_numpy(half_integers(self._bytes, size, scale / step)) * step
+        return torch.from_numpy(half_integers(self._bytes, size, scale / step)).mul_(step)
 
     def fine_gaussian_rows(self, rows: int, size: int, scale: float) -> Iterator[Tensor]:
         """Vectors as ``fine_gaussian`` gives them, so many, drawn together: faster, where they are short.
@@ -299,13 +299,14 @@ class SystemNoise(NoiseSource):
 
     Gaussian and Laplace noise is the discrete one of Canonne, Kamath & Steinke (2020) on the public grid
     ``grid(scale)``, drawn without floating point error by OpenDP. All else is made of bytes that the operating system's
-    cryptographic generator gives at each call, so that no state is kept that could be copied or predicted.
+    cryptographic generator gives at each call, or where a call takes many of a cipher whose key it gives for that call
+    alone (``random_bytes``); so that no state is kept that could be copied or predicted.
     """
 
     private = True
 
     def _bytes(self, count: int) -> bytes:
-        return os.urandom(count)
+        return random_bytes(count)
 
     def gaussian(self, size: int, scale: float, step: float | None = None) -> Tensor:
         """See ``NoiseSource.gaussian``."""
