@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from tests.sessions import noted
-from torchdpcate import DRLearner, RLearner
+from torchdpcate import OWL, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
 from torchdpcate.composition.nuisances import Additive, WideAndDeep
 from torchdpcate.composition.perturbed_objective import LARGEST, PerturbedObjective, cut_weights, objective_noise
@@ -311,3 +311,16 @@ def test_a_plan_says_what_a_small_delta_would_gain_and_that_there_are_no_interva
     assert sum("privacy.delta=1e-06" in remark for remark in remarks) == 1
     assert any("no intervals" in remark for remark in remarks)
     assert not any("1e-06" in remark for remark in RLearner(DOMAIN, PrivacyBudget(1.0, 1e-5)).expected_noise(9).remarks)
+
+
+@pytest.mark.parametrize("epsilon", [300.0, 800.0])
+def test_a_budget_without_limit_ends_and_answers_as_a_large_one(epsilon):
+    # with the ridge that epsilon alone asks for, 1e-11 and less, coefficients were 1e6 to 1e15, or no fit ended
+    study = OWL(n=1_000).load()
+
+    def effect(budget: float) -> Tensor:
+        rule = EffectRule(study.schema, PrivacyBudget(budget, 0.0), noise=NoiseSource.fixed(1))
+        rule.fit(study.records.x, study.records.a, study.records.y)
+        return rule.release_function().effect_tensor(study.queries)
+
+    assert (effect(epsilon) - effect(150.0)).abs().max() < 0.2

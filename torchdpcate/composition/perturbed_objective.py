@@ -19,6 +19,8 @@ LARGEST = 1.5
 """Clip of w |g|^2, what a record adds to the Hessian, in curvatures of its loss."""
 RIDGE_SHARE = 0.2
 """Share of epsilon that the change of a record's curvature may cost: it sets the least ridge."""
+LEAST_RIDGE = 1e-6
+"""Ridge at any epsilon: with less, directions that no record has would be without bound in floating-point numbers."""
 NOISE_SHARE = (1 - SOLVER_SHARE) * (1 - RIDGE_SHARE)
 """Share of epsilon that is left for the noise at the least ridge."""
 
@@ -104,13 +106,13 @@ def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNo
 def least_ridge(epsilon: float, curvature: float) -> float:
     r"""Return the ridge at which a record's curvature costs ``RIDGE_SHARE`` of epsilon.
 
-    .. math:: \rho = \kappa c / (e^{.2 \epsilon} - 1)
+    .. math:: \rho = \max\{\kappa c / (e^{.2 \epsilon} - 1), 10^{-6}\}
 
     Args:
         epsilon: Of the step.
         curvature: kappa of its loss.
     """
-    return LARGEST * curvature * ridge_ratio(RIDGE_SHARE * (1 - SOLVER_SHARE) * epsilon)
+    return max(LARGEST * curvature * ridge_ratio(RIDGE_SHARE * (1 - SOLVER_SHARE) * epsilon), LEAST_RIDGE)
 
 
 def noise_ridge(plan: FitPlan) -> float:
