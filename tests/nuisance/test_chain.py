@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Q, Recorder, fit, plan
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance import engines
 from torchdpcate.nuisance.engines import ENGINES, choose_mode
 from torchdpcate.nuisance.linear_taps import linear_layers
 from torchdpcate.nuisance.record_loss import RecordLossModule
@@ -360,6 +361,25 @@ def test_a_step_in_parts_is_the_same_step(dataset, listens):
         assert "training_step" not in vars(module)
     assert max(sizes) <= 7 < sum(sizes)
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_added_in_pieces_is_that_of_one_piece(monkeypatch, dtype):
+    """Of fixed noise; each number is rounded to the grid, none is left out, and the sums stay as they are."""
+    total, found = torch.randn(50, dtype=dtype), []
+    before = total.clone()
+    for piece in (2**16, 7, 50):
+        monkeypatch.setattr(engines, "_PIECE", piece)
+        optimizer = object.__new__(engines._GuardedChainOptimizer)
+        optimizer.noise, optimizer.noise_scale = NoiseSource.fixed(3), 0.7
+        optimizer.grid = NoiseSource.fine_grid(0.7)
+        found.append(optimizer._with_noise(total, 1))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(total, before)
+    drawn = NoiseSource.fixed(3).fine_gaussian(50, 0.7)
+    steps = (found[0] - drawn) / NoiseSource.fine_grid(0.7)
+    assert torch.equal(steps, (total.double() / NoiseSource.fine_grid(0.7)).round())
 
 
 def test_only_the_chain_takes_a_step_in_parts(dataset):

@@ -34,7 +34,7 @@ _NUMBERS = 2**14
 """Noise drawn at once where a step takes less."""
 
 _PIECE = 2**16
-"""Numbers that get their noise at once."""
+"""Numbers that get their noise at once, so that they stay in the processor's cache."""
 
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
@@ -97,13 +97,12 @@ class _Guarded:
             rows = max(1, min(ahead, _NUMBERS // len(total)))
             self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
             drawn = next(self._rows)
-        # a new vector, for the sums may be float64 themselves; in pieces that stay in the processor's cache
-        noisy = torch.empty_like(total, dtype=torch.float64)
-        size = _PIECE if total.device.type == "cpu" else len(total)
-        for part, own, noise in zip(
-            noisy.split(size), total.split(size), drawn.to(total.device).split(size), strict=True
-        ):
-            # the step is a power of two, so dividing is exact
+        drawn = drawn.to(total.device)
+        # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact
+        if len(total) <= _PIECE or total.device.type != "cpu":
+            return total.double().div(step).round_().mul_(step).add_(drawn)
+        noisy = torch.empty_like(drawn)
+        for part, own, noise in zip(noisy.split(_PIECE), total.split(_PIECE), drawn.split(_PIECE), strict=True):
             torch.div(own.double(), step, out=part).round_().mul_(step).add_(noise)
         return noisy
 
