@@ -199,6 +199,7 @@ class Printed(Method):
         radius: s.
         kind: gamma or gaussian.
         intercept: Whether the rule has one.
+        delta: Of Gaussian noise.
     """
 
     weights: WeightScheme | str
@@ -207,6 +208,7 @@ class Printed(Method):
     radius: float
     kind: str = "gamma"
     intercept: bool = False
+    delta: float = DELTA
     level = "heuristic"
 
     def features(self, sample: Sample) -> Tensor:
@@ -235,5 +237,5 @@ class Printed(Method):
     ) -> Tensor:
         if self.kind == "gamma":
             return noise.k_norm(runs, p, printed.gamma_scale(epsilon, slope, movement))
-        scale = printed.gaussian_scale(epsilon, DELTA, slope, movement, n, p)
+        scale = printed.gaussian_scale(epsilon, self.delta, slope, movement, n, p)
         return noise.gaussian(runs * p, scale).reshape(runs, p)

@@ -25,6 +25,11 @@ def entropy(n: int) -> Movement:
     return Movement(1 + math.sqrt(n), math.sqrt(n))
 
 
+def inverse_propensity(n: int, penalty: float = 0.1) -> Movement:
+    """Estimated inverse propensities by Corollary 4.3 with every O(.) = 1; Proposition 4.6 is larger by far."""
+    return Movement(math.sqrt(n) / (1 + penalty) + math.sqrt(n), math.sqrt(n))
+
+
 def mmd(n: int, cap: float = 4.0) -> Movement:
     """Kernel balancing, R = 4 and lambda = 1, by (4.19): 0.700 at n = 80, moved to n by its own rate 1 / n.
 

@@ -11,6 +11,7 @@ from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
+from torchdpcate.composition.residual_scale import OutcomeScale
 from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.features.weighted_basis import lengths
@@ -41,6 +42,12 @@ class ScoreScales(NamedTuple):
     def place(self, values: Tensor) -> Tensor:
         """Return the shares at which values are, [n], in [0, 1]."""
         return (values.clamp(self.low, self.high) / self.low).log() / math.log(self.high / self.low)
+
+    def nearest(self, scale: float, levels: int) -> float:
+        """Return the scale nearest to one that an interval halved so often has in its middle."""
+        cells = 2**levels
+        share = math.log(scale / self.low) / math.log(self.high / self.low)
+        return self.at((min(max(math.floor(share * cells), 0), cells - 1) + 0.5) / cells)
 
     def on_grid(self, scale: float, levels: int) -> bool:
         """Whether a scale is the middle of an interval that was halved so often."""
@@ -86,23 +93,27 @@ class ArmRegressions(Regressions):
 
     plan: DoublyRobustPlan
 
-    def fit(self, records: Arms, domain: Domain, centre: float, scale: float) -> DoublyRobustFit:
+    def fit(self, records: Arms, domain: Domain, centre: float, outcome: OutcomeScale) -> DoublyRobustFit:
         """Run all regressions.
 
         Args:
             records: The records.
             domain: Public bounds.
             centre: Of the outcome, released.
-            scale: Of the outcome about it, released.
+            outcome: Scale of the outcome about it, released.
         """
         z, a, y, known = records
         mu0, mu1 = (
             (centre + mean).clamp(domain.outcome_low, domain.outcome_high)
-            for mean in self.arms(z, a, y - centre, scale, centre)
+            for mean in self.arms(z, a, y - centre, outcome.clip, centre)
         )
         pi = self.propensity(z, a).values if known is None else known
         score = DRScore().rho_phi(a, y, NuisanceValues(pi, mu0, mu1))
-        clip = self.score_scale(score - (mu1 - mu0), a, pi, domain)
+        if outcome.few:
+            scales, levels = ScoreScales.of(domain), self.plan.constants.quantile_levels
+            clip = scales.nearest(outcome.clip * self.plan.score_scale, levels)
+        else:
+            clip = self.score_scale(score - (mu1 - mu0), a, pi, domain)
         return DoublyRobustFit(self.score_effect(z, score, clip), torch.where(a > 0.5, mu1, mu0), pi)
 
     def arms(self, z: Tensor, a: Tensor, y: Tensor, scale: float, centre: float) -> tuple[Tensor, Tensor]:

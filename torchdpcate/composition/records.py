@@ -17,9 +17,10 @@ from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
+from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
 from torchdpcate.composition.screening import private_screening
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import LEAST_SCALE, private_quantile, private_standardisation
+from torchdpcate.composition.summaries import private_quantile, private_standardisation
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
@@ -91,15 +92,15 @@ def fit_composition(
     def quantile(values: Tensor, q: float, low: float, high: float, step: str) -> float:
         return private_quantile(values, q, low, high, plan.constants.quantile_levels, step, steps)
 
-    def residual_scale(residual: Tensor, step: str) -> float:
-        found = quantile(residual.abs(), plan.huber_quantile, 0.0, y_range / 2, step)
-        return max(found, y_range * LEAST_SCALE)
+    def sizes(values: Tensor) -> Quantile:
+        return lambda q, step: quantile(values.abs(), q, 0.0, y_range / 2, step)
 
     u, a = domain.scale(records.x), records.a
     middle = (domain.outcome_low + domain.outcome_high) / 2
     centre = middle if plan.binary else quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
     y = records.y - centre
-    scale = y_range if plan.binary else residual_scale(y, "outcome scale")
+    about = OutcomeScale(y_range) if plan.binary else outcome_scale(sizes(y), plan, y_range)
+    scale = about.clip
     columns: tuple[int, ...] | None = None
     if plan.screens:
         columns = private_screening(u, (y / scale).clamp(-1, 1), plan.kept, steps)
@@ -108,7 +109,7 @@ def fit_composition(
     z = standardisation(u)
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
-        fit = arms.fit(Arms(z, a, records.y, known), domain, centre, scale)
+        fit = arms.fit(Arms(z, a, records.y, known), domain, centre, about)
         return RecordsFit(columns, standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity)
     how = steps, tuple(two_levels), solver, nuisance
     regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
@@ -117,17 +118,14 @@ def fit_composition(
     outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)
     residual = records.y - outcome
 
-    def last_scale() -> float:
-        return residual_scale(residual, "residual scale") if "residual scale" in plan.shares.shares else scale
-
     if isinstance(regressions, ManyArmRegressions):
         each = regressions.propensities(z, a) if known is None else known
-        effects = regressions.effects(z, residual, a, each, last_scale())
+        effects = regressions.effects(z, residual, a, each, residual_scale(sizes(residual), plan, y_range, about))
         return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
     assert pi is not None
-    s = last_scale()
+    s = residual_scale(sizes(residual), plan, y_range, about)
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:

@@ -18,10 +18,10 @@ from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
+from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
 from torchdpcate.composition.screening import screening_by_sums, screening_sums
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
-    LEAST_SCALE,
     curvature_sums,
     curvatures_by_sums,
     moment_sums,
@@ -187,7 +187,10 @@ class _Stream:
         domain, plan = self.domain, self.plan
         low, high, whole = domain.outcome_low, domain.outcome_high, domain.outcome_range
         centre = (low + high) / 2 if plan.binary else self.quantile(self.rows, lambda b: b.y, 0.5, low, high, "centre")
-        scale = whole if plan.binary else self.residual_scale(self.rows, lambda b: b.y - centre, "outcome scale")
+        about = OutcomeScale(whole)
+        if not plan.binary:
+            about = outcome_scale(self.sizes(self.rows, lambda b: b.y - centre), plan, whole)
+        scale = about.clip
         kept = self.covariates(centre, scale)
         regressions = Regressions(plan, self.steps, kept.two_levels)
         with self.rows.mapped(lambda b: replace(b, x=kept.standardisation(self.u(b, kept.columns))), "z") as rows:
@@ -201,8 +204,7 @@ class _Stream:
                 return CausalData(b.x, b.a - p, b.y - m(b), p)
 
             with rows.mapped(inputs, "effect") as rest:
-                asked = "residual scale" in plan.shares.shares
-                s = self.residual_scale(rest, lambda b: b.y, "residual scale") if asked else scale
+                s = residual_scale(self.sizes(rest, lambda b: b.y), plan, whole, about)
                 effect = self.effect(regressions, rest, s)
                 found = ComposedFit(kept.columns, kept.standardisation, effect)
                 if not plan.intervals:
@@ -262,10 +264,9 @@ class _Stream:
 
         return quantile_by_counts(below, self.plan.n, q, low, high, levels, step, self.steps)
 
-    def residual_scale(self, rows: _Rows, residual: Column, step: str) -> float:
-        y_range = self.domain.outcome_range
-        found = self.quantile(rows, lambda b: residual(b).abs(), self.plan.huber_quantile, 0.0, y_range / 2, step)
-        return max(found, y_range * LEAST_SCALE)
+    def sizes(self, rows: _Rows, residual: Column) -> Quantile:
+        most = self.domain.outcome_range / 2
+        return lambda q, step: self.quantile(rows, lambda b: residual(b).abs(), q, 0.0, most, step)
 
     def outcome(self, regressions: Regressions, rows: _Rows, centre: float, scale: float) -> _Nuisance:
         regression = self.plan.outcome(regressions.two_levels)

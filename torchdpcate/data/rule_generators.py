@@ -118,13 +118,14 @@ class ITR(GaussianRuleStudy):
 
     X is uniform on [-1, 1]^10, the noise has variance 2, and tau is
 
-    - ``linear``: 3 x2 + 3 x3 - 3 x4, the effect of Lee and Chen (2026) in the form of theory note 9.3;
+    - ``linear``: 3 x2 + 3 x3 - 3 x4;
     - ``quadratic``: 3 x2 + 9 x3^2 - 3, smooth, its mean 0; no linear rule gets the second term;
     - ``tree``: 3 where (x2 > 0 and x3 > -1/2) or (x2 <= 0 and x4 > 1/2), else -3: two thresholds deep.
 
-    The last two are our own. ``confounded=False`` tosses a fair coin around m = 0. With ``confounded=True`` the logit
-    of the propensity is 1.2 x0 - 1.2 x1 and m = 4: equal weights learn who was treated. Outcomes
-    are clipped to m - 8 and m + 8, 2.5 standard deviations of the noise beyond half of a linear effect at its largest.
+    All three are the library's own, not those of a paper. ``confounded=False`` tosses a fair coin around m = 0. With
+    ``confounded=True`` the logit of the propensity is 1.2 x0 - 1.2 x1 and m = 4: equal weights learn who was treated.
+    Outcomes are clipped to m - 8 and m + 8, 2.5 standard deviations of the noise beyond half of a linear effect at
+    its largest.
 
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from torchdpcate.composition.records import LEAST_SCALE
+from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.estimators.recompute import CLOSE, same, share_problems
 from torchdpcate.estimators.selection.choice_plan import ChoicePlan
 from torchdpcate.privacy.charge import COMPOSED_SCORES

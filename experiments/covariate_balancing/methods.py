@@ -1,0 +1,64 @@
+"""What is run on the data sets of a law: the printed mechanism, the certified one, peers, and what has no privacy."""
+
+from dataclasses import dataclass
+
+import torch
+
+from experiments.average_effects.literal import literal
+from experiments.average_effects.literal import printed as printed_shares
+from experiments.average_effects.methods import Found, found
+from experiments.covariate_balancing.laws import LEAST_OVERLAP, Law, Sample
+from torchdpcate import PrivacyBudget
+from torchdpcate.causal.estimand import ATE
+from torchdpcate.estimators.average.difference_in_means import difference_in_means
+from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
+from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.stages import estimate_batch
+from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+EPSILONS = (0.5, 1.0, 5.0)
+SHARES = {"printed, r = 0.3": 0.3, "printed, r = 1/6": 1 / 6}
+"""Rows of the printed mechanism by the share of epsilon that its variance gets: section 4.1's, and the supplement's."""
+OVERLAPS = {"certified": LEAST_OVERLAP, "certified, overlap 0.1": 0.1}
+"""Rows of the certified default by its public clip of the propensity."""
+PEERS = ("LGPM", "GR", "difference in means")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a method found on some data sets.
+
+    Attributes:
+        method: Its name.
+        epsilon: Budget; inf without privacy.
+        found: Estimates and half widths of intervals.
+    """
+
+    method: str
+    epsilon: float
+    found: Found
+
+
+def printed(sample: Sample, r: float, epsilon: float, seed: int) -> Found:
+    """Return what the paper's own mechanism finds; it is not private for any epsilon."""
+    batch, generator = sample.records.batch, torch.Generator().manual_seed(seed)
+    drawn = literal(sample.scaled, 1.0, batch.z, batch.y, LEAST_OVERLAP, epsilon, generator, printed_shares(r))
+    return Found(drawn.estimate, drawn.half)
+
+
+def certified(law: Law, sample: Sample, overlap: float, epsilon: float, seed: int) -> Found:
+    """Return what the library's default finds, ``CovariateBalancingEffect`` with a pure budget."""
+    plan = make_plan(sample.records.n, law.features, ATE(overlap), PrivacyBudget(epsilon, 0.0))
+    return found(estimate_batch(sample.records, plan, NoiseSource.fixed(seed)))
+
+
+def peers(law: Law, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
+    """Return what the library's versions of Lee et al. (2019), Guha & Reiter (2024) and two private means find."""
+    records, noise = sample.records, NoiseSource.fixed(seed)
+    facts = (records.n, law.features, ATE(LEAST_OVERLAP), epsilon)
+    lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
+    guha = subsample_aggregate(records, plan_subsample(*facts), noise)
+    difference = difference_in_means(records, epsilon, FitSession(noise))
+    return dict(zip(PEERS, map(found, (lee, guha, difference)), strict=True))
