@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Q, Recorder, fit, plan
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance import engines
 from torchdpcate.nuisance.engines import ENGINES, choose_mode
@@ -138,6 +139,56 @@ def test_nuisance_networks_are_chains(domain):
         expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
         found = clipped_sums(module, batch, "chain", clip)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-13)
+
+
+class Doubled(TrainableNuisances):
+    """Another loss than the one whose slopes are known."""
+
+    def record_loss(self, batch):
+        return 2 * super().record_loss(batch)
+
+
+def with_hook(domain):
+    module = TrainableNuisances(domain, width=8)
+    module.propensity.register_forward_hook(lambda part, inputs, output: 3 * output)
+    return module
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+@pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
+@pytest.mark.parametrize(
+    ("make", "explicit"),
+    [
+        (lambda domain: TrainableNuisances(domain, width=8, outcome_share=0.3), True),
+        (lambda domain: TrainableNuisances(domain, width=0), True),
+        (lambda _: TrainableNuisances(Domain([0.0] * Q, [1.0, 2.0, 4.0], -3.0, 5.0, propensity=0.3), width=4), True),
+        (lambda domain: Doubled(domain, width=8), False),
+        (with_hook, False),
+        (lambda domain: frozen(TrainableNuisances(domain, width=8)), False),
+    ],
+    ids=["both", "linear", "known", "overridden", "hook", "frozen"],
+)
+def test_slopes_in_closed_form_are_those_of_autograd(domain, make, explicit, clip, limit):
+    torch.manual_seed(1)
+    module = make(domain).double()
+    batch = [4 * torch.rand(20, Q).double(), (torch.rand(20) < 0.5).double(), 6 * torch.randn(20).double()]
+    expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
+    losses = module.record_loss(batch).mean().item()
+    engine = ENGINES["chain"](module, plan(max_grad_norm=clip), limit)
+    sgd = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1.0)
+    engine.optimizer(sgd, 1.0, NoiseSource.fixed(0), lambda: None)
+    for _ in range(2):
+        loss = engine.train(batch)
+    assert engine._explicit is explicit
+    assert loss.item() == pytest.approx(losses, rel=1e-12)
+    for e, (_, p) in zip(expected, engine.trainable, strict=True):
+        torch.testing.assert_close(p.summed_grad, e, rtol=1e-10, atol=1e-10 * min(clip, 1.0))
+    engine.detach()
+
+
+def frozen(module):
+    module.propensity.requires_grad_(False)
+    return module
 
 
 def test_dropout_between_layers_is_drawn_once():
