@@ -187,7 +187,8 @@ class LinearTaps:
         if any(h.inputs._version != h.before or h.output._version != h.after for h in heard):
             raise InputError("a linear layer's input or output is changed in place; set inplace=False, or mode='hooks'")
         if slopes is not None:
-            return [use for h, (_, gradient) in zip(heard, slopes, strict=True) for use in h.backward(gradient)]
+            with torch.no_grad():
+                return [use for h, (_, gradient) in zip(heard, slopes, strict=True) for use in h.backward(gradient)]
         if not losses.requires_grad:
             return []
         wanted = [h.output for h in heard]
