@@ -11,7 +11,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Q, Recorder, fit, plan
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance import engines
 from torchdpcate.nuisance.engines import ENGINES, choose_mode
 from torchdpcate.nuisance.linear_taps import linear_layers
 from torchdpcate.nuisance.record_loss import RecordLossModule
@@ -137,6 +139,56 @@ def test_nuisance_networks_are_chains(domain):
         expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
         found = clipped_sums(module, batch, "chain", clip)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-13)
+
+
+class Doubled(TrainableNuisances):
+    """Another loss than the one whose slopes are known."""
+
+    def record_loss(self, batch):
+        return 2 * super().record_loss(batch)
+
+
+def with_hook(domain):
+    module = TrainableNuisances(domain, width=8)
+    module.propensity.register_forward_hook(lambda part, inputs, output: 3 * output)
+    return module
+
+
+@pytest.mark.parametrize("limit", [None, 7])
+@pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
+@pytest.mark.parametrize(
+    ("make", "explicit"),
+    [
+        (lambda domain: TrainableNuisances(domain, width=8, outcome_share=0.3), True),
+        (lambda domain: TrainableNuisances(domain, width=0), True),
+        (lambda _: TrainableNuisances(Domain([0.0] * Q, [1.0, 2.0, 4.0], -3.0, 5.0, propensity=0.3), width=4), True),
+        (lambda domain: Doubled(domain, width=8), False),
+        (with_hook, False),
+        (lambda domain: frozen(TrainableNuisances(domain, width=8)), False),
+    ],
+    ids=["both", "linear", "known", "overridden", "hook", "frozen"],
+)
+def test_slopes_in_closed_form_are_those_of_autograd(domain, make, explicit, clip, limit):
+    torch.manual_seed(1)
+    module = make(domain).double()
+    batch = [4 * torch.rand(20, Q).double(), (torch.rand(20) < 0.5).double(), 6 * torch.randn(20).double()]
+    expected = clipped_sums(copy.deepcopy(module), batch, "hooks", clip)
+    losses = module.record_loss(batch).mean().item()
+    engine = ENGINES["chain"](module, plan(max_grad_norm=clip), limit)
+    sgd = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=1.0)
+    engine.optimizer(sgd, 1.0, NoiseSource.fixed(0), lambda: None)
+    for _ in range(2):
+        loss = engine.train(batch)
+    assert engine._explicit is explicit
+    assert loss.item() == pytest.approx(losses, rel=1e-12)
+    for e, (_, p) in zip(expected, engine.trainable, strict=True):
+        torch.testing.assert_close(p.summed_grad, e, rtol=1e-10, atol=1e-10 * min(clip, 1.0))
+    engine.detach()
+
+
+def frozen(module):
+    module.propensity.requires_grad_(False)
+    return module
 
 
 def test_dropout_between_layers_is_drawn_once():
@@ -360,6 +412,25 @@ def test_a_step_in_parts_is_the_same_step(dataset, listens):
         assert "training_step" not in vars(module)
     assert max(sizes) <= 7 < sum(sizes)
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_added_in_pieces_is_that_of_one_piece(monkeypatch, dtype):
+    """Of fixed noise; each number is rounded to the grid, none is left out, and the sums stay as they are."""
+    total, found = torch.randn(50, dtype=dtype), []
+    before = total.clone()
+    for piece in (2**16, 7, 50):
+        monkeypatch.setattr(engines, "_PIECE", piece)
+        optimizer = object.__new__(engines._GuardedChainOptimizer)
+        optimizer.noise, optimizer.noise_scale = NoiseSource.fixed(3), 0.7
+        optimizer.grid = NoiseSource.fine_grid(0.7)
+        found.append(optimizer._with_noise(total, 1))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(total, before)
+    drawn = NoiseSource.fixed(3).fine_gaussian(50, 0.7)
+    steps = (found[0] - drawn) / NoiseSource.fine_grid(0.7)
+    assert torch.equal(steps, (total.double() / NoiseSource.fine_grid(0.7)).round())
 
 
 def test_only_the_chain_takes_a_step_in_parts(dataset):

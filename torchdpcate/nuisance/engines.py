@@ -33,8 +33,10 @@ Guard = Callable[[], None]
 _NUMBERS = 2**14
 """Noise drawn at once where a step takes less."""
 
+_Slopes = list[tuple[Tensor, Tensor]] | None
+
 _PIECE = 2**16
-"""Numbers that get their noise at once."""
+"""Numbers that get their noise at once, so that they stay in the processor's cache."""
 
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
 
@@ -97,13 +99,12 @@ class _Guarded:
             rows = max(1, min(ahead, _NUMBERS // len(total)))
             self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
             drawn = next(self._rows)
-        # a new vector, for the sums may be float64 themselves; in pieces that stay in the processor's cache
-        noisy = torch.empty_like(total, dtype=torch.float64)
-        size = _PIECE if total.device.type == "cpu" else len(total)
-        for part, own, noise in zip(
-            noisy.split(size), total.split(size), drawn.to(total.device).split(size), strict=True
-        ):
-            # the step is a power of two, so dividing is exact
+        drawn = drawn.to(total.device)
+        # a new vector, for the sums may be float64 themselves; the step is a power of two, so dividing is exact
+        if len(total) <= _PIECE or total.device.type != "cpu":
+            return total.double().div(step).round_().mul_(step).add_(drawn)
+        noisy = torch.empty_like(drawn)
+        for part, own, noise in zip(noisy.split(_PIECE), total.split(_PIECE), drawn.split(_PIECE), strict=True):
             torch.div(own.double(), step, out=part).round_().mul_(step).add_(noise)
         return noisy
 
@@ -323,6 +324,7 @@ class ChainEngine(Engine):
     def attach(self) -> LinearTaps:
         """Listen to the trained layers, and put our backward pass in place of the module's."""
         _check_losses(self.module, "chain")
+        listened = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
         taps = LinearTaps(self.module)
         vars(self.module)["backward"] = self.backward
         if self.limit is not None:
@@ -332,6 +334,8 @@ class ChainEngine(Engine):
             vars(self.module)["training_step"] = self.train
         self._records: int | None = None
         self._passed = False
+        owners = [_owner(self.module, name) for name in ("loss_slopes", "record_loss")]
+        self._explicit = owners[0] is owners[1] and not listened
         return taps
 
     def optimizer(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> DPOptimizer:
@@ -363,17 +367,26 @@ class ChainEngine(Engine):
         Raises:
             InputError: as `backward`.
         """
-        module: Any = self.module
         total: Tensor | None = None
         records = 0
         for part in [batch] if self.limit is None else self._parts(batch, self.limit):
-            losses = module.record_loss(part)
+            losses, slopes = self._losses(part)
             check_shape(losses)
-            self.clip(losses, add=total is not None)
+            self.clip(losses, add=total is not None, slopes=slopes)
             summed = losses.detach().sum()
             total, records = summed if total is None else total + summed, records + losses.shape[0]
         assert total is not None, "a batch has a part, if an empty one"
         return (total / max(records, 1)).requires_grad_()
+
+    def _losses(self, batch: Any) -> tuple[Tensor, _Slopes]:
+        """Losses of records, and their slopes if the module knows these and nothing else was heard."""
+        module: Any = self.module
+        if self._explicit:
+            found = module.loss_slopes(batch)
+            if found is not None and self.hooks.covered(found[1]):
+                return found
+            self._explicit = False
+        return module.record_loss(batch), None
 
     @staticmethod
     def _parts(batch: Any, limit: int) -> Iterator[Any]:
@@ -388,17 +401,17 @@ class ChainEngine(Engine):
             part = [leaf[rows] if own else leaf for leaf, own in zip(leaves, per_record, strict=True)]
             yield tree_unflatten(part, structure)
 
-    def clip(self, losses: Tensor, *, add: bool = False) -> None:
+    def clip(self, losses: Tensor, *, add: bool = False, slopes: _Slopes = None) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
         kind = losses.device.type
         if torch.is_autocast_enabled(kind):
             with torch.autocast(kind, enabled=False):
-                self._clip(losses, add=add)
+                self._clip(losses, add, slopes)
         else:
-            self._clip(losses, add=add)
+            self._clip(losses, add, slopes)
 
-    def _clip(self, losses: Tensor, *, add: bool) -> None:
-        uses = self.hooks.uses(losses)
+    def _clip(self, losses: Tensor, add: bool, slopes: _Slopes) -> None:
+        uses = self.hooks.uses(losses, slopes)
         records = losses.shape[0]
         reached = {p for use in uses for p in use.layer.parameters}
         if len(reached) < len(self.trainable):
@@ -437,6 +450,11 @@ class ChainEngine(Engine):
         vars(self.module).pop("training_step", None)
         vars(self.module)["record_losses"] = None
         super().detach()
+
+
+def _owner(module: nn.Module, name: str) -> Any:
+    """What a method of a module belongs to: its class, a base, or the module itself."""
+    return module if name in vars(module) else next((c for c in type(module).__mro__ if name in vars(c)), None)
 
 
 def _check_losses(module: nn.Module, mode: str) -> None:

@@ -167,8 +167,17 @@ class LinearTaps:
         if x.requires_grad and x.is_leaf and not any(x is h.output for h in self._heard):
             raise InputError("a linear layer's input asks for a gradient of its own; use mode='hooks'")
 
-    def uses(self, losses: Tensor) -> list[Use]:
+    def covered(self, slopes: list[tuple[Tensor, Tensor]]) -> bool:
+        """Whether these are (output, derivative) of just the outputs that were heard; if not the pass is forgotten."""
+        if [id(output) for output, _ in slopes] == [id(h.output) for h in self._heard]:
+            return True
+        self._heard = []
+        return False
+
+    def uses(self, losses: Tensor, slopes: list[tuple[Tensor, Tensor]] | None = None) -> list[Use]:
         """Return the uses of layers on which losses `[B]` depend, with their gradients; the pass is forgotten.
+
+        With `slopes`, which are `covered`, no graph is asked.
 
         Raises:
             InputError: A loss depends on a trained parameter in another way or on a layer twice, or a layer's input or
@@ -177,6 +186,9 @@ class LinearTaps:
         heard, self._heard = self._heard, []
         if any(h.inputs._version != h.before or h.output._version != h.after for h in heard):
             raise InputError("a linear layer's input or output is changed in place; set inplace=False, or mode='hooks'")
+        if slopes is not None:
+            with torch.no_grad():
+                return [use for h, (_, gradient) in zip(heard, slopes, strict=True) for use in h.backward(gradient)]
         if not losses.requires_grad:
             return []
         wanted = [h.output for h in heard]

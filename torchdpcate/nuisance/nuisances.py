@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -91,6 +91,25 @@ class Nuisances(NuisanceModel):
         # a propensity that is known has no part in the loss, but for gradients of zero
         share, scaled = 1.0 if self.domain.known_propensity is not None else self.outcome_share, (x, a, y)
         return (1 - share) * self.propensity.record_loss(scaled) + share * self.outcome.record_loss(scaled)
+
+    def loss_slopes(self, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]] | None:
+        """`record_loss`, and its derivatives at both networks' outputs in closed form, see `RecordLossModule`."""
+        if type(self.propensity) is not Propensity or type(self.outcome) is not Outcome:
+            return None
+        x, a, y = batch
+        x = self.scaled(x)
+        logits, means = self.propensity.net(x), self.outcome.net(x)
+        with torch.no_grad():
+            share = 1.0 if self.domain.known_propensity is not None else self.outcome_share
+            arms, treated = means.unbind(1), a > 0.5
+            y = ((y - self.domain.outcome_low) / self.domain.outcome_range).to(means)
+            error = torch.where(treated, arms[1], arms[0]) - y
+            treatment = a.to(logits)[:, None]
+            entropy = nn.functional.binary_cross_entropy_with_logits(logits, treatment, reduction="none")
+            slope = (2 * share) * error
+            losses = (1 - share) * entropy[:, 0] + share * error.square()
+            observed = torch.stack([torch.where(treated, 0, slope), torch.where(treated, slope, 0)], 1)
+            return losses, [(logits, (1 - share) * (torch.sigmoid(logits) - treatment)), (means, observed)]
 
     def predict(self, x: Tensor) -> NuisanceValues:
         """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain.

@@ -42,6 +42,17 @@ class RecordLossModule(LightningModule, ABC):
     def record_loss(self, batch: Any) -> Tensor:
         """Loss of each record of `batch`, shape `[B]` (never `[B, 1]`: it would broadcast)."""
 
+    def loss_slopes(self, batch: Any) -> tuple[Tensor, list[tuple[Tensor, Tensor]]] | None:
+        """`record_loss` with its derivatives at the networks' outputs, for a class that knows both; None by default.
+
+        It saves a graph a step where every network is a chain of linear layers and activations. It must belong to the
+        class that has `record_loss`: one that overrides that alone is differentiated by autograd.
+
+        Returns:
+            Losses `[B]`, and pairs of what a network returned and the losses' derivative there, in the order of calls.
+        """
+        return None
+
     def training_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Batch mean of `record_loss`; a zero that still carries the graph when the batch is empty.
 
