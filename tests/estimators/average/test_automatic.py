@@ -39,7 +39,7 @@ CHOICES = {
     "no delta": (domain(overlap=0.1), PURE, "ATE", 5000, ["covariate_balancing"]),
     "few covariates": (domain(overlap=0.1), SOME, "ATE", 5000, ["covariate_balancing", "doubly_robust"]),
     "an overlap beyond what models reach": (
-        domain(overlap=0.01), SOME, "ATE", 5000, ["doubly_robust", "covariate_balancing"],
+        domain(overlap=0.01), SOME, "ATE", 5000, ["covariate_balancing", "doubly_robust"],
     ),
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from torchdpcate.estimators.average.plan import (
     make_plan,
     noiseless_plan,
 )
-from torchdpcate.estimators.average.planned import planned_sums
+from torchdpcate.estimators.average.planned import planned_sums, with_typical_ranges
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stages import learn, released_facts, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
@@ -157,7 +157,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         prior, plan = self._prior(prior), self.plan(n)
         noise: float | None = 0.0
         if self.budget is not None:
-            noise = planned_sums(plan.estimator, plan.facts, plan.epsilons, prior.treated)
+            facts = with_typical_ranges(plan.facts, prior.reach)
+            noise = planned_sums(plan.estimator, facts, plan.epsilons, prior.treated)
         if noise is None:
             return None
         sampling = planned_sampling(plan.facts, prior)

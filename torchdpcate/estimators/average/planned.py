@@ -2,16 +2,44 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import (
+    EffectEstimator,
+    EffectFacts,
+    ReleasedRanges,
+    Total,
+    Weighted,
+)
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 
 HALF = 0.5
 """Share of the treated that plans expect where no propensity is known."""
 TYPICAL_EFFECT = 0.25
 """Effect that plans expect, in outcome ranges, where noise in a denominator shows as far as there is one."""
+
+
+def with_typical_ranges(facts: EffectFacts, reach: float) -> EffectFacts:
+    """Return the facts with the ranges of weights that typical coefficients leave; those of a release are narrower.
+
+    Args:
+        facts: Public facts, before there are coefficients.
+        reach: Least propensity that coefficients are expected to have over the domain.
+
+    Example:
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> facts = with_typical_ranges(EffectFacts(100, ATE(0.01), 0.3, 0.7), reach=0.25)
+        >>> [round(end, 9) for end in facts.ranges.stated["treated_weights"]]
+        [1.333333333, 4.0]
+    """
+    reach = max(reach, facts.estimand.overlap)
+    ends = torch.tensor([reach, 1 - reach], dtype=torch.float64)
+    treated, control = (facts.estimand.at(ends, torch.full_like(ends, z)).sort().values for z in (1.0, 0.0))
+    low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
+    ranges = ReleasedRanges((treated[:1], treated[1:]), (control[:1], control[1:]), (low, high))
+    return replace(facts, ranges=ranges)
 
 
 def typical_records(facts: EffectFacts, treated: float = HALF) -> Total:
