@@ -111,10 +111,11 @@ def test_without_noise_and_at_rate_one_several_processes_are_one(records, mode, 
 
 @pytest.mark.slow
 def test_processes_that_are_started_anew_are_one_too(records, monkeypatch):
-    whole = learnt(records, "chain", accelerator="cpu")
+    whole, main = learnt(records, "chain", accelerator="cpu"), vars(sys.modules["__main__"])
+    before = main.get("__file__"), main.get("__spec__")  # a worker of pytest has none
     monkeypatch.setattr(joint_steps, "_way_to_start", lambda: "spawn")
     assert (learnt(records, "chain", **TWO) - whole).abs().max() < 1e-10
-    assert vars(sys.modules["__main__"]).get("__file__") is not None
+    assert (main.get("__file__"), main.get("__spec__")) == before
 
 
 def test_a_class_of_the_script_itself_is_refused_where_processes_start_anew(records, monkeypatch):

@@ -159,7 +159,9 @@ class ObjectiveRule(RuleMechanism):
         yield from facts.determinants(bounds)
         noise = self._stated_noise_of(facts, bounds)
         yield from facts.compared("tilt_scale", noise.scale)
-        noises = [self._stated_noise_of(facts, bounds, grid) for grid in GRIDS]
+        # a candidate's tilt had less than is known here: the weight that follows from it, and its stop, are too large
+        least = bounds if facts.alone else facts.weights[0]
+        noises = [self._stated_noise_of(facts, least, grid) for grid in GRIDS]
         stated = closest(facts.number("solver_scale"), [one.solver_scale for one in noises], float)
         yield from facts.compared("solver_scale", stated)
         yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
