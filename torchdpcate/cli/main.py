@@ -87,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
+    domain = commands.add_parser("domain", help="draft the domain file of a table, by names and types of columns alone")
+    domain.add_argument("table", help="csv or parquet table")
+    domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
+    domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
+    domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
+
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
     predict.add_argument("release", help="release file, or run folder")
     predict.add_argument("input", help="csv or parquet table with the covariates' columns")
