@@ -87,8 +87,14 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
+    domain = commands.add_parser("domain", help="draft the domain file of a table, by names and types of columns alone")
+    domain.add_argument("table", help="csv or parquet table")
+    domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
+    domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
+    domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
+
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
-    predict.add_argument("release", help="release file")
+    predict.add_argument("release", help="release file, or run folder")
     predict.add_argument("input", help="csv or parquet table with the covariates' columns")
     predict.add_argument(
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
@@ -98,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
-    inspect.add_argument("release", help="release file")
+    inspect.add_argument("release", help="release file, or run folder")
     inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     inspect.add_argument(
         "--card", action="store_true", dest="as_card", help="write the release card, card.json and card.html"
@@ -107,7 +113,14 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
 
     verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
-    verify.add_argument("release", help="release file")
+    verify.add_argument("release", help="release file, or run folder")
+    verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
+
+    sign = commands.add_parser("sign", help="say who released it: sign a release, or make a key")
+    sign.add_argument("release", nargs="?", help="release file, or run folder")
+    sign.add_argument("--key", metavar="FILE", help="private key in PEM (ed25519)")
+    sign.add_argument("--name", help="name of the signer, signed too; that of the key's file if left out")
+    sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
 
     answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
     answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
