@@ -104,15 +104,15 @@ class Law:
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x) [n]."""
         line = 1.2 * x[:, :10] @ _line(0.85, -0.65, 10) / 10**0.5
-        score = line + 0.4 * x[:, 1].sin() - 0.25 * x[:, 2] * (x[:, 3] > 0)
+        score = line + 0.4 * x[:, 1].sin() - 0.25 * x[:, 2] * _positive(x[:, 3])
         return (score + 1.7 * self._own(x)).sigmoid().clamp(OVERLAP, 1 - OVERLAP)
 
     def outcome(self, x: Tensor) -> Tensor:
         """Return the mean outcomes of both treatments [n, 2]."""
         line = x[:, :10] @ _line(0.55, -0.35, 10) / 10**0.5
-        score = line + 0.3 * (x[:, 1] * x[:, 4]).sin() + 0.21 * (x[:, 5] > 0)
+        score = line + 0.3 * (x[:, 1] * x[:, 4]).sin() + 0.21 * _positive(x[:, 5])
         effect = 0.2 * (1.4 * x[:, :10] @ _effect_line() / 10**0.5).tanh()
-        effect = effect + 0.11 * (x[:, 1] > 0) - 0.07 * (x[:, 6] > 0) + 0.45 * self._own(x)
+        effect = effect + 0.11 * _positive(x[:, 1]) - 0.07 * _positive(x[:, 6]) + 0.45 * self._own(x)
         untreated = (0.25 + 0.45 * score.sigmoid()).clamp(0.02, 0.98)
         return torch.stack([untreated, (untreated + effect).clamp(0.02, 0.98)], 1)
 
@@ -208,6 +208,10 @@ def law(path: Path, name: str = WHOLE) -> Law:
 
 def _line(first: float, last: float, count: int) -> Tensor:
     return torch.linspace(first, last, count, dtype=torch.float64)
+
+
+def _positive(x: Tensor) -> Tensor:
+    return (x > 0).double()  # a factor of Python with a bool tensor would be single precision
 
 
 def _effect_line() -> Tensor:
