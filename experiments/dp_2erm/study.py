@@ -1,7 +1,9 @@
 """DP-2ERM (Lee & Chen 2026): Figure 2 and Table 1."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -46,7 +48,8 @@ BASELINE = "strong-composition baseline (Cor. 3.4)"
 BEST_CASE = "printed, best case W_1 = 1 (Cor. 3.3)"
 DEFAULT = "task=rule, default, delta = 0"
 FIGURES = (*laws.SCENARIOS, TWINS)
-DRAWN = {certified.CONSTANT, certified.PRIVATE, certified.CENTRED, DEFAULT, "two-stage rule, known propensity"}
+DRAWN = {certified.CONSTANT, certified.PRIVATE, certified.CENTRED, DEFAULT}
+EVERY = "every one shown"  # a row of the published file: the baseline is near chance at all budgets
 
 
 class TwoStage(Study):
@@ -62,7 +65,8 @@ too, and no parameter is tuned. The printed noise does not give the stated epsil
 library's, at a ridge of 0.1 (MMD: 1); IPW are the paper's 1 / pi(1|x) for everybody. The best case, among the other
 methods, feeds Corollary 3.3 with W_1 = 1 whatever the weights: no statement of the paper could add less noise.
 
-*Figure 2* prints no table: its published values are those that the text reads off. Noise of outcomes is normal.
+*Figure 2* prints no table: its published values are those that the text reads off; at "small" epsilon ours is that of
+0.01, at every one shown the mean over all five. Noise of outcomes is normal.
 
 *Table 1*: four continuous covariates of the twins (weeks of gestation, weight gain, prenatal visits, mother's age) over
 [0, 1], and a synthetic law after algorithm 1 of Crabbe et al. 2022, drawn anew for each repeat: the paper states no
@@ -116,7 +120,8 @@ everybody does. The paper's own scenarios are hardly confounded, which is what c
         if "printed in the" in method:
             method = f"DP-2ERM {weights} {'Gamma' if 'Gamma' in method else 'Gaussian'}"
         table = FIGURE if file.startswith("figure2") else file
-        return Place(table, line["setting"], line["n"], line["epsilon"], method, line["metric"])
+        epsilon = f"{EPSILONS[0]:g}" if line["epsilon"] == "small" else line["epsilon"]
+        return Place(table, line["setting"], line["n"], epsilon, method, line["metric"])
 
     def draw(self, rows: Sequence[Row], found: Sequence[Summary], folder: Path) -> None:
         """See `Study`."""
@@ -132,7 +137,9 @@ everybody does. The paper's own scenarios are hardly confounded, which is what c
 
 
 def _panel(one: Row | Summary, settings: Sequence[str]) -> str | None:
-    return f"{one.place.setting}, n = {int(one.place.n):,}" if one.place.setting in settings else None
+    if one.place.setting not in settings or one.place.epsilon == EVERY:
+        return None
+    return f"{one.place.setting}, n = {int(one.place.n):,}"
 
 
 def _line(one: Summary) -> str | None:
@@ -196,9 +203,13 @@ def _paper(setting: str, who: str, first: FirstStage, x: Tensor, effect: Tensor)
     if who == "EBW":
         for name, bound, role in ((BASELINE, printed.universal, PRINTED), (BEST_CASE, printed.best_case, OTHER)):
             method = Printed(scheme, bound, *ball)
+            right = []
             for epsilon in EPSILONS:
                 decided = (x @ method(first, epsilon)[0]) > 0
-                yield _found(setting, n, f"{epsilon:g}", name, role, name, decided, effect)
+                yield (one := _found(setting, n, f"{epsilon:g}", name, role, name, decided, effect))
+                right += one.values
+            if name == BASELINE and setting != TWINS:
+                yield replace(one, place=replace(one.place, epsilon=EVERY), values=[fmean(right)])
 
 
 def _found(
