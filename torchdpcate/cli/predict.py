@@ -16,7 +16,7 @@ def predict(release: str, input: str, output: str, most_bytes: int | None = None
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
-        release: Release file.
+        release: Release file, or the run folder that holds it.
         input: csv or parquet table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all.
         most_bytes: What a row group of a parquet file may unpack to; None for 1 GiB.

@@ -36,9 +36,9 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.digest import write_sums
+from torchdpcate.release.file import RELEASE_FILE
 from torchdpcate.release.release import Release
 
-RELEASE_FILE = "release.safetensors"
 _NUMBER = 2 * 8  # bytes of a number, twice
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
-_MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""How a missing value may be written, in small letters."""
 _DECIMAL = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 )  # inf, 0x1, 1_0 and other digits are none
@@ -101,7 +102,7 @@ def _number(value: Any, truth: bool) -> float | None:
         word = value.strip(" \t").lower()
         if _DECIMAL.fullmatch(word):
             return float(word)
-        return float("nan") if word in _MISSING else _BOOLEANS.get(word) if truth else None
+        return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None
     if isinstance(value, bool | np.bool_):
         return float(value) if truth else None
     if isinstance(value, int | float | Decimal | np.integer | np.floating):

@@ -157,6 +157,19 @@ def iter_frames(
                 yield _to_pandas(batch.slice(start, batch_rows), text)
 
 
+def csv_names(path: str) -> list[str]:
+    """Return the names of a csv file's columns, from its first line.
+
+    Args:
+        path: The file, as Arrow takes it.
+    """
+    from pyarrow import csv
+
+    parse = csv.ParseOptions(newlines_in_values=True)
+    with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK_BYTES), parse) as reader:
+        return list(reader.schema.names)
+
+
 def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
     """Yield the columns of a csv file as text, a MiB of the file at a time.
 
