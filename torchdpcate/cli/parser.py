@@ -117,6 +117,11 @@ def make_parser() -> Parser:
     sign.add_argument("--name", help="name of the signer, signed too; that of the key's file if left out")
     sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
 
+    explore = commands.add_parser("explore", help="a local page that asks a release (extra explore)")
+    explore.add_argument("release", help="release file, or run folder")
+    explore.add_argument("--port", type=int, default=8080, help="port on the loopback interface (default 8080)")
+    explore.add_argument("--no-browser", action="store_false", dest="show", help="do not open a browser")
+
     answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
     answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
     answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
