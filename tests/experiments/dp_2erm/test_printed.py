@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from experiments.two_stage_rule import printed
+from experiments.dp_2erm import printed
 
 
 @pytest.mark.parametrize(("epsilon", "true"), [(1.0, 1.302733), (0.1, 0.134745)])

@@ -1,4 +1,4 @@
-"""The methods that the tables compare: first-stage weights, then a rule, on many data sets at once."""
+"""Two-stage rules, the paper's and certified ones: first-stage weights, then a rule, on many data sets at once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from experiments.dp_2erm import printed
+from experiments.dp_2erm.sample import Sample
 from experiments.dp_werm.batch import Batch
-from experiments.two_stage_rule import printed
-from experiments.two_stage_rule.laws import Sample
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import L1Ball
 from torchdpcate.erm.losses import HuberHinge, Squared
 from torchdpcate.erm.solver import minimise
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -107,13 +106,7 @@ class FirstStage:
 
 
 class Method(ABC):
-    """A way to a rule on each of many data sets."""
-
-    level = "certified"
-
-    def features(self, sample: Sample) -> Tensor:
-        """Features [runs, n, p] that the rules are linear in."""
-        return sample.features
+    """A way to a rule, without intercept, on each of many data sets."""
 
     @abstractmethod
     def __call__(self, first: FirstStage, epsilon: float | None) -> Tensor:
@@ -128,21 +121,11 @@ class Certified(Method):
         weights: ``known``, ``constant`` or a weighting scheme.
         kind: Law of the objective noise.
         outcome: Public centre and clip.
-        degree: Of Legendre features of each covariate; None takes x / sqrt p.
     """
 
     weights: WeightScheme | str
     kind: str
     outcome: SignedResidual
-    degree: int | None = None
-
-    def features(self, sample: Sample) -> Tensor:
-        """See `Method`."""
-        if self.degree is None:
-            return sample.features
-        p = sample.x.shape[2]
-        legendre = Legendre(self.degree).setup(Domain([-1.0] * p, [1.0] * p, -1.0, 1.0))
-        return legendre(sample.x.flatten(0, 1)).reshape(*sample.a.shape, -1)
 
     def __call__(self, first: FirstStage, epsilon: float | None) -> Tensor:
         """See `Method`."""
@@ -150,32 +133,8 @@ class Certified(Method):
         sample = weighing.sample
         magnitude, sign = self.outcome.transform(sample.y, first.domain)
         target, weights = (2 * sample.a - 1) * sign, weighing.omega * magnitude
-        psi = self.features(sample)
+        psi = sample.features
         batch = Batch(psi, target, weights, weighing.bounds, psi.shape[2] ** -0.5, HINGE)
-        return _release(batch, self.kind, weighing, first.noise)
-
-
-@dataclass(frozen=True)
-class CertifiedSquared(Method):
-    """Weighted squared loss on the l1 ball of radius s, with the sharpened slope; certified likewise.
-
-    Attributes:
-        weights: See `Certified`.
-        kind: See `Certified`.
-        most: M_y and s at once.
-    """
-
-    weights: WeightScheme | str
-    kind: str
-    most: float
-
-    def __call__(self, first: FirstStage, epsilon: float | None) -> Tensor:
-        """See `Method`."""
-        weighing = first.weigh(self.weights, epsilon)
-        sample, p = weighing.sample, weighing.sample.x.shape[2]
-        target = 2 * (2 * sample.a - 1) * sample.y.clamp(-self.most, self.most)
-        loss, ball = Squared(2 * self.most + self.most), L1Ball(p**0.5 * self.most)
-        batch = Batch(sample.features, target, weighing.omega, weighing.bounds, p**-0.5, loss, ball)
         return _release(batch, self.kind, weighing, first.noise)
 
 
@@ -190,7 +149,7 @@ def _release(batch: Batch, kind: str, weighing: Weighing, noise: NoiseSource) ->
 
 @dataclass(frozen=True)
 class Printed(Method):
-    """DP-2ERM as printed: weights that sum to n, squared loss on an l1 ball, (3.8) or (3.9). Heuristic.
+    """DP-2ERM as printed: weights that sum to n, squared loss on an l1 ball, (3.8) or (3.9). No level holds.
 
     Attributes:
         weights: First stage; ``ipw`` is the paper's 1 / pi(1|x) for everybody, from the scheme's propensity.
@@ -198,7 +157,6 @@ class Printed(Method):
         most_outcome: M_y.
         radius: s.
         kind: gamma or gaussian.
-        intercept: Whether the rule has one.
         delta: Of Gaussian noise.
     """
 
@@ -207,17 +165,11 @@ class Printed(Method):
     most_outcome: float
     radius: float
     kind: str = "gamma"
-    intercept: bool = False
     delta: float = DELTA
-    level = "heuristic"
-
-    def features(self, sample: Sample) -> Tensor:
-        """Covariates as they are, with a one before them if there is an intercept."""
-        return torch.cat([torch.ones_like(sample.x[..., :1]), sample.x], -1) if self.intercept else sample.x
 
     def __call__(self, first: FirstStage, epsilon: float | None) -> Tensor:
         """See `Method`."""
-        sample, x = first.sample, self.features(first.sample)
+        sample, x = first.sample, first.sample.x
         runs, n, p = x.shape
         omega = first.weigh(self.weights, None).omega
         omega = omega * n / omega.sum(1, keepdim=True)

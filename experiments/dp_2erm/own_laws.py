@@ -1,4 +1,4 @@
-"""Laws of simulated observational studies with a known best rule, many data sets at once."""
+"""Laws of observational studies that are ours, not the paper's: mildly and strongly confounded, known best rules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,43 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.dp_2erm.sample import Sample
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import ITR
 
 CONTRAST = 7.0
-"""Slope of the linear scenario's effect: with noise of variance one the non-private accuracy of section 9.1."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Data sets of one size, side by side.
-
-    Attributes:
-        x: Covariates in [-1, 1], [runs, n, p].
-        a: Treatments [runs, n], 0 or 1.
-        y: Outcomes [runs, n], not clipped.
-        propensity: P(A = 1 | x), [runs, n].
-    """
-
-    x: Tensor
-    a: Tensor
-    y: Tensor
-    propensity: Tensor
-
-    @property
-    def features(self) -> Tensor:
-        """Covariates over sqrt(p), [runs, n, p]: no intercept, as in the theory note."""
-        return self.x / self.x.shape[2] ** 0.5
-
-    def part(self, rows: slice) -> "Sample":
-        """Some records of every data set."""
-        return Sample(self.x[:, rows], self.a[:, rows], self.y[:, rows], self.propensity[:, rows])
-
-    def records(self, run: int, domain: Domain) -> CausalData:
-        """One data set, its outcomes clipped to the domain."""
-        y = self.y[run].clamp(domain.outcome_low, domain.outcome_high)
-        return CausalData(self.x[run], self.a[run], y)
+"""Slope of the linear scenario's effect."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +78,6 @@ def scenario(name: str, dimension: int = 10) -> Law:
 
 
 def confounded() -> Law:
-    """The law of section 9.3: the library's `ITR`, linear and confounded, propensities clipped to [0.1, 0.9]."""
+    """The library's `ITR`, linear and confounded, propensities clipped to [0.1, 0.9]."""
     law = ITR("linear", confounded=True)
     return Law(law.name, law.dimension, law.effect, law.propensity, 4.0, law.noise_sd, overlap=0.1, reach=8.0)
