@@ -24,7 +24,7 @@ leak searches a run's release folder for anything equal, or nearly equal, to the
 mechanisms:
 """
 _SPILLOVER = "python -m experiments.spillover"
-_CHOICES = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
+KEYS = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
 
 
 def audit(words: list[str]) -> None:
@@ -88,8 +88,8 @@ def _parse(words: list[str]) -> dict[str, object]:
     given: dict[str, object] = {}
     for word in words:
         key, equals, _ = word.partition("=")
-        if not equals or key not in _CHOICES:
-            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(_CHOICES)}")
+        if not equals or key not in KEYS:
+            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}")
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:
