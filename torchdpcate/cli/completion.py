@@ -116,7 +116,7 @@ def _options(parser: argparse.ArgumentParser, before: Sequence[str], current: st
     by_option = {option: action for action in parser._actions for option in action.option_strings}
     previous = by_option.get(before[-1]) if before else None
     if previous is not None and previous.nargs != 0:
-        return _files(current) if previous.dest in _TAKES_FILE else []
+        return _files(current) if previous.dest in _TAKES_FILE else [str(choice) for choice in previous.choices or ()]
     if current.startswith("-"):
         return options(parser)
     chosen = [choice for action in parser._actions if not action.option_strings for choice in action.choices or ()]

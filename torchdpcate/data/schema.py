@@ -147,6 +147,29 @@ class TableSchema:
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
+    def encode_known(self, frame: "pd.DataFrame") -> tuple[Tensor, np.ndarray]:
+        """Return the covariates of the rows within the domain, float64 [k, q], and which rows these are, bool [n].
+
+        Outside are missing, non-numeric and unknown values, and those outside their bounds where ``out_of_bounds`` does
+        not clip them.
+
+        Raises:
+            InputError: A column is missing.
+        """
+        missing = missing_columns(self.columns, list(frame.columns))
+        if missing:
+            raise InputError(missing)
+        known = np.ones(len(frame), dtype=bool)
+        for covariate in self.covariates:
+            known &= covariate.readable(frame[covariate.name])
+        x = self.encode(frame[known])
+        clipped = self.domain.clip_covariates(x)
+        if self.out_of_bounds == "clip":
+            return clipped, known
+        within = (clipped == x).all(1)
+        known[known] = within.numpy()
+        return x[within], known
+
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
         """Return the treatment of ``frame`` as labels, float64 [n].
 
