@@ -36,7 +36,7 @@ def test_one_composition_leaves_nothing_of_the_curators_in_the_release_folder(fi
     run = finished(*words, files=files)
     monkeypatch.chdir(run.parent)
     found = scan(Path(shutil.copytree(run, tmp_path / "r")))
-    assert found.leaks == []
+    assert found.leaks == ()
     assert not (run / "curator" / "effect.png").exists()  # it would be the reader's once more
 
 
