@@ -182,6 +182,31 @@ class TableSchema:
         codes = category_codes(column, self.treatment, self.arms)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 
+    def labels(self, A: Any) -> Any:
+        """Return a treatment that is given by the names of its categories as labels, float64 [n]; numbers as they are.
+
+        Args:
+            A: Treatment [n]: words among ``arms``, or anything else.
+
+        Raises:
+            InputError: Unknown words; says how many.
+
+        Example:
+            >>> treatment = {"name": "arm", "categories": ["none", "drug"]}
+            >>> facts = {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": {}}
+            >>> facts["covariates"] = {"age": {"low": 0, "high": 99}}
+            >>> TableSchema.from_dict(facts).labels(["drug", "none"]).tolist()
+            [1.0, 0.0]
+        """
+        if not self.arms or isinstance(A, Tensor) or not isinstance(self.arms[0], str):
+            return A
+        values = np.asarray(A, dtype=object).reshape(-1)
+        if not any(isinstance(value, str) for value in values):
+            return A
+        import pandas as pd
+
+        return self.encode_treatment(pd.DataFrame({self.treatment: values}))
+
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as numbers, float64 [n, q]; bounds are not checked here.
 

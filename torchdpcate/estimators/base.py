@@ -86,7 +86,8 @@ class PrivateEstimator(Protecting, Parameters, ABC):
         Args:
             X: Covariates within the domain: a table with the schema's columns (pandas, polars, Arrow, a dict of
                 columns), or encoded columns [n, q] as NumPy or torch.
-            A: Treatment or action [n]; the outcome, where ``treatment`` is given.
+            A: Treatment or action [n], in numbers or by the names of the schema's categories; the outcome, where
+                ``treatment`` is given.
             Y: Outcome [n] within the domain; left out where ``treatment`` is given.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
             treatment: Treatment or action [n], where the outcome comes second.
@@ -100,6 +101,7 @@ class PrivateEstimator(Protecting, Parameters, ABC):
         """
         self._start()
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
+        A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
         records = self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity))
         return self._fit(records, lambda: fingerprint(X, A, Y, self.schema_))
