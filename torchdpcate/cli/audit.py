@@ -100,8 +100,8 @@ def _parse(words: list[str]) -> dict[str, object]:
 
 
 def _show(results: list[AuditResult]) -> None:
-    columns = [Column(name, overflow="fold") for name in ("mechanism", "attack", "level", "claim", "bound", "runs")]
-    table = Table(*columns, title="torchdpcate: audited", title_justify="left")
+    others = (Column(name, overflow="fold") for name in ("attack", "level", "claim", "bound", "runs"))
+    table = Table(Column("mechanism", no_wrap=True), *others, title="torchdpcate: audited", title_justify="left")
     for r in results:
         claim = "none" if r.claimed is None else f"{r.claimed:.4g}"
         mark = " (exceeds the claim)" if r.refuted else ""
