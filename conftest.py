@@ -1,5 +1,6 @@
 """What every test needs of the process, and in which tier it runs (the markers of ``pyproject.toml``)."""
 
+import importlib.util
 import os
 import sys
 from collections import Counter
@@ -22,12 +23,16 @@ settings.load_profile("steady")
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 TESTS = Path(__file__).parent / "tests"
+PAGE = TESTS.parent / "torchdpcate" / "explore" / "page.py"
+"""Needs the extra ``explore``."""
 FOLDERS = {TESTS / "faults": "faults", TESTS / "experiments": "studies"}
 """Tiers of whole folders."""
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Look for examples in the package and not in what the tests use: importing that may start a training."""
+    if collection_path == PAGE and importlib.util.find_spec("nicegui") is None:
+        return True
     helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     return True if helper and collection_path.is_relative_to(TESTS) else None
 

@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.dp_2erm.sample import Sample
 from experiments.frame.study import seed_of
-from experiments.two_stage_rule.laws import Sample
 from torchdpcate.data.domain import Domain
 
 SCENARIOS = ("linear", "tree", "nonlinear")

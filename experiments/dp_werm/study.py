@@ -1,10 +1,11 @@
 """DP-wERM and outcome weighted learning (Giddens et al. 2023): all tables and figures."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from experiments.dp_werm import robustness, simulated, stand_in
+from experiments.dp_werm import robustness, selection, simulated, stand_in
 from experiments.frame.figures import draw_lines
 from experiments.frame.study import Cell, Found, Place, Settings, Study
 from experiments.frame.table import Row, Summary
@@ -21,18 +22,27 @@ class Weighted(Study):
         "dp_werm/table1_melatonin.csv",
     )
     stand_ins: ClassVar[frozenset[str]] = frozenset({stand_in.TABLE})
-    unlisted: ClassVar[frozenset[str]] = frozenset({robustness.CURVE})
+    unlisted: ClassVar[frozenset[str]] = frozenset(
+        {robustness.CURVE, robustness.BEST, robustness.LOST, robustness.WITHIN}
+    )
     about = """\
 *Simulated trial.* Output perturbation with gamma noise, outcomes shifted by the sample's least value and clipped at 15:
 the shift leaks, so no guarantee holds as printed; the same with a public shift, which is certified, is among the other
 methods. The penalty is half of the squared norm, without which the paper's theorem does not hold. Features are the
-intercept and the four covariates that the paper's selection on public data keeps; we do not repeat that selection. The
-ridge is chosen by Algorithm 2 on one public data set of 1,000 for each n and epsilon, by the empirical value, among 1,
-21, ..., 601: the candidates of the paper's sensitivity study, for those of its table are not stated.
+intercept and the four covariates that the paper's selection on public data keeps. The ridge is chosen by Algorithm 2 on
+one public data set of 1,000 for each n and epsilon, by the empirical value, among 1, 21, ..., 601: the candidates of
+the paper's sensitivity study, for those of its table are not stated. `task=rule` plans with the public propensity of
+1/2 and public bounds of outcomes, -7.5 and 7.5.
+
+*Selection*: the paper's, on 200 public data sets of 1,000 records and ten covariates: logistic regression of treatments
+with a LASSO penalty and weights B / P(A), ten folds. The paper does not say which penalty it takes on the path; both
+usual ones are here, that of least loss and the largest within one standard error of it. The study goes on with x1 to x4
+whatever a data set gives.
 
 *Tuning robustness.* Supplementary Figures 1 to 4 print no number: tuned on public data of another law, the best ridge
 is judged on the law of the private data. Where the paper does not state a law, it is ours: covariates of means 0.25,
 0.5 and 0.75 and deviation 0.25 before truncation; coefficients 1, 1, -1.8, -2.2 again and again for 2 to 8 covariates.
+The figures draw the ridges within 5 % of a law's best accuracy broad; the page counts how often that of another law is.
 
 *Melatonin trial.* Its records are not public. The numbers beside Table 1 are those of a **stand-in**: 246 simulated
 participants with the paper's covariates, bounds, budgets and ridges, but an outcome that is ours. They show how the
@@ -42,11 +52,17 @@ mechanisms differ at this size; no difference to the paper's is computed."""
         """See `Study`."""
         yield from simulated.cells(settings)
         yield from stand_in.cells(settings)
+        yield from selection.cells(settings)
         yield from robustness.cells(settings)
 
     def compute(self, cell: Cell, settings: Settings) -> Iterable[Found]:
         """See `Study`."""
-        parts = {"simulated": simulated.compute, "stand-in": stand_in.compute, "robustness": robustness.compute}
+        parts = {
+            "simulated": simulated.compute,
+            "stand-in": stand_in.compute,
+            "selection": selection.compute,
+            "robustness": robustness.compute,
+        }
         return parts[str(cell["part"])](cell)
 
     def place(self, file: str, line: Mapping[str, str]) -> Place | None:
@@ -95,6 +111,9 @@ def _draw_curves(path: Path, curves: Sequence[Summary]) -> None:
             for k, law in enumerate(dict.fromkeys(one.place.setting for one in here)):
                 points = [(int(one.place.variant.split()[1]), one.mean) for one in here if one.place.setting == law]
                 panel.plot(*zip(*sorted(points), strict=True), color=f"C{k}", linewidth=1.2, label=law)
+                least = robustness.WINDOW * max(mean for _, mean in points)
+                near = [(ridge, mean if mean >= least else math.nan) for ridge, mean in sorted(points)]
+                panel.plot(*zip(*near, strict=True), color=f"C{k}", linewidth=5, alpha=0.3)
             panel.set_title(f"n = {n:,}, epsilon = {epsilon:g}", fontsize=8)
             panel.grid(alpha=0.3)
     drawing.supxlabel("ridge")

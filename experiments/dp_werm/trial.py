@@ -25,7 +25,7 @@ class Trials:
     """Data sets of one size, side by side; outcomes not clipped yet.
 
     Attributes:
-        x: Covariates [runs, n, 4].
+        x: Covariates [runs, n, 4], or more, of which the outcome depends on the first four.
         a: Treatments [runs, n], 0 or 1.
         y: Outcomes [runs, n].
     """
@@ -35,9 +35,9 @@ class Trials:
     y: Tensor
 
     @classmethod
-    def draw(cls, runs: int, n: int, generator: torch.Generator) -> "Trials":
+    def draw(cls, runs: int, n: int, generator: torch.Generator, covariates: int = LAW.dimension) -> "Trials":
         """Draw from the law of `OWL`, whose outcomes it clips and this does not."""
-        u = torch.rand(runs, n, LAW.dimension + 1, generator=generator, dtype=torch.float64)
+        u = torch.rand(runs, n, covariates + 1, generator=generator, dtype=torch.float64)
         x, a = u[..., :-1], (u[..., -1] < 0.5).double()
         noise = LAW.noise_sd * torch.randn(runs, n, generator=generator, dtype=torch.float64)
         return cls(x, a, LAW.baseline(x) + (a - 0.5) * LAW.effect(x) + noise)

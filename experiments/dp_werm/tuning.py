@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.dp_werm.batch import Batch, scores
+from experiments.dp_werm.selection import PUBLIC, RELEVANT, public_data
 from experiments.dp_werm.trial import Trials
 from experiments.frame.study import seed_of
 from torchdpcate.erm.perturbation import output_mechanism
@@ -15,7 +16,7 @@ from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
-PUBLIC, VALIDATION = 1_000, 500  # n_0 and m
+VALIDATION = 500  # m, of n_0 = 1,000
 MOST_WEIGHT = 30.0  # W: a ridge of the paper's is this many times ours, whose weights are at most one
 GRID = tuple(range(1, 602, 20))  # the paper's candidates in its sensitivity study; those of its Table are not stated
 AT_ONCE = 100  # resamples
@@ -47,7 +48,7 @@ def tuned(n: int, epsilons: Sequence[float], resamples: int) -> dict[float, int]
         epsilons: Budgets, those of the private fit.
         resamples: r of the paper.
     """
-    public = Trials.draw(1, PUBLIC, torch.Generator().manual_seed(seed_of("public data set of tuning")))
+    public = public_data(0)
     generator = torch.Generator().manual_seed(seed_of("tuning", n))
     reached = {(gamma, epsilon): 0.0 for gamma in GRID for epsilon in epsilons}
     for first in range(0, resamples, AT_ONCE):
@@ -74,4 +75,4 @@ def _split(public: Trials, runs: int, n: int, generator: torch.Generator) -> tup
 
 
 def _at(public: Trials, rows: Tensor) -> Trials:
-    return Trials(public.x[0, rows], public.a[0, rows], public.y[0, rows])
+    return Trials(public.x[0, rows, :RELEVANT], public.a[0, rows], public.y[0, rows])

@@ -12,7 +12,7 @@ COLUMNS = {"setting", "n", "epsilon", "method", "metric", "qualifier", "value"}
 
 
 def read_published(study: Study, papers: Path | None) -> list[Published]:
-    """Return all published cells that a study has a place for; none where the folder or a file is not there.
+    """Return the published cells that a study has a place for, in its order; none where a file is not there.
 
     Args:
         study: Whose.
@@ -28,10 +28,12 @@ def read_published(study: Study, papers: Path | None) -> list[Published]:
             continue
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            lacking = COLUMNS - set(reader.fieldnames or ())
+            reader.fieldnames = [study.renamed.get(column, column) for column in reader.fieldnames or ()]
+            lacking = COLUMNS - set(reader.fieldnames) - set(study.given)
             if lacking:
                 raise ValueError(f"{path}: no column {', '.join(sorted(lacking))}")
-            for line in reader:
+            for own in reader:
+                line = {**study.given, **own}
                 place = study.place(path.stem, line)
                 if place is not None:
                     ends = _number(line.get("ci_low")), _number(line.get("ci_high"))
@@ -39,7 +41,7 @@ def read_published(study: Study, papers: Path | None) -> list[Published]:
                     value = _number(line["value"])
                     facts = (line["method"], line["qualifier"], value, error, _count(line.get("repeats")))
                     found.append(Published(place, *facts, *ends))
-    return found
+    return sorted(found, key=lambda one: study.order(one.place))
 
 
 def standard_error(line: Mapping[str, str]) -> float:

@@ -110,7 +110,9 @@ class Study(ABC):
         title: Of the page.
         published: Csv files of the published numbers, below the folder of papers.
         about: Paragraphs for the head of the page: what was chosen where the paper leaves it open.
-        stand_ins: Tables whose data are not the paper's, so that a difference to its numbers says nothing.
+        renamed: Columns of the published files by other names than the frame's, and the frame's names.
+        given: What a column of the frame says in all lines, where the published files lack it.
+        stand_ins: Tables whose data or methods are not the paper's, so that a difference to its numbers says nothing.
         unlisted: Metrics of other methods that the page leaves to found.csv and figures.
     """
 
@@ -118,6 +120,8 @@ class Study(ABC):
     title: ClassVar[str]
     published: ClassVar[tuple[str, ...]] = ()
     about: ClassVar[str] = ""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    given: ClassVar[Mapping[str, str]] = {}
     stand_ins: ClassVar[frozenset[str]] = frozenset()
     unlisted: ClassVar[frozenset[str]] = frozenset()
 
@@ -137,6 +141,10 @@ class Study(ABC):
             line: Its values by column.
         """
         return Place(file, line["setting"], line["n"], line["epsilon"], line["method"], line["metric"])
+
+    def order(self, place: Place) -> tuple[float, ...]:
+        """Return what published cells are sorted by; as the files have them by default."""
+        return ()
 
     def missing(self, settings: Settings) -> list[str]:
         """Return what is left out for want of data or a library, one sentence each."""

@@ -1,8 +1,8 @@
 """Treatment rules by default on the papers' designs: regret and right decisions, beside the methods named after them.
 
 Writes designs.csv (one line a rule) and designs.md beside this file; lines that are there are not made again. The trial
-of Giddens et al. (2023), the three shapes of ``ITR``, the laws of ``experiments.two_stage_rule`` after Lee and Chen,
-and the rare region of the spillover paper, with known propensities and without.
+of Giddens et al. (2023), the three shapes of ``ITR``, our own laws after Lee and Chen (2026), and the rare region of
+``data=rare_region``, with known propensities and without.
 
     python -m experiments.rules_and_selection.designs --seeds 10
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
+from experiments.dp_2erm.own_laws import Law, confounded, scenario
 from experiments.rows import read_lines, resume
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.rule_pages import HERE
-from experiments.two_stage_rule.laws import Law, confounded, scenario
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.rule_generators import ITR, OWL

@@ -52,7 +52,7 @@ def test_help_lists_the_mechanisms(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mechanism=nothing"], "mechanism = nothing: no such audit; choose one of "),
+        (["mechanism=nothing"], "mechanism = nothing: no such audit; torchdpcate audit lists all"),
         (["mechanism=laplace", "epsilon=-1"], "epsilon = -1"),
         (["mechanism=laplace", "epsilon=much"], "epsilon = 'much'"),
         (["mechanism=laplace", "confidence=2"], "confidence = 2"),

@@ -27,6 +27,15 @@ WRONG = {
     "+data=dataset1": "write data=dataset1",
     "mechanism=objctive": "objective",
     "hydra.foo=1": "hydra.foo",
+    "+hydra.foo=1": "write hydra.foo=1",
+    "+_target_=os.system": "no setting _target_",
+    "+foo._target_=os.system": "no setting foo._target_",
+    "mechanism=gausian": "there is no such mechanism; the nearest is gaussian_process",
+    "task=kate": "there is no such task; the nearest is cate; choose one of average_effect, cate",
+    "experiment=lalond": "the nearest is lalonde",
+    "task": "write KEY=VALUE, such as task=average_effect",
+    "privacy.epsilon": "write KEY=VALUE, such as privacy.epsilon=VALUE",
+    "--mulirun": "no such option; the nearest is --multirun",
 }
 
 
@@ -119,6 +128,36 @@ def test_words_that_only_two_blocks_have_choose_the_linear_second_stage(words, t
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
     first, *rest = words.split()  # no word may come after -m that others precede
     assert with_implied_choices([first, *rest]) == [first, *["second_stage=linear"] * CHOOSE_TWO_BLOCKS[words], *rest]
+
+
+NAME_A_TABLE = {
+    "data.path=t.csv": True,
+    "data.path=t.csv data.domain=d.yaml privacy.epsilon=2": True,
+    "data.path=a.csv,b.csv -m": True,
+    "data.domain=d.yaml task=owl": True,
+    "data.n=30": False,
+    "data=tcga data.path=t.tsv": False,
+    "data=table data.path=t.csv": False,
+    "experiment=lalonde data.path=t.csv": False,
+    "data/surface=twins data.path=t.csv": False,
+}
+
+
+@pytest.mark.parametrize("words", NAME_A_TABLE)
+def test_a_file_or_a_domain_implies_a_table(words):
+    first, *rest = words.split()
+    assert with_implied_choices([first, *rest]) == [first, *["data=table"] * NAME_A_TABLE[words], *rest]
+
+
+def test_a_table_and_another_choice_may_be_implied_at_once():
+    words = ["data.path=t.csv", "mechanism=output"]
+    assert with_implied_choices(words) == [words[0], "data=table", "second_stage=linear", words[1]]
+
+
+def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "data.path=t.csv"]) == 2
+    assert "data.domain: has no default; give data.domain=VALUE; torchdpcate domain TABLE" in one_line(capsys)
 
 
 def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):

@@ -96,7 +96,7 @@ def test_without_one_nothing_is_known_and_nothing_more_is_written() -> None:
         ("race", "propensity column 'race' is also a covariate"),
         ("t", "propensity column 't' is also treatment"),
         ("y", "propensity column 'y' is also outcome"),
-        ("???", "propensity is '\\?\\?\\?'; give a number"),
+        ("???", r"propensity is still \?\?\?; give the public fact"),
         ({"race": {"a": 0.2, "b": 0.3}}, "propensity by 'race' has no number for the level 'c'"),
         ({"race": {"a": 0.2, "b": 0.3, "c": 0.4, "d": 0.5}}, "'d' is not among its levels"),
         ({"race": {"a": 0.2, "b": 0.3, "c": 0.99}}, "propensity of race = c is 0.99, outside"),

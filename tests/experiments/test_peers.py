@@ -47,6 +47,16 @@ def test_bounds_of_dp_ebm_are_the_domains(monkeypatch):
     assert given == [(arms, y), (arms, y), (box, (-168.0, 168.0)), (box, y), (box, (-160.0, 160.0))]
 
 
+def test_bounds_of_dp_ebm_can_be_the_records():
+    pytest.importorskip("interpret", reason="extra peers-interpret is not installed")
+    own = dp_ebm._regressor([(-1.0, 1.0)], (0.0, 1.0), dp_ebm.Budget(1.0, 1e-5, 0, public=False)).get_params()
+    assert own["privacy_bounds"] is own["privacy_target_min"] is own["privacy_target_max"] is None
+    apart = [
+        dp_ebm.doubly_robust(case(), dp_ebm.Budget(8.0, 1e-5, 0, public)).square().mean() for public in (True, False)
+    ]
+    assert apart[1] < apart[0] / 10
+
+
 @pytest.mark.studies
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.library == "econml"])
 def test_econml_learns_an_effect(name):

@@ -1,5 +1,6 @@
 """Every mechanism of the package with its worst-case neighbours."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
@@ -33,9 +34,11 @@ def find(name: str) -> WorstCase:
     """Return the worst case of this name.
 
     Raises:
-        InputError: There is none; the message lists those there are.
+        InputError: There is none; the message has the nearest.
     """
     cases = registry()
     if name not in cases:
-        raise InputError(f"mechanism = {name}: no such audit; choose one of {', '.join(cases)}")
+        near = get_close_matches(name, cases, 3)
+        found = f"the nearest is {' or '.join(near)}; " if near else ""
+        raise InputError(f"mechanism = {name}: no such audit; {found}torchdpcate audit lists all {len(cases)}")
     return cases[name]

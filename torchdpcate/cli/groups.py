@@ -26,6 +26,16 @@ def all_tasks() -> list[str]:
     return [task for task, _ in _choices("task")]
 
 
+def choices_of(group: str) -> list[str]:
+    """Return the names of a group's choices.
+
+    Example:
+        >>> choices_of("learner")
+        ['dr', 'r']
+    """
+    return [choice for choice, _ in _choices(group)]
+
+
 def brought(chosen: Mapping[str, str]) -> dict[str, str]:
     """Return the groups that a configuration has, each with its choice.
 

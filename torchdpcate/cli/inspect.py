@@ -1,12 +1,12 @@
 """``torchdpcate inspect``: what a release guarantees, for people and for programs."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import load_release, release_path
+from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card_words import summary_rows
 
 
@@ -20,7 +20,7 @@ def inspect(
     """Print the privacy statement, schema and kind of a release, or write its card.
 
     Args:
-        release: Release file.
+        release: Release file, or the run folder that holds it.
         as_json: Whether to print JSON instead of text.
         as_card: Whether to write the release card, ``card.json`` and ``card.html``, instead.
         output: Folder of the card; None writes beside the release.
@@ -39,9 +39,12 @@ def inspect(
     if as_card:
         _card(release, output, facts)
         return
-    loaded = load_release(release)
+    path = release_path(release)
+    loaded, signature = load_release(path), read_signature(path)
+    signed = "unsigned" if signature is None else signature.words
     if as_json:
         shown = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
+        shown["signature"] = signed
         print(json.dumps(shown | loaded.summary(), indent=2))
         return
     from rich.console import Console
@@ -49,6 +52,7 @@ def inspect(
 
     domain = loaded.domain
     print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
+    print(f"signature: {plain(signed)}")
     for name, value in summary_rows(loaded.summary()):
         print(f"{plain(name)}: {plain(_short(value))}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
@@ -59,9 +63,10 @@ def _card(release: str, output: str | None, facts: str | None) -> None:
     from torchdpcate.verify.card import make_card, write_card
     from torchdpcate.verify.deployments import read_facts
 
-    loaded, stated = load_release(release), None if facts is None else read_facts(facts)
-    made = make_card(loaded, path=release, facts=stated, audit=shipped_results())
-    written = write_card(made, Path(release).parent if output is None else output)
+    path = release_path(release)
+    loaded, stated = load_release(path), None if facts is None else read_facts(facts)
+    made = make_card(loaded, path=path, facts=stated, audit=shipped_results())
+    written = write_card(made, path.parent if output is None else output)
     print(f"{loaded.privacy.headline}: card written to {' and '.join(map(str, written))}")
     missing = made["to_be_filled_in_by_the_curator"]
     if missing:

@@ -1,6 +1,5 @@
 """The program ``torchdpcate``: one line and exit code 2 for a user's mistake, 1 for our own fault."""
 
-import argparse
 import io
 import re
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 from torchdpcate._files import NO_ROOM
 from torchdpcate._signals import Terminated, terminable
 from torchdpcate._text import plain
+from torchdpcate.cli.parser import OWN_GRAMMAR, parsed
 from torchdpcate.errors import InputError, TorchDPCateError
 
 # Hydra's, for settings that nothing would read
@@ -37,6 +37,9 @@ The noise to expect of train with the same words, in outcome units, by public fa
   precision=NUMBER  noise that is wanted, for the least n and the least epsilon
   run_dir=FOLDER    write plan.json and plan.png
 """
+_HELP = {"train": _TRAIN_HELP, "plan": _PLAN_HELP}
+COMPLETE = "__complete"
+"""The command by which scripts of shells ask for the words that may come next."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,67 +71,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(words: list[str]) -> None:
     # Hydra has its own grammar, so its words never pass through argparse.
-    if words[:1] == ["train"] and words[1:] in (["-h"], ["--help"]):
-        print(_TRAIN_HELP, end="")
-    elif words[:1] == ["plan"] and words[1:] in (["-h"], ["--help"]):
-        print(_PLAN_HELP, end="")
-    elif words[:1] in (["train"], ["plan"], ["audit"], ["study"]):
-        _call(words[0], words[1:])
+    first, rest = words[:1], words[1:]
+    if first and first[0] in _HELP and {"-h", "--help"} & set(rest):
+        print(_HELP[first[0]], end="")
+    elif first and first[0] in OWN_GRAMMAR:
+        _call(first[0], rest)
+    elif first == [COMPLETE]:
+        _call("completion", rest, function="print_completions")
     else:
-        given = vars(_parser().parse_args(words))
+        given = parsed(words)
         _call(given.pop("command"), **{name: value for name, value in given.items() if name != "debug"})
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torchdpcate", description="Private treatment effects.")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
-
-    commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
-
-    predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
-    predict.add_argument("release", help="release file")
-    predict.add_argument("input", help="csv or parquet table with the covariates' columns")
-    predict.add_argument(
-        "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
-    )
-    predict.add_argument(
-        "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
-    )
-
-    inspect = commands.add_parser("inspect", help="what a release guarantees")
-    inspect.add_argument("release", help="release file")
-    inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    inspect.add_argument(
-        "--card", action="store_true", dest="as_card", help="write the release card, card.json and card.html"
-    )
-    inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
-    inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
-
-    verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
-    verify.add_argument("release", help="release file")
-
-    answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
-    answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
-    answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
-    answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
-
-    commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
-
-    commands.add_parser("study", help="a paper's tables beside ours (see torchdpcate study --help)", add_help=False)
-
-    ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
-    ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
-
-    report = commands.add_parser("report", help="table and figure of one run or of a sweep")
-    report.add_argument("folder", help="run folder, or a folder of run folders")
-    return parser
-
-
-def _call(command: str, *given: Any, **named: Any) -> None:
-    """Call a command's function, imported only now."""
-    getattr(import_module(f"torchdpcate.cli.{command}"), command)(*given, **named)
+def _call(command: str, *given: Any, function: str = "", **named: Any) -> None:
+    """Call a command's function, or another of its module, imported only now."""
+    getattr(import_module(f"torchdpcate.cli.{command}"), function or command)(*given, **named)
 
 
 def _explain(error: Exception) -> int:
@@ -157,7 +114,8 @@ def _one_line(error: BaseException) -> str:
         error = error.__cause__
     if type(error).__name__ == "MissingMandatoryValue":  # OmegaConf's, of a setting that has no default
         key = getattr(error, "full_key", None) or str(error).rpartition(" ")[2]
-        return f"{key}: has no default; give {key}=VALUE"
+        drafts = "; torchdpcate domain TABLE -o YAML drafts one" if key == "data.domain" else ""
+        return f"{key}: has no default; give {key}=VALUE{drafts}"
     text = _ADVICE.sub("", str(error))
     return " ".join(text.split())
 

@@ -12,17 +12,20 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate.cli.groups import all_groups, block_of, brought, settings_of, users
+from torchdpcate.cli.groups import all_groups, block_of, brought, choices_of, settings_of, users
+from torchdpcate.cli.parser import nearest, options
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
+_OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
 _NEAREST, _LIKE = 3, 0.6
 _NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
 _SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
 _SCORES, _BY_PUBLIC_FACTS, _STABLE = "nuisance_guarantee", "auto", "stability"
+_DATA, _TABLE, _OF_A_TABLE = "data", "table", ("data.path", "data.domain")
 _RULE, _OF_LEAST_REGRET = "rule_method", "auto"
 
 
@@ -41,10 +44,12 @@ def checked_overrides(words: Sequence[str]) -> Iterator[None]:
     """
     overrides = _overrides(words)
     if any(override.is_add() or override.is_force_add() for override in overrides):
+        _check_choices(overrides)
         _check_names(overrides)
     try:
         yield
     except ConfigCompositionException:
+        _check_choices(overrides)
         _check_names(overrides)
         raise
 
@@ -73,16 +78,19 @@ def sweep_words(words: Sequence[str]) -> list[str]:
 def with_implied_choices(words: Sequence[str]) -> list[str]:
     """Return the words with the choices that settings among them imply, where the default has no such setting.
 
-    ``second_stage=linear`` where they choose what only the estimator on two blocks has: another mechanism than the
-    task's default, ``budget.division=blocks``, nuisances of two arms, ``split``, ``screen``, ``tune`` or ``features``,
-    or a setting of its second stage or nuisances. ``nuisance_guarantee=stability`` where they set what only stable
-    nuisances have, or the share of the records that trains them. The paper's ``rule_method`` of ``task=owl`` and
-    ``task=two_stage_rule`` where they choose what it alone has. A choice that is given, also by an experiment, stays.
+    ``data=table`` where they name a file of records or its domain. ``second_stage=linear`` where they choose what only
+    the estimator on two blocks has: another mechanism than the task's default, ``budget.division=blocks``, nuisances
+    of two arms, ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances.
+    ``nuisance_guarantee=stability`` where they set what only stable nuisances have, or the share of the records that
+    trains them. The paper's ``rule_method`` of ``task=owl`` and ``task=two_stage_rule`` where they choose what it alone
+    has. A choice that is given, also by an experiment, stays.
 
     Args:
         words: Command-line words.
 
     Example:
+        >>> with_implied_choices(["data.path=people.csv"])
+        ['data.path=people.csv', 'data=table']
         >>> with_implied_choices(["task=owl", "tune=ridge"])
         ['task=owl', 'rule_method=owl', 'tune=ridge']
         >>> with_implied_choices(["task=policy_selection", "nuisance_guarantee.ridge=1"])
@@ -92,18 +100,38 @@ def with_implied_choices(words: Sequence[str]) -> list[str]:
     choices = {o.key_or_group: [v for v in _values(o) if v] for o in overrides if o.key_or_group in groups}
     chosen = {group: values[0] for group, values in choices.items() if values}
     used = brought(chosen)
+    implied = _table(overrides, choices)
     if _SECOND_STAGE not in choices and used.get(_SECOND_STAGE) == _ON_ALL_RECORDS:
-        implied = {_SECOND_STAGE: _ON_TWO_BLOCKS} if _needs_blocks(overrides, choices, chosen, used) else {}
+        implied |= {_SECOND_STAGE: _ON_TWO_BLOCKS} if _needs_blocks(overrides, choices, chosen, used) else {}
     elif _SCORES not in choices and used.get(_SCORES) == _BY_PUBLIC_FACTS:
-        implied = {_SCORES: _STABLE} if _needs_stable(overrides) else {}
+        implied |= {_SCORES: _STABLE} if _needs_stable(overrides) else {}
     elif _RULE not in choices and used.get(_RULE) == _OF_LEAST_REGRET:
-        implied = _paper_of(overrides, choices.get("task", [used["task"]]), used)
-    else:
-        implied = {}
+        implied |= _paper_of(overrides, choices.get("task", [used["task"]]), used)
     if not implied:
         return list(words)
     place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
     return [*words[:place], *(f"{group}={choice}" for group, choice in implied.items()), *words[place:]]
+
+
+def _table(overrides: Sequence[Override], choices: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the choice of a table, where words name its file or domain and nobody chose other data."""
+    other = any(group.partition("/")[0] in (_DATA, "experiment") for group in choices)
+    named = any(override.key_or_group in _OF_A_TABLE and not override.is_delete() for override in overrides)
+    return {_DATA: _TABLE} if named and not other else {}
+
+
+def known_settings(choices: Sequence[str]) -> list[str]:
+    """Return the groups, and the names of the settings, that there are with the given choices of groups.
+
+    Args:
+        choices: Words GROUP=CHOICE.
+
+    Raises:
+        InputError: No such choice.
+    """
+    known, groups = {*_names(_compose(list(choices))), "experiment", "task"}, all_groups()
+    above = {name.rpartition(".")[0] for name in known}
+    return sorted(name for name in known if name in groups or name not in above)
 
 
 def _needs_blocks(
@@ -153,13 +181,21 @@ def _swept(word: str, override: Override) -> str:
 
 def _overrides(words: Sequence[str]) -> list[Override]:
     """Return the parsed overrides; none where Hydra itself will complain."""
-    parsed, _ = get_args_parser().parse_known_args(list(words))
+    parser = get_args_parser()
+    parsed, unknown = parser.parse_known_args(list(words))
+    if unknown:
+        option = unknown[0].partition("=")[0]
+        known = nearest(option, options(parser), "settings are words KEY=VALUE, and -m sweeps")
+        raise InputError(f"{unknown[0]}: no such option; {known}")
     for name in _ELSEWHERE:
         if getattr(parsed, name) is not None:
             raise _elsewhere(f"--{name.replace('_', '-')}")
     try:
         overrides = OverridesParser.create().parse_overrides(parsed.overrides)
     except HydraException:
+        bare = next((word for word in parsed.overrides if "=" not in word and not word.startswith("~")), None)
+        if bare is not None:
+            raise InputError(f"{bare}: write KEY=VALUE, such as {_example(bare)}") from None
         return []
     for override in overrides:
         if override.key_or_group == "hydra.searchpath":
@@ -167,11 +203,32 @@ def _overrides(words: Sequence[str]) -> list[Override]:
     return overrides
 
 
+def _example(word: str) -> str:
+    """Return a word of the right form that may be what was meant by one without a value."""
+    key = word.lstrip("+-")
+    if key in all_groups():
+        return f"{key}={choices_of(key)[0]}"
+    return f"{key}=VALUE" if "." in key or key in _settings([]) else "privacy.epsilon=2"
+
+
 def _elsewhere(option: str) -> InputError:
     return InputError(
         f"{option}: reads settings from elsewhere, and such a file may name any code to be run; give each setting as "
         "KEY=VALUE"
     )
+
+
+def _check_choices(overrides: Sequence[Override]) -> None:
+    """Refuse the first choice of a group that the group does not have."""
+    for override in overrides:
+        group = override.key_or_group
+        known = choices_of(group) if group in all_groups() else []
+        for value in _values(override):
+            if known and value not in (None, "null", *known) and "$" not in str(value):
+                found = nearest(str(value), known, "none is near")
+                raise InputError(
+                    f"{group}={value}: there is no such {group}; {found}; choose one of {', '.join(known)}"
+                )
 
 
 def _check_names(overrides: Sequence[Override]) -> None:
@@ -182,15 +239,18 @@ def _check_names(overrides: Sequence[Override]) -> None:
         used = brought({key: value for key, value in combination if value is not None})
         for override in overrides:
             _check_used(override, used)
-    for choice in choices:
-        if choice.is_add() or choice.is_force_add():
-            word = str(choice.input_line)
+    for override in overrides:
+        hydras = override.key_or_group.split(".")[0].split("/")[0] == _HYDRA
+        closed = hydras and not override.key_or_group.startswith(_OPEN_OF_HYDRA)
+        if (override in choices or closed) and (override.is_add() or override.is_force_add()):
+            word = str(override.input_line)
             raise InputError(f"{word}: write {word.lstrip('+')}")
     known = _settings(choices)
     for override in overrides:
         key = override.key_or_group
-        own = key.split(".")[0].split("/")[0] == _HYDRA or key.rpartition(".")[2].startswith("_")
-        named = key in groups or key in known or (key.rpartition(".")[0] in known.intersection(_OPEN))
+        above, _, last = key.rpartition(".")
+        own = key.split(".")[0].split("/")[0] == _HYDRA or (last.startswith("_") and above in known)
+        named = key in groups or key in known or (above in known.intersection(_OPEN))
         if not (own or override.is_delete() or named):
             raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
 

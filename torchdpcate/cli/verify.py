@@ -1,20 +1,22 @@
-"""``torchdpcate verify``: does a release agree with itself, and is it as it was written?"""
+"""``torchdpcate verify``: does a release agree with itself, is it as it was written, and by whom?"""
 
+from torchdpcate.cli.tables import facts
 from torchdpcate.verify.file import verify_release
 
 
-def verify(release: str) -> None:
+def verify(release: str, key: str | None = None) -> None:
     """Print what was recomputed.
 
     Args:
-        release: Release file.
+        release: Release file, or the run folder that holds it.
+        key: File of the public key that must have signed it.
 
     Raises:
+        InputError: No public key in the file.
         ReleaseFileError: Not a release, damaged, or of a newer format.
-        VerificationError: It was changed, or does not agree with itself.
+        VerificationError: It was changed, does not agree with itself, or is not signed by the key.
     """
-    findings = verify_release(release)
+    findings = verify_release(release, key)
     print(f"{release}: agrees with itself")
-    width = max(len(name) for name, _ in findings)
-    for name, text in findings:
-        print(f"  {name:<{width}}  {text}")
+    for line in facts(findings).splitlines():
+        print(line)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
-_MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""How a missing value may be written, in small letters."""
 _DECIMAL = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 )  # inf, 0x1, 1_0 and other digits are none
@@ -82,6 +83,28 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
     return codes
 
 
+def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.ndarray:
+    """Return which values a column of numbers, or of these categories, may have, bool [n]; bounds are not looked at.
+
+    A column of true and false where these are no numbers is a mistake of all its rows, and ``numeric_column``'s to
+    refuse.
+    """
+    import pandas as pd
+
+    if categories and isinstance(categories[0], str):
+        return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
+    kinds, truth = pd.api.types, set(categories) == {0, 1}
+    if kinds.is_bool_dtype(column):
+        return np.ones(len(column), dtype=bool)
+    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
+        read = [_number(value, truth) for value in column.astype(object)]
+        values = np.array([np.nan if value is None else value for value in read], dtype=np.float64)
+    else:
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    known = np.isfinite(values) & (np.abs(values) <= _EXACT)
+    return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
+
+
 def _parse(column: "pd.Series", name: str, truth: bool) -> "pd.Series":
     """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
     import pandas as pd
@@ -101,7 +124,7 @@ def _number(value: Any, truth: bool) -> float | None:
         word = value.strip(" \t").lower()
         if _DECIMAL.fullmatch(word):
             return float(word)
-        return float("nan") if word in _MISSING else _BOOLEANS.get(word) if truth else None
+        return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None
     if isinstance(value, bool | np.bool_):
         return float(value) if truth else None
     if isinstance(value, int | float | Decimal | np.integer | np.floating):

@@ -9,7 +9,7 @@ from torchdpcate.data._shipped import shipped
 from torchdpcate.data._yaml import read_yaml
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import IN_CODE, check_bounds, check_origin
+from torchdpcate.data.facts import IN_CODE, check_bounds, check_filled, check_origin
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
@@ -33,6 +33,7 @@ def read_domain_file(path: str | Path) -> Any:
     except InputError as error:
         raise InputError(f"domain file {str(path)!r} cannot be read: {error}") from None
     try:
+        check_filled(facts)
         return _with_origin(facts, f"domain file {file.stem}{owner}")
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
@@ -47,6 +48,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: An entry is missing, unknown or invalid.
     """
+    check_filled(facts)
     known = {"overlap", "origin", "out_of_bounds", "propensity"}
     entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, known)
     outcome = _outcome(entries["outcome"])

@@ -1,5 +1,6 @@
 """Checks of single public facts: numbers, names, bounds, kinds of outcomes, and where facts come from."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchdpcate._text import is_plain
@@ -8,8 +9,47 @@ from torchdpcate.errors import InputError
 IN_CODE = "given in code by the curator"
 """Origin of bounds where the domain names none."""
 
+OPEN = "???"
+"""What stands in a draft for a public fact that nobody has given yet."""
+
 OUTCOME_KINDS = ("continuous", "binary", "count")
 """What an outcome may be declared to be."""
+
+
+def check_filled(facts: Any) -> None:
+    """Refuse the entries of a domain file in which a fact is still open.
+
+    Args:
+        facts: The entries, lists and mappings of any depth.
+
+    Raises:
+        InputError: Says which are ``???``.
+
+    Example:
+        >>> check_filled({"covariates": {"age": {"low": "???", "high": 90}}})
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: covariates.age.low is still ???; give the public fact, not one of the records
+    """
+    left = list(_open_entries(facts, ""))
+    if left:
+        more = f", and so {'is' if len(left) == 2 else 'are'} {_listed(left[1:])}" if left[1:] else ""
+        raise InputError(f"{left[0]} is still {OPEN}{more}; give the public fact, not one of the records")
+
+
+def _open_entries(facts: Any, name: str) -> Iterator[str]:
+    if isinstance(facts, Mapping):
+        for key, value in facts.items():
+            yield from _open_entries(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(facts, list | tuple):
+        for value in facts:
+            yield from _open_entries(value, name)
+    elif facts == OPEN:
+        yield name
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def to_number(name: str, value: Any) -> float:

@@ -215,11 +215,20 @@ class Niu(GeneratedStudy):
         """Return P(A = 1 | x), [n], at x [n, 6]."""
         return self._law.propensity(x) if self.randomised is None else torch.full_like(x[:, 0], self.randomised)
 
+    def draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return covariates [n, 6], treatments [n] and outcomes [n] of the law as it is, tails beyond the domain too.
+
+        Args:
+            n: How many.
+            generator: What they are drawn with.
+        """
+        law = self._law
+        x = law.covariates(n, generator)
+        a = (torch.rand(n, generator=generator, dtype=torch.float64) < self.propensity(x)).to(torch.float64)
+        return x, a, law.baseline(x) + a * law.effect(x) + law.noise(x, generator)
+
     def _sample(self) -> CausalData:
-        generator, law, domain = public_generator(self.seed, "samples"), self._law, self.domain()
-        x = law.covariates(self.n, generator)
-        a = (torch.rand(self.n, generator=generator, dtype=torch.float64) < self.propensity(x)).to(torch.float64)
-        y = law.baseline(x) + a * law.effect(x) + law.noise(x, generator)
+        domain, (x, a, y) = self.domain(), self.draw(self.n, public_generator(self.seed, "samples"))
         return CausalData(domain.clip_covariates(x), a, domain.clip_outcome(y))
 
 

@@ -130,7 +130,11 @@ class ITR(GaussianRuleStudy):
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
         confounded: Whether the treatment depends on covariates.
-        n, train_fraction, queries, seed, queries_path: See ``GeneratedStudy``.
+        n: See ``GeneratedStudy``, as for all that follow.
+        train_fraction: Share that trains.
+        queries: Number of queries.
+        seed: Seed of the data.
+        queries_path: File of queries.
 
     Raises:
         InputError: An unknown scenario.

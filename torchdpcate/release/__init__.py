@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = exports(
         "release": ("EffectRelease", "FunctionRelease", "QueryRelease", "Release"),
         "released_weights": ("ReleasedWeights",),
         "rule": ("RuleRelease",),
+        "signature": ("Signature", "read_private_key", "read_public_key", "read_signature", "write_key"),
         "statement": ("PrivacyStatement", "make_statement"),
         "statistics": ("StatisticsRelease",),
         "subgroups": ("SubgroupRelease",),

@@ -17,6 +17,8 @@ from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 
+RELEASE_FILE = "release.safetensors"
+"""Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
 # 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances, 3 free text for charges
 FORMAT_VERSION = 4
@@ -129,7 +131,7 @@ def load_release(path: str | Path) -> Release:
     """Read a release; the object answers ``effect(X)`` whatever mechanism made it.
 
     Args:
-        path: A file written by ``Release.save``.
+        path: A file written by ``Release.save``, or the run folder that holds it.
 
     Raises:
         ReleaseFileError: No such file, a damaged or changed one, one of a newer format, or not a release.
@@ -149,17 +151,16 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     """Read a release file without making anything of it, or comparing its checksum.
 
     Args:
-        path: A file written by ``Release.save``.
+        path: A file written by ``Release.save``, or the run folder that holds it.
 
     Raises:
         ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
     """
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
+    path = release_path(path)
     if not os.path.isfile(path):
-        kind = "a folder; give the release file in it" if os.path.isdir(path) else "no such file"
-        raise ReleaseFileError(f"{path}: {kind}")
+        raise ReleaseFileError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -168,6 +169,28 @@ def read_release_file(path: str | Path) -> ReleaseFile:
     except (SafetensorError, OSError) as error:
         raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); ask for the file again") from None
     return ReleaseFile(path, metadata, tensors)
+
+
+def release_path(path: str | Path) -> Path:
+    """Return the release file that a path means: itself, or the one in a run folder or in its ``release/``.
+
+    Raises:
+        ReleaseFileError: A folder without one; that of a sweep has one in each run.
+
+    Example:
+        >>> release_path("nowhere.safetensors").name
+        'nowhere.safetensors'
+    """
+    path = Path(path)
+    if not os.path.isdir(path):
+        return path
+    for place in (path / "release" / RELEASE_FILE, path / RELEASE_FILE):
+        if os.path.lexists(place):
+            return place
+    runs = sorted(place.parent.parent.name for place in path.glob(f"*/release/{RELEASE_FILE}"))
+    if runs:
+        raise ReleaseFileError(f"{path}: a folder of {len(runs)} runs; give one of them, such as {path / runs[0]}")
+    raise ReleaseFileError(f"{path}: a folder without a release; give a release file or the folder of a finished run")
 
 
 def _class(kind: str) -> type[Release]:

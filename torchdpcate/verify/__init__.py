@@ -8,5 +8,6 @@ __getattr__, __dir__, __all__ = exports(
         "card": ("make_card", "write_card"),
         "deployments": ("read_facts",),
         "file": ("verify_release",),
+        "signing": ("sign_release",),
     },
 )

@@ -95,7 +95,9 @@ def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[s
     try:
         needed = json.loads(json.dumps(make_card(release, path=file.path if named else None)))
     except VerificationError:
-        return  # the statement's own problems are reported elsewhere
+        return  # the statement's own problems, and the signature's, are reported elsewhere
+    if named and "signature" not in card["release"]:
+        needed["release"].pop("signature", None)  # a card of before there were any
     names = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
     if not words_known:
         card = {**card, "event_tree": _in_types(card.get("event_tree"))}

@@ -31,6 +31,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
 from torchdpcate.release.release import Release
+from torchdpcate.release.signature import read_signature
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import describe, level_in_words, own_words
@@ -39,6 +40,7 @@ from torchdpcate.verify.statement_problems import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
+UNSIGNED = "unsigned: its checksum says nothing of who wrote it"
 _BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
 _AUDITS_OF: dict[Charge, tuple[str, ...]] = {
     DP_SGD: ("dp_sgd", "nuisances"),
@@ -79,14 +81,15 @@ def make_card(
 
     Args:
         release: The release.
-        path: Its file, whose name and checksum go into the card.
+        path: Its file, whose name and checksum go into the card, and by whom it is signed.
         facts: What only the curator knows, from ``read_facts``.
         audit: Audit results by mechanism: ``claimed``, ``delta``, ``bound``, ``confidence``, ``attack``,
             ``trials``, ``level``; under ``influence_truth``, by kind of head (a neural one's name begins with
             ``neural``), a record's true change over the noise's scale, for what is not certified.
 
     Raises:
-        VerificationError: The privacy statement does not agree with itself; nothing of it should be passed on.
+        VerificationError: The privacy statement does not agree with itself, or the file's signature is of another
+            file; nothing of it should be passed on.
 
     Example:
         >>> from torchdpcate import Dataset1, LinearSecondStage, PrivacyBudget, RLearner
@@ -122,7 +125,7 @@ def make_card(
         "to_be_filled_in_by_the_curator": missing,
     }
     if path is not None:
-        card["release"] |= {"file": Path(path).name, "sha256": file_sum(Path(path))}
+        card["release"] |= {"file": Path(path).name, "sha256": file_sum(Path(path)), "signature": signed_by(path)}
     if privacy.claims:
         card["accountant"] = dict(privacy.accountant) or "not recorded"
         card["mechanism"] = {"formula": privacy.formula, "public_numbers": _plain(privacy.public)}
@@ -160,6 +163,46 @@ def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:
     if listed:
         write_sums(folder, texts)
     return [folder / name for name in texts]
+
+
+def renew_signature(path: str | Path) -> bool:
+    """Write into the card beside a release by whom it is signed, and change nothing else of it.
+
+    Args:
+        path: The release's file.
+
+    Returns:
+        Whether there is a card of this file.
+
+    Raises:
+        InputError: The card is damaged, or cannot be written.
+    """
+    path = Path(path)
+    if not (path.parent / CARD_JSON).is_file():
+        return False
+    try:
+        card = json.loads((path.parent / CARD_JSON).read_text(encoding="utf-8"))
+        if card["release"].get("file") != path.name:
+            return False
+        card["release"]["signature"] = signed_by(path)
+        write_card(card, path.parent)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{path.parent / CARD_JSON}: is no card; remove it, or make it anew with inspect --card"
+        ) from None
+    return True
+
+
+def signed_by(path: str | Path) -> str:
+    """Return by whom a release file is signed, in words.
+
+    Raises:
+        VerificationError: Its signature is of another file, or damaged.
+    """
+    signature = read_signature(path)
+    return UNSIGNED if signature is None else signature.words
 
 
 def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:

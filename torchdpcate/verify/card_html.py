@@ -214,7 +214,9 @@ def _value(value: Any) -> str:
 def _footer(card: Mapping[str, Any]) -> str:
     release, missing = card["release"], len(card["to_be_filled_in_by_the_curator"])
     versions = ", ".join(f"{_text(name)} {_text(number)}" for name, number in release["versions"].items())
-    file = f"File {_text(release['file'])}, SHA-256 {_text(release['sha256'])}. " if "file" in release else ""
+    file = f"File {_text(release['file'])}, SHA-256 {_text(release['sha256'])}" if "file" in release else ""
+    file += f"; {_text(release['signature'])}" if "signature" in release else ""
+    file += ". " if file else ""
     tier = card["registry"]["deployment"]["administrative"]["tier"]
     reached = f"reaches tier {tier}" if tier else "reaches no tier yet"
     return (

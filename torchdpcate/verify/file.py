@@ -11,9 +11,10 @@ from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
-from torchdpcate.release.digest import NO_SIGNATURE
+from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import COMPLETE_SINCE, FORMAT_VERSION, ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
+from torchdpcate.release.signature import Signature, read_public_key, read_signature
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
@@ -24,8 +25,8 @@ from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
 
 NOT_SIGNED = (
-    "not signed: numbers that any run might have released are as the file says; compare its checksum with one that the "
-    "curator published elsewhere"
+    "not signed: numbers that any run might have released are as the file says; compare its SHA-256 with one that the "
+    "curator published elsewhere, or ask for a signed release"
 )
 
 # Settings that cost something, and what their charge is for.
@@ -36,7 +37,7 @@ _PAID = (
 )
 
 
-def verify_release(path: str | Path) -> list[tuple[str, str]]:
+def verify_release(path: str | Path, key: str | Path | None = None) -> list[tuple[str, str]]:
     """Check a release file against itself, public facts and the files beside it; audits ask what the mechanisms did.
 
     Recomputed are the cost of every block from its events; the total over the blocks, the level and the sentence of the
@@ -45,22 +46,28 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
     charges, constants and tensors with those that the library writes, its texts, and the statement and the card beside
     the file.
 
-    A file is not signed. A file forged entirely, each constant by the formulas and each number on its grid,
-    passes; so does a number moved by a step of its grid, and what no statement has: the noise of DP-SGD where plan
-    and charges are changed together, scales of noise that are secret, and the constants of a choice of a policy that
-    follow from its nuisances, which are compared with each other alone.
+    A signature beside the file is checked: with ``key`` it must be there and of that key; without it any key will do,
+    and then it says only that the holder of that key wrote the file. An unsigned file forged entirely, each constant
+    by the formulas and each number on its grid, passes; so does a number moved by a step of its grid, and what no
+    statement has: the noise of DP-SGD where plan and charges are changed together, scales of noise that are secret,
+    and the constants of a choice of a policy that follow from its nuisances, which are compared with each other alone.
 
     Args:
-        path: Release file.
+        path: Release file, or the run folder that holds it.
+        key: File of the public key in PEM that must have signed it.
 
     Returns:
         What was checked and what came out, for people to read.
 
     Raises:
+        InputError: No public key in ``key``.
         ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
-        VerificationError: The file was changed, or does not agree with itself or the files beside it; says where.
+        VerificationError: The file is not signed as ``key`` says, was changed, or does not agree with itself or the
+            files beside it; says where.
     """
+    public = None if key is None else read_public_key(key)
     file = read_release_file(path)
+    signature = read_signature(file.path, public)
     problems: list[str] = [] if file.fault is None else [file.fault]
     try:
         release = file.build()
@@ -81,7 +88,7 @@ def verify_release(path: str | Path) -> list[tuple[str, str]]:
     problems += others
     if problems:
         raise VerificationError(f"{file.path}: changed or inconsistent: {'; '.join(dict.fromkeys(problems))}")
-    return [_checksum(file), *findings, *unknown, ("numbers", NOT_SIGNED), folder]
+    return [*_checksums(file), _signed(signature, public is not None), *findings, *unknown, _numbers(signature), folder]
 
 
 def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
@@ -122,10 +129,34 @@ def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]
     ]
 
 
-def _checksum(file: ReleaseFile) -> tuple[str, str]:
+def _checksums(file: ReleaseFile) -> Iterator[tuple[str, str]]:
+    """The two checksums: of what the file says, which it carries, and of its bytes, which others state."""
     if file.stated_digest is None:
-        return "checksum", f"none: a file of format version {file.version}, so a changed one cannot be recognised"
-    return "checksum", f"matches ({NO_SIGNATURE}): {file.stated_digest}"
+        yield "checksum", f"none: a file of format version {file.version}, so a changed one cannot be recognised"
+    else:
+        yield (
+            "checksum",
+            f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}",
+        )
+    yield "SHA-256", f"of the file's bytes, as sha256sum, {SUMS_FILE} and the card have it: {file_sum(file.path)}"
+
+
+def _signed(signature: Signature | None, by_given_key: bool) -> tuple[str, str]:
+    """Whether the file is signed, and what that proves."""
+    if signature is None:
+        return "signature", "none: unsigned, so that nothing proves who wrote the file"
+    proof = (
+        "which is the key that was given: its holder wrote this file, every byte of it"
+        if by_given_key
+        else "which nothing connects with anybody yet: compare the fingerprint with the curator's, or give --key PUBLIC"
+    )
+    return "signature", f"{signature.words}, {proof}"
+
+
+def _numbers(signature: Signature | None) -> tuple[str, str]:
+    if signature is None:
+        return "numbers", NOT_SIGNED
+    return "numbers", "numbers that any run might have released are as the signer says"
 
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:

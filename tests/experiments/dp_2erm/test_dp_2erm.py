@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from experiments.dp_2erm import laws
-from experiments.dp_2erm.study import STUDY
+from experiments.dp_2erm import certified, laws
+from experiments.dp_2erm.printed import inverse_propensity
+from experiments.dp_2erm.study import DEFAULT, STUDY
 from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Settings
-from experiments.two_stage_rule.printed import inverse_propensity
 
 N = 200_000
 
@@ -48,13 +48,38 @@ def test_records_have_the_means_variances_and_propensities_of_the_law(scenario):
 def test_one_small_cell_of_each_kind():
     assert all(cell["setting"] != "twins_semi_synthetic" for cell in STUDY.cells(Settings()))
     assert STUDY.missing(Settings())
-    for who in ("ours", "EBW", "IPW"):
-        cell = {"setting": "linear", "who": who, "first": 0, "repeats": 1}
-        found = list(STUDY.compute(cell, Settings()))
-        assert {one.role for one in found} == ({CERTIFIED, FREE, OTHER} if who == "ours" else {PRINTED, FREE})
-        assert all(one.level != "certified" for one in found if one.role == PRINTED)
+    roles = {"ours": {CERTIFIED, FREE}, "EBW": {PRINTED, FREE, OTHER}, "IPW": {PRINTED, FREE}}
+    for who, expected in roles.items():
+        found = list(STUDY.compute({"setting": "linear", "n": 400, "who": who, "first": 0, "repeats": 1}, Settings()))
+        assert {one.role for one in found} == expected
+        assert all(one.level != "certified" for one in found if one.role == PRINTED or who == "EBW")
         free = [one.values[0] for one in found if one.role == FREE and "all to" not in one.method]
         assert min(free) > 0.8  # a linear rule can fit the linear scenario
+
+
+def test_certified_rules_by_all_weights_and_a_refusal():
+    found = list(STUDY.compute({"setting": "linear", "n": 400, "who": "weights", "first": 0, "repeats": 1}, Settings()))
+    budgets = {one.place.epsilon for one in found if one.method == certified.PRIVATE}
+    assert budgets == {"0.05", "0.1", "0.5", "1", "inf"}  # (0.01, n = 400) leaves no noise that would do
+    assert {one.method for one in found} == set(certified.methods("linear", 400))
+    assert {one.level for one in found if one.place.epsilon != "inf"} == {"certified"}
+    assert min(one.values[0] for one in found if one.place.epsilon == "inf") > 0.9
+
+
+def test_confounded_records_mislead_constant_weights_and_the_weight_for_everybody():
+    """Population minimisers: the effect's own rule by one's own propensity; by the others, also who was treated."""
+    cell = {"setting": certified.CONFOUNDED, "n": 4_000, "who": "weights", "first": 0, "repeats": 1}
+    free = {one.method: one.values[0] for one in STUDY.compute(cell, Settings()) if one.place.epsilon == "inf"}
+    assert free[certified.OWN] > 0.9
+    assert free[certified.CENTRED] > 0.9
+    assert free[certified.EVERYBODY] < 0.85
+    assert free[certified.CONSTANT] < 0.85
+    (default,) = {
+        one.method
+        for one in STUDY.compute(cell | {"n": 1_000, "who": "ours"}, Settings())
+        if one.place.table == certified.CONFOUNDED
+    }
+    assert default == DEFAULT
 
 
 def test_movement_of_estimated_inverse_propensities():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from experiments.dp_werm import robustness, simulated, stand_in
+from experiments.dp_werm import robustness, selection, simulated, stand_in
 from experiments.dp_werm.study import STUDY
 from experiments.dp_werm.trial import Trials, shifted, value
 from experiments.dp_werm.tuning import GRID, output_noise, tuned
@@ -57,20 +57,50 @@ def test_a_ridge_is_one_of_the_candidates_and_larger_for_less_privacy_budget():
     assert chosen[math.inf] < chosen[1.0]
 
 
+def test_the_selection_keeps_what_moves_the_effect_and_nothing_of_a_coin():
+    """The two large coefficients by either penalty, and of equal outcomes, whose weights say nothing, none."""
+    public = selection.public_data(0)
+    kept = selection.selected(public)
+    assert kept[selection.ONE_ERROR].sum() <= kept[selection.LEAST].sum()
+    assert all(one[2:4].all() for one in kept.values())
+    coin = Trials(public.x, public.a, torch.ones_like(public.y))
+    assert selection.selected(coin)[selection.ONE_ERROR].sum() == 0
+    assert torch.equal(selection.public_data(0).x, public.x)
+    assert public.x.shape == (1, 1_000, 10)
+
+
+def test_covariates_beyond_four_do_not_move_outcomes():
+    drawn = Trials.draw(1, 100, torch.Generator().manual_seed(0), 10)
+    noise = drawn.y - Trials(drawn.x[..., :4], drawn.a, drawn.y).effect * (drawn.a - 0.5)
+    assert noise.std().item() == pytest.approx(0.5, abs=0.2)
+    assert torch.equal(drawn.effect, Trials(drawn.x[..., :4], drawn.a, drawn.y).effect)
+
+
+def test_laws_of_the_robustness_figures_share_the_one_of_the_private_data():
+    private = {robustness.LAWS[figure][robustness.reference(figure)] for figure in robustness.LAWS}
+    assert private == {robustness.Public(robustness.PAPER)}
+
+
 def test_one_small_cell_of_each_part():
     settings = Settings(quick=True)
     cells = list(STUDY.cells(settings))
-    assert {cell["part"] for cell in cells} == {"simulated", "stand-in", "robustness"}
+    assert {cell["part"] for cell in cells} == {"simulated", "stand-in", "selection", "robustness"}
     small = [
         {"part": "simulated", "who": "paper", "n": 200, "repeats": 3, "resamples": 3},
         {"part": "simulated", "who": "ours", "n": 200, "first": 0, "repeats": 1},
         {"part": "stand-in", "who": "paper", "first": 0, "repeats": 2},
         {"part": "stand-in", "who": "ours", "first": 0, "repeats": 1},
+        {"part": "selection", "first": 0, "repeats": 1},
         {"part": "robustness", "figure": "supp_figure4_number", "n": 200, "repeats": 2},
     ]
     found = [one for cell in small for one in STUDY.compute(cell, settings)]
     roles = {one.role for one in found}
     assert roles == {PRINTED, CERTIFIED, FREE, OTHER}
+    losses = [one.values[0] for one in found if one.place.metric == robustness.LOST]
+    (worst,) = (one.values[0] for one in found if one.place.metric == robustness.WORST)
+    assert len(losses) == len(robustness.EPSILONS) * len(robustness.LAWS["supp_figure4_number"])
+    assert worst == max(losses)
+    assert losses.count(0.0) >= len(robustness.EPSILONS)  # the private data's own law loses nothing
     accuracy = [v for one in found if one.place.metric == "accuracy_percent" for v in one.values]
     assert all(0 <= v <= 100 for v in accuracy)
     assert all(one.level != "certified" for one in found if one.role == PRINTED)

@@ -9,7 +9,6 @@ import pandas as pd
 from torchdpcate._files import PRIVATE
 from torchdpcate._text import file_name
 from torchdpcate.cli.comparison import PROBLEM, problem_of
-from torchdpcate.cli.run import RELEASE_FILE
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, IntervalRow, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
@@ -17,7 +16,7 @@ from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import RELEASE_FILE, load_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
-from torchdpcate.cli.run import RELEASE_FILE, say_warning, warnings_said
+from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
@@ -23,7 +23,7 @@ from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.evaluation.forest_figure import forest_figure
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import RELEASE_FILE, load_release
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:

@@ -1,0 +1,60 @@
+"""Commands, options and help: what a word that is not known is answered, in one line."""
+
+import subprocess
+import sys
+
+import pytest
+
+import torchdpcate
+from tests.cli.test_cli import one_line
+from torchdpcate.cli.main import main
+from torchdpcate.cli.parser import OWN_GRAMMAR, make_parser, subparsers
+
+WRONG = {
+    "inspekt r": "inspekt: no such command; the nearest is inspect",
+    "xyzzy": "xyzzy: no such command; torchdpcate --help shows all",
+    "": "the following arguments are required: COMMAND",
+    "verify r --kei x": "verify: --kei: no such option; the nearest is --key",
+    "inspect r --jsn": "inspect: --jsn: no such option; the nearest is --json",
+    "inspect r --zzz=3": "inspect: --zzz=3: no such option; torchdpcate inspect --help shows what there is",
+    "inspect r s": "inspect: s: one word too many",
+    "predict r": "predict: the following arguments are required: input, -o/--output; torchdpcate predict --help",
+    "predict r i -o o --most-bytes many": "predict: argument --most-bytes: invalid int value: 'many'",
+    "completion csh": "invalid choice: 'csh'",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_word_that_is_not_known_is_one_line(words, capsys):
+    assert main(words.split()) == 2
+    assert WRONG[words] in one_line(capsys)
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["--version"])
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out == f"torchdpcate {torchdpcate.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["train", "-m", "seed=1,2", "--help"], ["plan", "n=3", "-h"], ["train", "-h"]])
+def test_help_is_shown_wherever_it_is_asked_for(words, capsys):
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith(f"usage: torchdpcate {words[0]}")
+
+
+def test_every_command_is_listed_and_every_option_has_help():
+    page = make_parser().format_help()
+    for name, parser in subparsers().items():
+        assert name in page
+        assert name in OWN_GRAMMAR or all(action.help for action in parser._actions), name
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; from torchdpcate.cli.main import main\n"
+        "try: main([sys.argv[1]])\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'hydra', 'pandas', 'rich'} & set(sys.modules)"
+    )
+    for word in ("--help", "--version"):
+        assert subprocess.run([sys.executable, "-c", code, word], capture_output=True, check=False).returncode == 0

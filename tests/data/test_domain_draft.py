@@ -1,0 +1,152 @@
+"""Drafts of domain files: names and types of columns, nothing of the records, and refused until they are filled in."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from torchdpcate.cli.main import main
+from torchdpcate.data.domain_draft import draft_domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+
+NAMES = ["name", "treat", "age", "site", "pay", "yes", "a: b", "größe"]
+
+
+def table(n: int = 60, seed: int = 0) -> pd.DataFrame:
+    """Records whose values are nowhere in a file of anything else."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"name": [f"person {seed} {i}" for i in range(n)], "treat": rng.integers(0, 2, n)})
+    frame["age"], frame["site"] = rng.integers(1000, 9000, n), rng.choice([f"site{seed}x", f"site{seed}y"], n)
+    frame["pay"], frame["yes"] = rng.normal(77777, 1, n), rng.integers(0, 2, n)
+    frame["a: b"], frame["größe"] = rng.random(n), rng.random(n)
+    return frame
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_other_records_have_the_same_draft(here, ending):
+    """Nothing of the records is in it: another number of them, other levels and other values change no letter."""
+    drafts = []
+    for seed, n in enumerate((60, 90)):
+        frame, file = table(n, seed), f"people{seed}.{ending}"
+        frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
+        drafts.append(draft_domain(file, "treat", "pay"))
+    assert drafts[0] == drafts[1]
+    facts = yaml.safe_load(drafts[0])
+    assert facts["treatment"] == "treat"
+    assert facts["outcome"] == {"name": "pay", "low": "???", "high": "???", "origin": "???"}
+    number, words = {"low": "???", "high": "???", "origin": "???"}, {"categories": "???", "origin": "???"}
+    kinds = {name: words if name in ("name", "site") else number for name in NAMES if name not in ("treat", "pay")}
+    assert facts["covariates"] == kinds
+    assert facts["overlap"] == facts["origin"] == "???"
+    assert set(re.findall(r"[0-9.]+", drafts[0])) <= {".", "0.05", "0.5", "0", "1", "2", "3"}  # those of its remarks
+
+
+def test_no_record_decides_a_type_alone(here):
+    """A word among numbers, and a number among words, change no letter of the draft."""
+    frame = table().astype(object)
+    frame.to_csv("plain.csv", index=False)
+    frame.loc[0, ["age", "pay", "site"]] = ["unknown", "refused", 3]
+    frame.to_csv("odd.csv", index=False)
+    assert draft_domain("plain.csv") == draft_domain("odd.csv")
+
+
+def test_parquet_types_decide(here):
+    frame = pd.DataFrame({"flag": [True, False], "when": pd.to_datetime(["2020-01-01", "2020-01-02"]), "x": [1, 2]})
+    frame["level"] = pd.Categorical(["secret", "b"])
+    frame.to_parquet("t.parquet")
+    text = draft_domain("t.parquet")
+    facts = yaml.safe_load(text)
+    assert facts["covariates"]["flag"] == {"categories": [0, 1]}
+    assert facts["covariates"]["level"] == {"categories": "???", "origin": "???"}
+    assert "when" not in facts["covariates"]
+    assert "left out: when" in text
+    assert "secret" not in text
+    assert "2020" not in text
+
+
+def test_a_draft_that_was_filled_in_trains(here, capsys):
+    table().to_csv("people.csv", index=False)
+    words = ["--treatment", "treat", "--outcome", "pay", "-o", "domain.yaml"]
+    assert main(["domain", "people.csv", *words]) == 0
+    assert main(["train", "data=table", "data.path=people.csv", "data.domain=domain.yaml", "run_dir=r"]) == 2
+    line = capsys.readouterr().err
+    assert "outcome.low is still ???" in line
+    assert line.count("\n") == 1
+    assert not Path("r").exists()
+
+    text = Path("domain.yaml").read_text().partition("outcome:")[2]
+    for fact in ("70000", "80000", "contract"):  # of the outcome
+        text = text.replace("???", fact, 1)
+    text = re.sub(r"categories: \?\?\?", "categories: [a, b]", text)
+    text = re.sub(r"low: \?\?\?", "low: 0", re.sub(r"high: \?\?\?", "high: 9999", text))
+    text = re.sub(r"overlap: \?\?\?", "overlap: 0.1", re.sub(r"origin: \?\?\?", "origin: codebook", text))
+    Path("filled.yaml").write_text(f"treatment: treat\noutcome:{text}")
+    schema = TableSchema.from_yaml("filled.yaml")
+    assert schema.columns == tuple(name for name in NAMES if name not in ("treat", "pay"))
+    assert schema.origins["pay"] == "contract"
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ({"overlap": "???"}, "overlap is still"),
+        ({"origin": "???"}, "origin is still"),
+        ({"treatment": "???"}, "treatment is still"),
+        ({"treatment": {"name": "a", "categories": ["???", "b"]}}, "treatment.categories is still"),
+        ({"covariates": {"x": {"low": 0, "high": "???"}}}, "covariates.x.high is still"),
+        (
+            {"covariates": {"x": {"low": "???", "high": "???"}}},
+            "covariates.x.low is still ???, and so is covariates.x.h",
+        ),
+    ],
+)
+def test_what_is_open_is_refused_by_name(here, entry, named):
+    facts = {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {"x": {"low": 0, "high": 1}},
+    }
+    Path("d.yaml").write_text(yaml.safe_dump(facts | entry, sort_keys=False))
+    for made in (lambda: TableSchema.from_dict(facts | entry), lambda: TableSchema.from_yaml("d.yaml")):
+        with pytest.raises(InputError, match=re.escape(named)):
+            made()
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "why"),
+    [
+        ("1,2\n3,4\n", [], "line 1 has numbers"),
+        ("a,a\n3,4\n", [], "is there twice"),
+        ("a,b\x1b\n3,4\n", [], "cannot be shown"),
+        ("", [], "cannot be read"),
+        ("a,b\n1,2\n", ["--outcome", "B "], "'b' is there"),
+        ("a,b\n1,2\n", ["--outcome", "c"], "is no column"),
+        ("a,b\n1,2\n", ["--treatment", "a", "--outcome", "a"], "a column of its own"),
+        ("a,b\n1,2\n", ["--treatment", "a", "--outcome", "b"], "no column that can be a covariate"),
+        ("a,b\n1,2\n", ["-o", "there.yaml"], "exists already"),
+        ("a,b\n1,2\n", ["-o", "none/d.yaml"], "make it first"),
+    ],
+)
+def test_mistakes_are_one_line_and_show_no_record(here, capsys, content, words, why):
+    Path("t.csv").write_text(content)
+    Path("there.yaml").write_text("mine")
+    assert main(["domain", "t.csv", *words]) == 2
+    line = capsys.readouterr().err
+    assert why in line
+    assert line.count("\n") == 1
+    assert Path("there.yaml").read_text() == "mine"
+
+
+def test_a_table_without_records_has_a_draft(here):
+    Path("t.csv").write_text("a,b\n")
+    assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"a", "b"}

@@ -1,0 +1,188 @@
+"""The study of Niu et al.: moments of the laws by formulas, the reader of their file, one quick cell of each group."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, special, stats
+
+from experiments.frame.published import read_published
+from experiments.frame.runner import compute
+from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, PRINTED, Found, Place, Settings
+from experiments.frame.table import join, summarise
+from experiments.niu.laws import POINTS, sample
+from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
+from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
+from torchdpcate.data.niu import Niu
+from torchdpcate.data.split import public_generator
+
+N = 400_000
+SDS = 6.0  # two-sided normal tail 2e-9
+
+
+def normal_mean(value) -> float:
+    """E value(Z), Z standard normal."""
+    return integrate.quad(lambda z: value(z) * stats.norm.pdf(z), -12, 12)[0]
+
+
+def covariance_of_e() -> np.ndarray:
+    drawn = np.random.RandomState(1).uniform(-1, 1, (12, 12))
+    return (drawn @ drawn.T)[:6, :6]
+
+
+def variance_of_e() -> float:
+    """Of l1 - l2 + 5 sigmoid(l0) + sum of 1(lj > 1), j = 3, 4, 5, l normal: by Stein's formula and quadrature."""
+    c = covariance_of_e()
+    s = np.sqrt(np.diag(c))
+    step = special.expit
+    mean, square = (normal_mean(lambda z, k=k: (5 * step(s[0] * z)) ** k) for k in (1, 2))
+    slope = normal_mean(lambda z: 5 * step(s[0] * z) * step(-s[0] * z))
+    line = c[1] - c[2]  # covariances of l1 - l2 with all
+    found = line[1] - line[2] + square - mean**2 + 2 * line[0] * slope
+    for j in (3, 4, 5):
+        tail, density = stats.norm.sf(1 / s[j]), stats.norm.pdf(1 / s[j]) / s[j]
+        rest = math.sqrt(c[j, j] - c[j, 0] ** 2 / c[0, 0])
+        with_step = normal_mean(lambda z, j=j, r=rest: 5 * step(s[0] * z) * stats.norm.sf((1 - c[j, 0] / s[0] * z) / r))
+        found += tail * (1 - tail) + 2 * line[j] * density + 2 * (with_step - mean * tail)
+        for k in range(j + 1, 6):
+            both = stats.multivariate_normal(mean=[0, 0], cov=c[np.ix_([j, k], [j, k])]).cdf([-1, -1])
+            found += 2 * (both - tail * stats.norm.sf(1 / s[k]))
+    return found
+
+
+VARIANCES = {
+    "A": 1 / 24,
+    "B": 1 + normal_mean(lambda z: np.logaddexp(0, z) ** 2) - normal_mean(lambda z: np.logaddexp(0, z)) ** 2,
+    "C": 0.0,
+    "D": 5 * (0.5 - 0.5 / math.pi),
+    "E": variance_of_e(),
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_effects_vary_as_the_law_with_its_tails_says(design):
+    law = Niu(design)
+    x, _, _ = law.draw(N, public_generator(0, "moments"))
+    apart = (law.effect(x) - law.effect(x).mean()).square()
+    allowed = SDS * apart.std().item() / math.sqrt(N) + 1e-9
+    assert apart.mean().item() == pytest.approx(VARIANCES[design], abs=allowed)
+    assert allowed < 0.03 * VARIANCES[design] + 1e-8
+
+
+@pytest.mark.parametrize(("design", "mean"), [("A", 0.5), ("B", normal_mean(lambda z: np.logaddexp(0, z))), ("C", 1.0)])
+def test_weighted_outcomes_differ_by_the_average_effect(design, mean):
+    law = Niu(design)
+    x, a, y = law.draw(N, public_generator(1, "moments"))
+    e = law.propensity(x)
+    terms = y * (a - e) / (e * (1 - e))
+    assert terms.mean().item() == pytest.approx(mean, abs=SDS * terms.std().item() / math.sqrt(N))
+
+
+def test_who_has_public_bounds_sees_records_within_them_and_is_judged_at_the_points_that_were_drawn():
+    both = sample("B", 3_000, 0)
+    inside, drawn, domain = both.bounded, both.drawn, both.bounded.schema.domain
+    domain.check_covariates(inside.records.x)
+    domain.check_outcome(inside.records.y)
+    domain.check_covariates(inside.queries)
+    assert torch.equal(inside.records.x, drawn.records.x.clamp(-3, 3))
+    assert torch.equal(inside.records.a, drawn.records.a)
+    assert len(drawn.queries) == POINTS
+    assert drawn.queries.abs().max() > 3
+    assert torch.equal(inside.truth, Niu("B").effect(drawn.queries))
+    assert not torch.equal(sample("B", 3_000, 1).bounded.records.x, inside.records.x)
+
+
+def write(folder: Path, *lines: str) -> Path:
+    (folder / "niu").mkdir()
+    head = "design,n,d,sigma,learner,base_model,epsilon,metric,value,sd_over_seeds,seeds"
+    (folder / "niu/published_mse.csv").write_text("\n".join((head, *lines)) + "\n")
+    return folder
+
+
+def test_published_errors_have_places_and_errors_of_their_means(tmp_path):
+    papers = write(
+        tmp_path,
+        "Voting,8000,11,,SLearner,Lasso,inf,test_mse,3,1,5",
+        "E,16000,6,1.0,RLearner,DPX,128.0,test_mse,7,2,4",
+        "A,500,6,1.0,DRLearner,Lasso,inf,test_mse,5,1,5",
+        "A,500,6,1.0,DRLearner,DPX,1.0,test_mse,9,1,5",
+    )
+    first, second, third = read_published(STUDY, papers)
+    assert first.place == Place("design A", "A", "500", "1", "DRLearner", "test_mse")
+    assert second.place == Place("design E", "E", "16000", "128", "RLearner", "test_mse")
+    assert (second.value, second.error, second.repeats, second.qualifier) == (7.0, 1.0, 4, "=")
+    assert third.place == Place(without("A"), "A", "500", "inf", "DRLearner", "test_mse")
+
+
+def test_ours_stand_beside_all_learners_and_no_difference_is_to_lasso(tmp_path):
+    papers = write(
+        tmp_path,
+        "A,500,6,1.0,DRLearner,DPX,1.0,test_mse,9,1,5",
+        "A,500,6,1.0,SLearner,DPX,1.0,test_mse,8,1,5",
+        "A,500,6,1.0,SLearner,Lasso,inf,test_mse,7,1,5",
+    )
+    found = [
+        Found(Place(private("A"), "A", "500", "1", "", "test_mse"), CERTIFIED, "ours", "certified", [1.0, 2.0]),
+        *(
+            Found(Place(table, "A", "500", NO_PRIVACY, "", "test_mse"), FREE, "free", "not private", [0.5, 0.7])
+            for table in (private("A"), without("A"))
+        ),
+    ]
+    rows = join(read_published(STUDY, papers), summarise(found), STUDY.stand_ins)
+    assert len(rows) == 3
+    assert all(row.certified is not None and row.free is not None and row.gained < 0 for row in rows[:2])
+    assert rows[2].free is not None
+    assert math.isnan(rows[2].reproduced)
+
+
+def test_all_cells_of_the_published_file_have_ours(tmp_path):
+    path = Path(__file__).parents[3] / "shared/papers/niu/published_mse.csv"
+    if not path.exists():
+        pytest.skip("the published numbers are not in the folder of papers")
+    published = read_published(STUDY, path.parents[1])
+    with path.open(newline="") as file:
+        assert len(published) == sum(line["design"] != "Voting" for line in csv.DictReader(file))
+    cells = {(c["design"], str(c["n"]), c["epsilon"]) for c in STUDY.cells(Settings()) if c["group"] in (OURS, UNSPENT)}
+    assert {(one.place.setting, one.place.n, one.place.epsilon) for one in published} <= cells
+    assert len(cells) == len(DESIGNS) * len(SIZES) * (len(EPSILONS) + 1)
+
+
+def test_quick_cells_are_few():
+    cells = list(STUDY.cells(Settings(quick=True)))
+    assert len({tuple(cell.items()) for cell in cells}) == len(cells) <= 70
+    assert any("Voting" in line for line in STUDY.missing(Settings()))
+
+
+@pytest.mark.parametrize(("group", "epsilon"), [(OURS, "4"), (UNSPENT, NO_PRIVACY)])
+def test_a_quick_cell_of_ours(group, epsilon):
+    found = list(run(group, "B", 2_000, epsilon, 0, 2))
+    by_method = {one.place.variant: one for one in found if one.place.table == private("B")}
+    beside = by_method[CONSTANT if group == OURS else BEST]
+    assert beside.role == OTHER
+    assert max(by_method[""].values) < 0.3 < min(beside.values)
+    assert by_method[""].role == (CERTIFIED if group == OURS else FREE)
+    assert [one.values for one in run(group, "B", 2_000, epsilon, 0, 2)] == [one.values for one in found]
+    tables = {one.place.table for one in found}
+    assert tables == ({private("B")} if group == OURS else {private("B"), without("B")})
+
+
+def test_a_quick_cell_of_dp_ebm():
+    pytest.importorskip("interpret", reason="extra peers-interpret is not installed")
+    public, own = (list(run(group, "B", 1_000, "16", 0, 1)) for group in (PUBLIC, RECORDS))
+    assert [one.role for one in public] == [PRINTED] * 3
+    assert [one.level for one in public] == ["conditional", "conditional", "none holds"]
+    assert {one.level for one in own} == {"none holds"}
+    assert {one.role for one in own} == {OTHER}
+    apart = {one.place.variant.split(",")[0]: one.values[0] for one in own}
+    assert all(one.values[0] > 10 * apart[one.place.variant] for one in public if one.place.variant != "SLearner")
+
+
+def test_the_figure_is_drawn(tmp_path):
+    cells = [{"group": OURS, "design": "C", "n": n, "epsilon": "4", "first": 0, "runs": 1} for n in (500, 1_000)]
+    found = [one for cell in cells for one in STUDY.compute(cell, Settings())]
+    assert "default effect" in compute(STUDY, cells[0], Settings())
+    STUDY.draw(join([], summarise(found)), summarise(found), tmp_path)
+    assert (tmp_path / "error_against_n.png").stat().st_size > 10_000

@@ -1,0 +1,294 @@
+"""Signatures: every byte of a release and the signer's name are covered, and nothing that reads releases minds them."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.verify.forgery import release, statement
+from torchdpcate.cli.main import main
+from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.release.digest import check_sums, write_sums
+from torchdpcate.release.file import load_release
+from torchdpcate.release.signature import (
+    fingerprint,
+    read_private_key,
+    read_public_key,
+    read_signature,
+    signature_path,
+    write_key,
+)
+from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.signing import sign_release
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A release's file in the folder of a run."""
+    folder = tmp_path / "run" / "release"
+    folder.mkdir(parents=True)
+    made = release(statement())
+    made.save(folder / "release.safetensors")
+    (folder / "privacy.json").write_text(made.privacy.to_json() + "\n")
+    (folder / "privacy.md").write_text(made.privacy.to_markdown())
+    write_sums(folder)
+    return folder / "release.safetensors"
+
+
+@pytest.fixture
+def keys(tmp_path):
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    return write_key(folder / "hospital.pem", "City hospital")
+
+
+def other_key(tmp_path, name=""):
+    folder = tmp_path / "others"
+    folder.mkdir(exist_ok=True)
+    return write_key(folder / "other.pem", name)
+
+
+def test_a_signed_release_keeps_its_bytes_and_is_read_as_before(path, keys):
+    before = path.read_bytes()
+    written, signature = sign_release(path.parent.parent, keys[0])
+    assert written == signature_path(path)
+    assert path.read_bytes() == before
+    assert signature == read_signature(path, read_public_key(keys[1]))
+    assert signature.signer == "City hospital"
+    assert load_release(path).privacy == load_release(path.parent.parent).privacy
+    assert check_sums(path.parent).changed == check_sums(path.parent).unlisted == []
+    found = dict(verify_release(path, keys[1]))
+    assert signature.fingerprint in found["signature"]
+    assert "City hospital" in found["signature"]
+    assert "its holder wrote this file" in found["signature"]
+    assert "nothing connects with anybody" in dict(verify_release(path))["signature"]
+
+
+def test_what_is_signed_does_not_depend_on_where_it_lies(path, keys, tmp_path):
+    sign_release(path, keys[0])
+    moved = tmp_path / "another name.safetensors"
+    shutil.copy(path, moved)
+    with pytest.raises(VerificationError, match="unsigned"):
+        verify_release(moved, keys[1])
+    shutil.copy(signature_path(path), signature_path(moved))
+    assert "City hospital" in dict(verify_release(moved, keys[1]))["signature"]
+
+
+def test_every_byte_is_covered(path, keys):
+    sign_release(path, keys[0])
+    public, whole = read_public_key(keys[1]), path.read_bytes()
+    for place in [*range(0, len(whole), max(1, len(whole) // 60)), len(whole) - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(VerificationError, match="was changed"):
+            read_signature(path, public)
+    for changed in (whole[:-1], whole + b"\0"):
+        path.write_bytes(changed)
+        with pytest.raises(VerificationError, match="was changed"):
+            read_signature(path)
+    path.write_bytes(whole)
+    assert read_signature(path, public) is not None
+
+
+def test_a_statement_that_was_rewritten_with_its_checksum_has_no_signature(path, keys, capsys):
+    sign_release(path, keys[0])
+    weaker = statement(gaussian=True)
+    release(weaker).save(path)  # another statement, complete and with a checksum of its own
+    for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", weaker.to_markdown())):
+        (path.parent / name).write_text(text)
+    write_sums(path.parent)
+    assert load_release(path).privacy.formula == weaker.formula
+    for words in ([], ["--key", str(keys[1])]):
+        assert main(["verify", str(path), *words]) == 1
+        line = capsys.readouterr().err
+        assert "was changed" in line
+        assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("field", ["signer", "public_key", "signature"])
+def test_a_signature_that_was_edited_is_refused(path, keys, tmp_path, field):
+    sign_release(path, keys[0])
+    file = signature_path(path)
+    stated = json.loads(file.read_text())
+    other = read_private_key(other_key(tmp_path)[0])[0]
+    swapped = {
+        "signer": "Another hospital",
+        "public_key": other.public_key().public_bytes_raw().hex(),
+        "signature": other.sign(path.read_bytes()).hex(),
+    }
+    file.write_text(json.dumps(stated | {field: swapped[field]}))
+    with pytest.raises(VerificationError, match="was changed"):
+        read_signature(path)
+    with pytest.raises(VerificationError, match=r"was changed|another key"):
+        read_signature(path, read_public_key(keys[1]))
+
+
+def test_another_key_is_no_proof_whatever_name_it_signs(path, keys, tmp_path, capsys):
+    forged = other_key(tmp_path, "City hospital")
+    _, signature = sign_release(path, forged[0])
+    assert signature.signer == "City hospital"
+    assert main(["verify", str(path), "--key", str(keys[1])]) == 1
+    line = capsys.readouterr().err
+    assert signature.fingerprint in line
+    assert fingerprint(read_public_key(keys[1])) in line
+
+
+def test_an_unsigned_release_is_called_so(path, keys, capsys):
+    assert dict(verify_release(path))["signature"].startswith("none: unsigned")
+    assert main(["verify", str(path), "--key", str(keys[1])]) == 1
+    assert "unsigned" in capsys.readouterr().err
+    assert main(["inspect", str(path)]) == 0
+    assert "signature: unsigned" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b"\xff", b"[" * 10_000, b'{"format": "torchdpcate-signature", "format_version": "1"}'],
+)
+def test_a_damaged_signature_is_refused(path, content):
+    signature_path(path).write_bytes(content)
+    with pytest.raises(VerificationError, match="not a signature"):
+        verify_release(path)
+
+
+def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):
+    sign_release(path, keys[0])
+    file = signature_path(path)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format_version": 2, "more": 1}))
+    with pytest.raises(VerificationError, match="newer"):
+        read_signature(path)
+    file.unlink()
+    file.symlink_to("nowhere")
+    with pytest.raises(VerificationError, match="not a signature"):
+        read_signature(path)
+
+
+def test_the_card_says_by_whom_the_release_is_signed(path, keys, tmp_path):
+    write_card(make_card(load_release(path), path=path), path.parent)
+    card = json.loads((path.parent / "card.json").read_text())
+    assert card["release"]["signature"].startswith("unsigned")
+    assert "unsigned" in (path.parent / "card.html").read_text()
+    _, signature = sign_release(path, keys[0])
+    card = json.loads((path.parent / "card.json").read_text())
+    assert card == make_card(load_release(path), path=path)
+    assert signature.words == card["release"]["signature"]
+    assert signature.fingerprint in (path.parent / "card.html").read_text()
+    assert "City hospital" in dict(verify_release(path, keys[1]))["signature"]
+
+    # a card that names another signer, or a signature that is there no more, does not say what the release says
+    write_card(card | {"release": card["release"] | {"signature": "signed as 'Somebody'"}}, path.parent)
+    with pytest.raises(VerificationError, match=r"card\.json does not say"):
+        verify_release(path)
+    write_card(card, path.parent)
+    signature_path(path).unlink()
+    write_sums(path.parent)
+    with pytest.raises(VerificationError, match=r"card\.json does not say"):
+        verify_release(path)
+
+
+def test_a_signature_of_other_contents_makes_no_card(path, keys):
+    sign_release(path, keys[0])
+    signature_path(path).write_text(signature_path(path).read_text().replace('"City', '"The city'))
+    with pytest.raises(VerificationError, match="was changed"):
+        make_card(load_release(path), path=path)
+
+
+def test_keys_are_pem_that_openssl_reads_and_private_ones_are_their_owners(keys):
+    assert keys[0].stat().st_mode & 0o777 == 0o600
+    assert keys[1].stat().st_mode & 0o777 == 0o644
+    private, name = read_private_key(keys[0])
+    assert name == "City hospital"
+    assert private.public_key() == read_public_key(keys[1])
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to compare with")
+    found = subprocess.run(["openssl", "pkey", "-in", keys[0], "-pubout"], capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip("this openssl knows no ed25519")
+    assert found.stdout.decode() in keys[1].read_text()
+
+
+def test_a_key_of_openssls_signs_without_a_name(path, tmp_path):
+    key = Ed25519PrivateKey.generate()
+    encodings = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    plain, secret = tmp_path / "plain.pem", tmp_path / "secret.pem"
+    plain.write_bytes(key.private_bytes(*encodings, serialization.NoEncryption()))
+    secret.write_bytes(key.private_bytes(*encodings, serialization.BestAvailableEncryption(b"word")))
+    _, signature = sign_release(path, plain)
+    assert signature.signer == ""
+    assert signature.words.startswith("signed by the key")
+    assert sign_release(path, secret, "A name", b"word")[1].signer == "A name"
+    for password, why in ((None, "is encrypted"), (b"other", "cannot be decrypted")):
+        with pytest.raises(InputError, match=why):
+            sign_release(path, secret, password=password)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["sign"], "give a release with --key FILE"),
+        (["sign", "run"], "--key FILE is needed"),
+        (["sign", "run", "--key", "none.pem"], "no such file"),
+        (["sign", "run", "--key", "keys"], "a folder"),
+        (["sign", "run", "--key", "keys/hospital.pem.pub"], "is a public key"),
+        (["sign", "run", "--key", "run/release/release.safetensors"], "holds no private key"),
+        (["sign", "run", "--key", "curve.pem"], "another kind"),
+        (["sign", "run", "--key", "keys/hospital.pem", "--name", "a\nb"], "one line"),
+        (["sign", "run", "--new-key", "new.pem"], "give a release with --key FILE, or --new-key"),
+        (["sign", "--new-key", "new.pem", "--key", "keys/hospital.pem"], "choose one"),
+        (["sign", "--new-key", "keys/hospital.pem"], "exists already"),
+        (["sign", "--new-key", "none/new.pem"], "does not exist"),
+        (["sign", "--new-key", "run/release/new.pem"], "beside a release"),
+        (["sign", "keys", "--key", "keys/hospital.pem"], "without a release"),
+        (["verify", "run", "--key", "keys/hospital.pem"], "is a private key"),
+        (["verify", "run", "--key", "run/release/privacy.md"], "holds no public key"),
+        (["verify", "run", "--key", "curve.pem.pub"], "another kind"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2_and_writes_nothing(path, keys, tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    curve = ec.generate_private_key(ec.SECP256R1())
+    encoding, formats = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    (tmp_path / "curve.pem").write_bytes(
+        curve.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    (tmp_path / "curve.pem.pub").write_bytes(curve.public_key().public_bytes(encoding, formats))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert main(words) == 2
+    line = capsys.readouterr().err
+    assert why in line
+    assert line.count("\n") == 1
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+def test_the_command_makes_a_key_signs_and_verifies(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sign", "--new-key", "k.pem", "--name", "City hospital"]) == 0
+    shown = capsys.readouterr().out
+    assert "BEGIN" not in shown
+    assert fingerprint(read_public_key("k.pem.pub")) in shown
+    assert main(["sign", "run", "--key", "k.pem"]) == 0
+    assert "City hospital" in capsys.readouterr().out
+    assert main(["verify", "run", "--key", "k.pem.pub"]) == 0
+    assert "its holder wrote this file" in capsys.readouterr().out
+    assert "signed as" in (main(["inspect", "run", "--json"]), json.loads(capsys.readouterr().out))[1]["signature"]
+    os.chmod("k.pem", 0o644)
+    assert main(["sign", "run", "--key", "k.pem", "--name", "The trust"]) == 0
+    assert "others can read the private key" in capsys.readouterr().err
+    assert read_signature(path).signer == "The trust"
+
+
+def test_signing_refuses_a_damaged_release_and_a_wrong_list_of_checksums(path, keys):
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(InputError, match="changed or damaged"):
+        sign_release(path, keys[0])
+    path.write_bytes(whole)
+    (path.parent / "SHA256SUMS").write_text("nothing\n")
+    with pytest.raises(VerificationError, match="line 1 is not the checksum"):
+        sign_release(path, keys[0])
+    assert not signature_path(path).exists()

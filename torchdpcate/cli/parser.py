@@ -1,0 +1,162 @@
+"""The words of the commands that have options of their own, and what to say of words that are none of them."""
+
+import argparse
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from torchdpcate import __version__
+from torchdpcate._text import plain
+from torchdpcate.errors import InputError
+
+PROGRAM = "torchdpcate"
+OWN_GRAMMAR = ("train", "plan", "audit", "study")
+"""Commands whose words are KEY=VALUE and never pass through argparse."""
+SHELLS = ("bash", "zsh", "fish")
+
+_RELEASE = "release file, or run folder"
+_LIKE = 0.6
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, as those of everything else."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the complaint as an InputError."""
+        command = self.prog.removeprefix(PROGRAM).strip()
+        raise InputError(f"{command + ': ' if command else ''}{message}; {self.prog} --help shows what there is")
+
+
+def parsed(words: Sequence[str]) -> dict[str, Any]:
+    """Return the command and its options.
+
+    Args:
+        words: Words of the command line.
+
+    Raises:
+        InputError: No command, or a word that it does not know; says the nearest.
+    """
+    commands = subparsers()
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is not None and first not in commands:
+        raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
+    given, rest = make_parser().parse_known_args(words)
+    if rest:
+        raise InputError(_unknown(rest[0], given.command, commands[given.command]))
+    return vars(given)
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name."""
+    actions = make_parser()._actions
+    (commands,) = (action for action in actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+def options(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long options of a command."""
+    return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
+    """Return which known words are nearest to one, or what to say where none is near.
+
+    Example:
+        >>> nearest("inspekt", ["inspect", "verify"], "see --help")
+        'the nearest is inspect'
+        >>> nearest("x", ["inspect"], "see --help")
+        'see --help'
+    """
+    near = difflib.get_close_matches(word, sorted(known), 2, _LIKE)
+    return f"the nearest is {' or '.join(near)}" if near else otherwise
+
+
+def make_parser() -> Parser:
+    """Return the program's parser."""
+    parser = Parser(prog=PROGRAM, description="Private treatment effects.")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)
+
+    commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
+
+    domain = commands.add_parser("domain", help="draft the domain file of a table, by names and types of columns alone")
+    domain.add_argument("table", help="csv or parquet table")
+    domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
+    domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
+    domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
+
+    predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
+    predict.add_argument("release", help=_RELEASE)
+    predict.add_argument("input", help="csv or parquet table with the covariates' columns")
+    predict.add_argument(
+        "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
+    )
+    predict.add_argument(
+        "--keep", action="append", metavar="COLUMN", help="column of the input to write too; may be given several times"
+    )
+    predict.add_argument("--interval", action="store_true", help="write each effect's interval, columns low and high")
+    predict.add_argument("--level", type=float, help="confidence level of the intervals (default 0.95)")
+    predict.add_argument(
+        "--outside",
+        choices=("refuse", "missing"),
+        default="refuse",
+        help="rows outside the domain: refuse the table, or leave their answers missing and count them",
+    )
+    predict.add_argument(
+        "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
+    )
+
+    inspect = commands.add_parser("inspect", help="what a release guarantees")
+    inspect.add_argument("release", help=_RELEASE)
+    inspect.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    inspect.add_argument(
+        "--card", action="store_true", dest="as_card", help="write the release card, card.json and card.html"
+    )
+    inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
+    inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
+
+    verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
+    verify.add_argument("release", help=_RELEASE)
+    verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
+
+    sign = commands.add_parser("sign", help="say who released it: sign a release, or make a key")
+    sign.add_argument("release", nargs="?", help=_RELEASE)
+    sign.add_argument("--key", metavar="FILE", help="private key in PEM (ed25519)")
+    sign.add_argument("--name", help="name of the signer, signed too; that of the key's file if left out")
+    sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
+
+    explore = commands.add_parser("explore", help="a local page that asks a release (extra explore)")
+    explore.add_argument("release", help="release file, or run folder")
+    explore.add_argument("--port", type=int, default=8080, help="port on the loopback interface (default 8080)")
+    explore.add_argument("--no-browser", action="store_false", dest="show", help="do not open a browser")
+
+    answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
+    answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
+    answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
+    answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
+
+    commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
+
+    commands.add_parser("study", help="a paper's tables beside ours (see torchdpcate study --help)", add_help=False)
+
+    ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
+    ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
+
+    report = commands.add_parser("report", help="table and figure of one run or of a sweep")
+    report.add_argument("folder", help="run folder, or a folder of run folders")
+
+    completion = commands.add_parser("completion", help="a script by which a shell completes these words")
+    completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
+    return parser
+
+
+def _unknown(word: str, command: str, parser: argparse.ArgumentParser) -> str:
+    """Return what to say of a word that a command does not know."""
+    help_ = f"{PROGRAM} {command} --help shows what there is"
+    if word.startswith("-"):
+        option = word.partition("=")[0]
+        return f"{command}: {plain(word)}: no such option; {nearest(option, options(parser), help_)}"
+    return f"{command}: {plain(word)}: one word too many; {help_}"

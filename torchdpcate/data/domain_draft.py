@@ -1,0 +1,211 @@
+"""Drafts of domain files: a table's columns by name and type, and a place for every public fact."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchdpcate._files import write_text
+from torchdpcate._text import is_plain
+from torchdpcate.data._columns import MISSING
+from torchdpcate.data._frames import arrow_path, csv_batches, csv_names, file_kind, readable
+from torchdpcate.data.facts import OPEN
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBER, TRUTH, WORDS, OTHER = "number", "truth value", "words", "neither numbers nor words"
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
+_HEAD = """\
+# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
+#
+# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
+# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
+# Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
+"""
+_FOOT = """\
+overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
+# propensity: 0.5   # of a trial alone: the share that its design treats
+origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
+"""
+
+
+def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | None = None) -> str:
+    """Return the draft of a domain file for a table: its columns by name and type, ``???`` for each public fact.
+
+    No bound, level, count or value of the records is in it. A parquet file states its types. Those of a csv file
+    are by majority of the values at its beginning, so that no record decides alone.
+
+    Args:
+        path: csv, csv.gz or parquet.
+        treatment: Name of the treatment's column; None leaves it open.
+        outcome: Name of the outcome's column; None leaves it open.
+
+    Returns:
+        Text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
+
+    Raises:
+        InputError: No such file, no names of columns, one twice, or one that cannot be shown; a treatment or an outcome
+            that is no column.
+    """
+    kinds = _kinds(path)
+    _check_roles(kinds, treatment, outcome)
+    rest = {name: kind for name, kind in kinds.items() if name not in (treatment, outcome)}
+    covariates = {name: kind for name, kind in rest.items() if name and kind != OTHER}
+    if not covariates:
+        raise InputError(f"data file {str(path)!r}: has no column that can be a covariate")
+    parts = [
+        _HEAD,
+        *_treatment(treatment, kinds),
+        *_outcome(outcome),
+        "covariates:   # of a number that is a code, categories: [1, 2, 3] in the place of low and high\n",
+        *(line for name, kind in covariates.items() for line in _covariate(name, kind)),
+        *_left_out(rest),
+        _FOOT,
+    ]
+    return "".join(parts)
+
+
+def write_draft(draft: str, path: str | Path) -> Path:
+    """Write a draft to a file that is not there yet.
+
+    Raises:
+        InputError: It is there, with what somebody filled in, or cannot be written.
+    """
+    path = Path(path)
+    if path.exists():
+        raise InputError(f"output {str(path)!r} exists already, and may be filled in; choose another name or remove it")
+    if not path.parent.is_dir():
+        raise InputError(f"output {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+    write_text(path, draft)
+    return path
+
+
+def _kinds(path: str | Path) -> dict[str, str]:
+    """Return the kind of each column by its name."""
+    kind = file_kind(path)
+    if not Path(path).is_file():
+        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    with readable(path):
+        return _of_csv(path) if kind == "csv" else _of_parquet(path)
+
+
+def _of_csv(path: str | Path) -> dict[str, str]:
+    names = csv_names(arrow_path(path))
+    if any(_is_number(name) for name in names):
+        # they are not shown: they would be a record's
+        raise InputError(
+            f"data file {str(path)!r}: line 1 has numbers where names of columns should be; give it a header"
+        )
+    _check_names(path, names)
+    columns = [name for name in names if name]
+    first = next(islice(csv_batches(arrow_path(path), columns), 1), None)
+    found = {} if first is None else {name: _by_majority(first.column(name)) for name in columns}
+    return {name: found.get(name, NUMBER) for name in names}
+
+
+def _of_parquet(path: str | Path) -> dict[str, str]:
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(arrow_path(path))
+    _check_names(path, schema.names)
+    return {field.name: _by_type(field.type) for field in schema}
+
+
+def _by_type(type_: "pa.DataType") -> str:
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_boolean(type_):
+        return TRUTH
+    if kinds.is_dictionary(type_):
+        return WORDS
+    if kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_):
+        return NUMBER
+    words = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+    return WORDS if any(is_one(type_) for is_one in words) else OTHER
+
+
+def _by_majority(column: "pa.Array") -> str:
+    """Return what most values are: one record with a word among numbers does not make words of them."""
+    values = [value.strip() for value in column.to_pylist() if value is not None]
+    known = [value for value in values if value.lower() not in MISSING]
+    return WORDS if 2 * sum(map(_is_number, known)) < len(known) else NUMBER
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.strip().lower() not in MISSING
+
+
+def _check_names(path: str | Path, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise InputError(f"data file {str(path)!r}: column {twice[0]!r} is there twice; rename one")
+    hidden = [name for name in names if not is_plain(name)]
+    if hidden:
+        raise InputError(
+            f"data file {str(path)!r}: column {hidden[0]!r} has characters that cannot be shown; rename it"
+        )
+    if not any(names):
+        raise InputError(f"data file {str(path)!r}: has no names of columns in line 1; give it a header")
+
+
+def _check_roles(kinds: Mapping[str, str], treatment: str | None, outcome: str | None) -> None:
+    for what, name in (("treatment", treatment), ("outcome", outcome)):
+        if name is not None and name not in kinds:
+            # of a file without a header, what is there would be a record's
+            similar = [there for there in kinds if there.strip().casefold() == name.strip().casefold()]
+            hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
+            raise InputError(f"{what} = {name}: is no column of the table; {hint}")
+    if treatment is not None and treatment == outcome:
+        raise InputError(f"treatment = outcome = {treatment}: give each a column of its own")
+
+
+def _treatment(name: str | None, kinds: Mapping[str, str]) -> Iterator[str]:
+    if name is not None and kinds[name] == WORDS:
+        yield f"treatment:\n  name: {_quoted(name)}\n"
+        yield f"  categories: {OPEN}   # in the order of 0 and 1: [placebo, drug]\n"
+    elif name is not None:
+        yield f"treatment: {_quoted(name)}   # 0 and 1\n"
+    else:
+        yield f"treatment: {OPEN}   # a column of 0 and 1, or {{name: arm, categories: [placebo, drug]}}\n"
+
+
+def _outcome(name: str | None) -> Iterator[str]:
+    yield f"outcome:   # or {{name: died, categories: [0, 1]}}\n  name: {OPEN if name is None else _quoted(name)}\n"
+    yield f"  low: {OPEN}\n  high: {OPEN}\n  origin: {OPEN}\n"
+
+
+def _covariate(name: str, kind: str) -> Iterator[str]:
+    yield f"  {_quoted(name)}:\n"
+    if kind == NUMBER:
+        yield f"    low: {OPEN}\n    high: {OPEN}\n"
+    else:
+        yield "    categories: [0, 1]\n" if kind == TRUTH else f"    categories: {OPEN}\n"
+    if kind != TRUTH:
+        yield f"    origin: {OPEN}\n"
+
+
+def _left_out(kinds: Mapping[str, str]) -> Iterator[str]:
+    for name, kind in kinds.items():
+        if not name:
+            yield "  # left out: a column without a name, such as the numbers of rows\n"
+        elif kind == OTHER:
+            yield f"  # left out: {_quoted(name)}, {kind}; make a number or a category of it to use it\n"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as yaml reads it back."""
+    import yaml
+
+    if _PLAIN_NAME.fullmatch(name) and yaml.safe_load(name) == name:
+        return name
+    return json.dumps(name, ensure_ascii=False)
