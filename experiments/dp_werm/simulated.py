@@ -31,14 +31,18 @@ def cells(settings: Settings) -> Iterator[Cell]:
     for n in (1000, 200) if settings.quick else SIZES:
         yield {"part": "simulated", "who": "paper", "n": n, "repeats": repeats, "resamples": resamples}
         for first, count in batches(repeats, BATCH):
-            yield {"part": "simulated", "who": "ours", "n": n, "first": first, "repeats": count}
+            for epsilon in EPSILONS:
+                cell = {"part": "simulated", "who": "ours", "n": n, "first": first, "repeats": count}
+                yield cell | {"epsilon": epsilon}
 
 
 def compute(cell: Cell) -> Iterator[Found]:
     """Yield what a cell finds."""
     n, repeats = int(cell["n"]), int(cell["repeats"])
-    paper = cell["who"] == "paper"
-    yield from _paper(n, repeats, int(cell["resamples"])) if paper else _ours(n, int(cell["first"]), repeats)
+    if cell["who"] == "paper":
+        yield from _paper(n, repeats, int(cell["resamples"]))
+    else:
+        yield from _ours(n, float(cell["epsilon"]), int(cell["first"]), repeats)
 
 
 def data(n: int, first: int, repeats: int) -> tuple[Trials, Trials]:
@@ -71,25 +75,19 @@ def _paper(n: int, repeats: int, resamples: int) -> Iterator[Found]:
             yield from _found(n, epsilon, OTHER, f"{label}, public shift", "certified", test, decided)
 
 
-def _ours(n: int, first: int, repeats: int) -> Iterator[Found]:
+def _ours(n: int, epsilon: float, first: int, repeats: int) -> Iterator[Found]:
     """Yield the rule by default, pure, and the library's outcome weighted learning by default."""
     train, test = data(n, first, repeats)
-    schema = LAW.schema()
-    for epsilon in EPSILONS:
-        decided = []
-        for run in range(repeats):
-            noise = NoiseSource.fixed(seed_of("ours", n, epsilon, first + run))
-            y = train.y[run].clamp(*LAW.outcome_bounds())
-            learner = EffectRule(schema, PrivacyBudget(epsilon, 0.0), noise=noise)
-            release = learner.fit(train.x[run], train.a[run], y).release()
-            decided.append(release.answer(test.x[run]) > 0)
-        yield from _found(
-            n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided)
-        )
-        noise = NoiseSource.fixed(seed_of("owl", n, epsilon, first))
-        yield from _found(
-            n, epsilon, OTHER, "rule_method=owl, default", "certified", test, _owl(train, test, epsilon, noise)
-        )
+    schema, decided = LAW.schema(), []
+    for run in range(repeats):
+        noise = NoiseSource.fixed(seed_of("ours", n, epsilon, first + run))
+        y = train.y[run].clamp(*LAW.outcome_bounds())
+        learner = EffectRule(schema, PrivacyBudget(epsilon, 0.0), noise=noise)
+        decided.append(learner.fit(train.x[run], train.a[run], y).release().answer(test.x[run]) > 0)
+    yield from _found(n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided))
+    noise = NoiseSource.fixed(seed_of("owl", n, epsilon, first))
+    words = (OTHER, "rule_method=owl, default", "certified")
+    yield from _found(n, epsilon, *words, test, _owl(train, test, epsilon, noise))
 
 
 def _owl(train: Trials, test: Trials, epsilon: float, noise: NoiseSource) -> Tensor:

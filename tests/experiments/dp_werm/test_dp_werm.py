@@ -87,7 +87,7 @@ def test_one_small_cell_of_each_part():
     assert {cell["part"] for cell in cells} == {"simulated", "stand-in", "selection", "robustness"}
     small = [
         {"part": "simulated", "who": "paper", "n": 200, "repeats": 3, "resamples": 3},
-        {"part": "simulated", "who": "ours", "n": 200, "first": 0, "repeats": 1},
+        {"part": "simulated", "who": "ours", "n": 200, "epsilon": 1000.0, "first": 0, "repeats": 1},
         {"part": "stand-in", "who": "paper", "first": 0, "repeats": 2},
         {"part": "stand-in", "who": "ours", "first": 0, "repeats": 1},
         {"part": "selection", "first": 0, "repeats": 1},
