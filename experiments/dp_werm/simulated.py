@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -68,7 +69,8 @@ def _paper(n: int, repeats: int, resamples: int) -> Iterator[Found]:
         role, level = (FREE, "not private") if math.isinf(epsilon) else (PRINTED, "none holds")
         name = "outcome weighted learning" if math.isinf(epsilon) else f"{label}, shift by the sample's least"
         yield from _found(n, epsilon, role, name, level, test, scores(psi, theta) > 0)
-        yield Found(_place(FIGURE, n, epsilon, "ridge_of_algorithm_2"), OTHER, label, level, [float(ridge)])
+        where = replace(place(n, epsilon, "ridge_of_algorithm_2"), table=FIGURE)
+        yield Found(where, OTHER, label, level, [float(ridge)])
         if math.isfinite(epsilon):
             theta = output_noise(public, gamma, epsilon, public.fit(gamma), noise)
             decided = scores(psi, theta) > 0
@@ -104,12 +106,12 @@ def _found(
     n: int, epsilon: float, role: str, method: str, level: str, test: Trials, decided: Tensor
 ) -> Iterator[Found]:
     """Yield accuracy and value of decisions [runs, m]; a rule that agrees with no treatment has no value."""
-    in_table = n in TABLE_SIZES and (epsilon in TABLE_EPSILONS or math.isinf(epsilon))
-    table = TABLE if in_table else FIGURE
     found = {"accuracy_percent": test.correct(decided), "treatment_value": test.value(decided)}
     for metric, values in found.items():
-        yield Found(_place(table, n, epsilon, metric), role, method, level, values[values.isfinite()].tolist())
+        yield Found(place(n, epsilon, metric), role, method, level, values[values.isfinite()].tolist())
 
 
-def _place(table: str, n: int, epsilon: float, metric: str) -> Place:
-    return Place(table, "simulated_trial", str(n), f"{epsilon:g}", "", metric)
+def place(n: int, epsilon: float, metric: str) -> Place:
+    """Return where a number of the simulated trial belongs: in the supplement's table if it has that n and epsilon."""
+    in_table = n in TABLE_SIZES and (epsilon in TABLE_EPSILONS or math.isinf(epsilon))
+    return Place(TABLE if in_table else FIGURE, "simulated_trial", str(n), f"{epsilon:g}", "", metric)

@@ -111,3 +111,14 @@ def test_no_difference_is_computed_for_a_stand_in():
     treated = stand_in.records()[1].sum().item()
     assert (treated, len(stand_in.records()[1])) == (120, 246)
     assert simulated.TABLE not in STUDY.stand_ins
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "table", "expected"),
+    [(">= 2000", ">= 1", simulated.FIGURE, ("2000", "1")), ("200 to 2500", "inf", simulated.TABLE, ("200", "inf")),
+     ("smaller", "smaller", simulated.TABLE, ("200", "0.1"))],
+)  # fmt: skip
+def test_what_the_text_says_of_many_places_stands_at_the_hardest(n, epsilon, table, expected):
+    line = {"setting": "simulated_trial", "n": n, "epsilon": epsilon, "metric": "accuracy_percent"}
+    place = STUDY.place("figure1_text_values", line)
+    assert (place.table, place.n, place.epsilon) == (table, *expected)
