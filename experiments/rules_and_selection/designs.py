@@ -2,7 +2,7 @@
 
 Writes designs.csv (one line a rule) and designs.md beside this file; lines that are there are not made again. The trial
 of Giddens et al. (2023), the three shapes of ``ITR``, our own laws after Lee and Chen (2026), and the rare region of
-the spillover paper, with known propensities and without.
+``data=rare_region``, with known propensities and without.
 
     python -m experiments.rules_and_selection.designs --seeds 10
 """

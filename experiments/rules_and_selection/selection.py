@@ -6,7 +6,7 @@ python -m experiments.rules_and_selection.selection --seeds 2       # a look
 ```
 
 Observational designs of ``rule_cases`` with 160 public policies (everybody, nobody, 158 linear ones), the rare region
-of the spillover paper, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``, and
+of ``data=rare_region``, whose propensities are known there, with the 160 thresholds of ``policies=thresholds``, and
 three observational laws of three arms (``three_arms``).
 Regrets are true ones, expected under the exact law of the choice, over that of a policy drawn at random (of the rare
 region as they are, in outcome units).
