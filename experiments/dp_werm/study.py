@@ -125,10 +125,11 @@ def _draw_curves(path: Path, curves: Sequence[Summary]) -> None:
                 panel.plot(*zip(*near, strict=True), color=f"C{k}", linewidth=5, alpha=0.3)
             panel.set_title(f"n = {n:,}, epsilon = {epsilon:g}", fontsize=8)
             panel.grid(alpha=0.3)
-    drawing.supxlabel("ridge")
+    for panel in panels[-1]:
+        panel.set_xlabel("ridge")
     drawing.supylabel("validation accuracy, %")
     drawing.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
-    drawing.savefig(path, dpi=100)
+    drawing.savefig(path, dpi=75)
 
 
 STUDY = Weighted()
