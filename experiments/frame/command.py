@@ -16,9 +16,9 @@ from experiments.frame.runner import read_cells, run_cells
 from experiments.frame.study import Settings, Study
 from experiments.frame.table import join, summarise
 from torchdpcate._files import write_text
+from torchdpcate.cli.study import NAMES
 from torchdpcate.errors import InputError
 
-NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu", "peers")
 MARK = "study.json"
 
 

@@ -25,7 +25,7 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 for _module in pkgutil.walk_packages(
     torchdpcate.__path__, "torchdpcate."
 ):  # a class not imported is none below its base
-    if not _module.name.endswith("__main__"):
+    if not _module.name.endswith("__main__") and not _module.name.startswith("torchdpcate.explore"):
         import_module(_module.name)
 
 

@@ -183,7 +183,7 @@ def test_mistakes_with_the_card_write_nothing(words, message, released, tmp_path
 
 def test_verify_of_a_run(released, capsys):
     assert main(["verify", str(released)]) == 0
-    assert "x dp_sgd" in capsys.readouterr().out
+    assert "x dp_sgd" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -30,6 +30,16 @@ def marked(n: int = 300) -> pd.DataFrame:
     return pd.DataFrame({"treat": treat, "age": age, "dose": dose, "pay": 2 + treat + 3 * dose + rng.uniform(0, 2, n)})
 
 
+def test_one_composition_leaves_nothing_of_the_curators_in_the_release_folder(finished, tmp_path, monkeypatch):
+    files = {"people.csv": marked(2000).to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
+    words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "trainer.progress=false"]
+    run = finished(*words, files=files)
+    monkeypatch.chdir(run.parent)
+    found = scan(Path(shutil.copytree(run, tmp_path / "r")))
+    assert found.leaks == ()
+    assert not (run / "curator" / "effect.png").exists()  # it would be the reader's once more
+
+
 @pytest.fixture
 def trained(finished, tmp_path, monkeypatch):
     """A copy of a run by its words, where the path of its records leads to them."""

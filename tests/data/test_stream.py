@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers, stream_effects
 from torchdpcate.errors import InputError
 
 BATCH = 1000
@@ -170,3 +170,112 @@ def test_memory_does_not_grow_with_the_file(tmp_path, ending) -> None:
     (python, arrow), (python_long, arrow_long) = peaks
     assert python_long < 1.3 * python + 2e6
     assert arrow_long < 1.3 * arrow + 8e6
+
+
+MIXED = pd.DataFrame(
+    {
+        "id": ["007", "=1+1", "a,b", 'q"uote', None, "06"],
+        "age": ["17", "99", "20.50", "old", None, "60"],
+        "town": ["a", "b", "z", "a", "b", "c"],
+    }
+)
+WITHIN = [True, False, False, False, False, True]
+
+
+def mixed_schema(out_of_bounds: str = "refuse") -> TableSchema:
+    return TableSchema.from_dict(
+        {
+            "treatment": "t",
+            "outcome": {"name": "y", "low": 0, "high": 1},
+            "covariates": {"age": {"low": 16, "high": 60}, "town": {"categories": ["a", "b", "c"]}},
+            "out_of_bounds": out_of_bounds,
+        }
+    )
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 4, 100])
+@pytest.mark.parametrize("target", ["csv", "parquet"])
+def test_rows_outside_are_missing_and_kept_columns_are_as_they_were(tmp_path, batch_rows, target):
+    MIXED.to_csv(tmp_path / "in.csv", index=False)
+    output = tmp_path / f"out.{target}"
+    settings = {"keep": ["id", "age", "id"], "missing_outside": True, "batch_rows": batch_rows}
+
+    def answers(x):
+        return {"decision": (x[:, 0] > 30).long(), "low": x[:, 0] - 1}
+
+    done = stream_answers(tmp_path / "in.csv", output, mixed_schema(), answers, **settings)
+    assert done == (6, 4)
+    if target == "csv":
+        found = pd.read_csv(output, dtype={"id": str, "age": str, "decision": "Int64"}, keep_default_na=True)
+    else:
+        found = pd.read_parquet(output, dtype_backend="numpy_nullable")
+    assert list(found.columns) == ["id", "age", "decision", "low"]
+    for name in ("id", "age"):  # letter by letter: 007 stays 007 and 20.50 stays 20.50
+        assert [None if pd.isna(value) else value for value in found[name]] == [
+            None if pd.isna(value) else value for value in MIXED[name]
+        ]
+    assert found["decision"].notna().tolist() == found["low"].notna().tolist() == WITHIN
+    assert found["decision"].dropna().tolist() == [0, 1]
+    assert found["low"].dropna().tolist() == [16.0, 59.0]
+
+
+def test_values_beyond_the_bounds_are_inside_where_they_are_clipped(tmp_path):
+    MIXED.to_csv(tmp_path / "in.csv", index=False)
+    done = stream_answers(
+        tmp_path / "in.csv",
+        tmp_path / "out.csv",
+        mixed_schema("clip"),
+        lambda x: {"effect": x[:, 0]},
+        missing_outside=True,
+    )
+    assert done == (6, 3)
+    assert pd.read_csv(tmp_path / "out.csv")["effect"].dropna().tolist() == [17.0, 60.0, 60.0]
+
+
+def test_rows_outside_are_refused_unless_it_is_asked_for(tmp_path):
+    MIXED.to_csv(tmp_path / "in.csv", index=False)
+    with pytest.raises(InputError, match="rows 1 to 6"):
+        stream_answers(tmp_path / "in.csv", tmp_path / "out.csv", mixed_schema(), lambda x: {"effect": x[:, 0]})
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_kept_columns_of_parquet_have_their_types(tmp_path):
+    frame = pd.DataFrame({"age": [17.0, 60.0], "town": ["a", "c"]})
+    frame["flag"] = [True, False]
+    frame["count"], frame["kind"] = pd.array([1, None], dtype="Int64"), pd.Categorical(["x", "y"])
+    frame["a,b"] = ["c", "d"]
+    frame.to_parquet(tmp_path / "in.parquet")
+    keep = ["flag", "count", "kind", "a,b"]
+    for target in ("parquet", "csv"):
+        stream_answers(
+            tmp_path / "in.parquet",
+            tmp_path / f"out.{target}",
+            mixed_schema(),
+            lambda x: {"effect": x[:, 0]},
+            keep=keep,
+            batch_rows=1,
+        )
+    found = pd.read_parquet(tmp_path / "out.parquet", dtype_backend="numpy_nullable")
+    assert found["count"].dtype == "Int64"
+    assert found["flag"].dtype == "boolean"
+    assert found["kind"].tolist() == ["x", "y"]
+    assert list(pd.read_csv(tmp_path / "out.csv").columns) == [*keep, "effect"]
+
+
+def test_a_column_that_cannot_be_kept_is_refused(tmp_path):
+    frame = pd.DataFrame({"age": [17.0], "town": ["a"], "effect": [1.0], "many": [[1, 2]]})
+    frame.to_parquet(tmp_path / "in.parquet")
+    for name, why in (
+        ("effect", "is the name of a column of answers"),
+        ("many", "not numbers or words"),
+        ("none", "is there"),
+    ):
+        with pytest.raises(InputError, match=why):
+            stream_answers(
+                tmp_path / "in.parquet",
+                tmp_path / "out.csv",
+                mixed_schema(),
+                lambda x: {"effect": x[:, 0]},
+                keep=[name],
+            )
+        assert not (tmp_path / "out.csv").exists()

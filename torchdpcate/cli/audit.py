@@ -24,7 +24,7 @@ leak searches a run's release folder for anything equal, or nearly equal, to the
 mechanisms:
 """
 _SPILLOVER = "python -m experiments.spillover"
-_CHOICES = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
+KEYS = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
 
 
 def audit(words: list[str]) -> None:
@@ -88,8 +88,8 @@ def _parse(words: list[str]) -> dict[str, object]:
     given: dict[str, object] = {}
     for word in words:
         key, equals, _ = word.partition("=")
-        if not equals or key not in _CHOICES:
-            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(_CHOICES)}")
+        if not equals or key not in KEYS:
+            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}")
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:
@@ -100,8 +100,8 @@ def _parse(words: list[str]) -> dict[str, object]:
 
 
 def _show(results: list[AuditResult]) -> None:
-    columns = [Column(name, overflow="fold") for name in ("mechanism", "attack", "level", "claim", "bound", "runs")]
-    table = Table(*columns, title="torchdpcate: audited", title_justify="left")
+    others = (Column(name, overflow="fold") for name in ("attack", "level", "claim", "bound", "runs"))
+    table = Table(Column("mechanism", no_wrap=True), *others, title="torchdpcate: audited", title_justify="left")
     for r in results:
         claim = "none" if r.claimed is None else f"{r.claimed:.4g}"
         mark = " (exceeds the claim)" if r.refuted else ""

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from torchdpcate._text import plain
+from torchdpcate.cli.tables import columns
 from torchdpcate.privacy.ledger_file import Entry
 from torchdpcate.privacy.shared_ledger import SharedLedger
 
@@ -20,15 +18,13 @@ def ledger(path: str) -> None:
         InputError: Not a shared ledger, or damaged.
     """
     shared = SharedLedger.load(Path(path))
-    table = Table(title="torchdpcate: runs on the same records", title_justify="left")
-    for heading in ("run", "budget", "state"):
-        table.add_column(heading)
+    rows = []
     for entry in shared.runs:
         numbers = {name: value for name, value in entry.event.to_dict().items() if name != "kind"}
-        table.add_row(
-            plain(entry.label), ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()), _state(entry)
-        )
-    Console(markup=False, emoji=False).print(table)
+        budget = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        rows.append((budget, _state(entry), entry.label))  # the folder last, where it may be as long as it is
+    print("torchdpcate: runs on the same records")
+    print(columns(("budget", "state", "run"), rows, keys=3))
     left, total = shared.left(), shared.total
     whom = f"{plain(shared.protected)}, by filter={shared.filter.kind}"
     print(f"total: epsilon {total.epsilon:.4g}, delta {total.delta:.3g} of {whom}")

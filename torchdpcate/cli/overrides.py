@@ -120,6 +120,20 @@ def _table(overrides: Sequence[Override], choices: Mapping[str, list[str]]) -> d
     return {_DATA: _TABLE} if named and not other else {}
 
 
+def known_settings(choices: Sequence[str]) -> list[str]:
+    """Return the groups, and the names of the settings, that there are with the given choices of groups.
+
+    Args:
+        choices: Words GROUP=CHOICE.
+
+    Raises:
+        InputError: No such choice.
+    """
+    known, groups = {*_names(_compose(list(choices))), "experiment", "task"}, all_groups()
+    above = {name.rpartition(".")[0] for name in known}
+    return sorted(name for name in known if name in groups or name not in above)
+
+
 def _needs_blocks(
     overrides: Sequence[Override],
     choices: Mapping[str, list[str]],

@@ -95,6 +95,17 @@ def make_parser() -> Parser:
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
     )
     predict.add_argument(
+        "--keep", action="append", metavar="COLUMN", help="column of the input to write too; may be given several times"
+    )
+    predict.add_argument("--interval", action="store_true", help="write each effect's interval, columns low and high")
+    predict.add_argument("--level", type=float, help="confidence level of the intervals (default 0.95)")
+    predict.add_argument(
+        "--outside",
+        choices=("refuse", "missing"),
+        default="refuse",
+        help="rows outside the domain: refuse the table, or leave their answers missing and count them",
+    )
+    predict.add_argument(
         "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
     )
 

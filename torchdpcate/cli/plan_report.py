@@ -1,15 +1,14 @@
 """What a plan says: expected noise here and at other n and epsilon, what a precision takes, and other targets."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from torchdpcate.cli.run import refusal, unit_line
+from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
@@ -139,62 +138,58 @@ class PlanReport:
         Args:
             folder: Where its files were written; None if nowhere.
         """
-        console, noise = Console(markup=False, emoji=False), self.noise
-        console.print(self._facts(folder))
+        noise = self.noise
+        print(facts(self._facts(folder), title="torchdpcate: plan (no record was read)"))
         if self.table:
-            console.print(self._grid())
+            print(f"\nexpected noise by n and epsilon (outcome units)\n{self._grid()}")
         if self.targets:
-            console.print(self._others())
+            print(f"\nwhich target is worth asking, by the defaults of its task\n{self._others()}")
+        print()
         for title, lines in (("assumed", noise.assumes), ("not counted", noise.left_out), ("note", noise.remarks)):
             for line in lines:
                 print(f"{title}: {line}")
         if noise.feasible is False:
             print(f"train would refuse: {refusal(noise)}")
 
-    def _facts(self, folder: Path | None) -> Table:
+    def _facts(self, folder: Path | None) -> Iterator[tuple[str, object]]:
         noise = self.noise
-        table = Table(show_header=False, title="torchdpcate: plan (no record was read)", title_justify="left")
-        table.add_row("what", f"{self.task} by {self.mechanism} on {self.data}")
-        table.add_row("records, epsilon, delta", f"{noise.n:,}, {noise.budget.epsilon:g}, {noise.budget.delta:g}")
+        yield "what", f"{self.task} by {self.mechanism} on {self.data}"
+        yield "records, epsilon, delta", f"{noise.n:,}, {noise.budget.epsilon:g}, {noise.budget.delta:g}"
         if self.unit.is_person:
-            table.add_row("unit", unit_line(self.unit, noise.n, noise.budget))
-        table.add_row("noise of", noise.of)
-        table.add_row("expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value))
+            yield "unit", unit_line(self.unit, noise.n, noise.budget)
+        yield "noise of", noise.of
+        yield "expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value)
         if len(noise.parts) > 1:
-            table.add_row("made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items()))
-        table.add_row("outcome's range", shown(noise.outcome_range, 4))
-        table.add_row("feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible])
+            yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
+        yield "outcome's range", shown(noise.outcome_range, 4)
+        yield "feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible]
         wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else " (the outcome's range)")
-        table.add_row(f"least n {wanted}", "not by n alone" if self.least_n is None else f"{self.least_n:,}")
+        yield f"least n {wanted}", "not by n alone" if self.least_n is None else f"{self.least_n:,}"
         least = "not by epsilon alone" if self.least_epsilon is None else f"{self.least_epsilon:.3g}"
-        table.add_row(f"least epsilon {wanted}", least)
-        table.add_row("guarantee", noise.level.value)
+        yield f"least epsilon {wanted}", least
+        yield "guarantee", noise.level.value
         if folder is not None:
-            table.add_row("files", f"{folder / 'plan.json'}, {folder / 'plan.png'}")
-        return table
+            yield "files", folder / "plan.json"
+            yield "", folder / "plan.png"
 
-    def _grid(self) -> Table:
-        title = "expected noise by n and epsilon (outcome units)"
-        table = Table(title=title, title_justify="left")
-        table.add_column("epsilon", justify="right")
-        for n in next(iter(self.table.values())):
-            table.add_column(_records(n), justify="right")
-        for epsilon, row in self.table.items():
-            table.add_row(f"{epsilon:g}", *(shown(value, 2) if math.isfinite(value) else "-" for value in row.values()))
-        return table
+    def _grid(self) -> str:
+        headings = ["epsilon", *(_records(n) for n in next(iter(self.table.values())))]
+        rows = [
+            [f"{epsilon:g}", *(shown(value, 2) if math.isfinite(value) else "-" for value in row.values())]
+            for epsilon, row in self.table.items()
+        ]
+        return columns(headings, rows, right=range(len(headings)))
 
-    def _others(self) -> Table:
-        table = Table(title="which target is worth asking, by the defaults of its task", title_justify="left")
-        for heading in ("target", "expected noise", "share of range", "worth asking"):
-            table.add_column(heading, justify="left" if heading in ("target", "worth asking") else "right")
+    def _others(self) -> str:
+        rows = []
         for target in self.targets:
             noise = target.noise
             value = "-" if noise is None else shown(noise.value)
             finite = noise is not None and math.isfinite(noise.value)
             share = f"{noise.value / noise.outcome_range:.1%}" if noise is not None and finite else "-"
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
-            table.add_row(f"{target.name} (task={target.task})", value, share, verdict)
-        return table
+            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
+        return facts(rows)
 
 
 def _records(n: int) -> str:

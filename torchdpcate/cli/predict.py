@@ -1,18 +1,35 @@
 """``torchdpcate predict``: stream a table through a release."""
 
 import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import Tensor
 
 from torchdpcate.data._frames import MOST_BYTES
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
+from torchdpcate.release.release import Release
+
+REFUSE, MISSING = "refuse", "missing"
 
 
-def predict(release: str, input: str, output: str, most_bytes: int | None = None) -> None:
+def predict(
+    release: str,
+    input: str,
+    output: str,
+    most_bytes: int | None = None,
+    keep: Sequence[str] | None = None,
+    interval: bool = False,
+    level: float | None = None,
+    outside: str = REFUSE,
+) -> None:
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
@@ -20,27 +37,62 @@ def predict(release: str, input: str, output: str, most_bytes: int | None = None
         input: csv or parquet table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all.
         most_bytes: What a row group of a parquet file may unpack to; None for 1 GiB.
+        keep: Columns of the input to be written before the answers.
+        interval: Whether to write the confidence interval of each effect, columns ``low`` and ``high``.
+        level: Of the intervals; None for 0.95.
+        outside: ``"missing"`` leaves the answers of rows outside the domain empty and counts these rows, ``"refuse"``
+            refuses the table.
 
     Raises:
-        InputError: A damaged release, missing columns, or rows outside the domain.
+        InputError: A damaged release, missing columns, rows outside the domain, intervals that the release lacks.
     """
     loaded = load_release(release)
     if isinstance(loaded, AverageEffectRelease):
         raise InputError(
             f"{release}: is an average effect, one number and no column; torchdpcate inspect shows it with its interval"
         )
+    if level is not None and not interval:
+        raise InputError(f"level = {level}: is that of intervals; add --interval")
     if os.path.exists(input) and os.path.exists(output) and os.path.samefile(input, output):
         raise InputError(f"output {output} is the input; give another name")
+    answers = _answers(loaded, release, 0.95 if level is None else level) if interval else _plain(loaded)
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
-    with Progress(*columns, transient=True) as progress:
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:
         bar = progress.add_task("predict", total=None)
-        rows = stream_effects(
+        done = stream_answers(
             Path(input),
             Path(output),
             loaded.schema,
-            loaded.answer,
-            column=loaded.column,
-            on_progress=lambda done: progress.update(bar, completed=done),
+            answers,
+            keep=keep or (),
+            missing_outside=outside == MISSING,
+            on_progress=lambda rows: progress.update(bar, completed=rows),
             most_bytes=MOST_BYTES if most_bytes is None else most_bytes,
         )
-    print(f"{rows:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")
+    print(f"{done.rows - done.outside:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")
+    if outside == MISSING:
+        print(f"{done.outside:,} of {done.rows:,} rows are outside the domain, their answers missing")
+
+
+def _plain(release: Release) -> Callable[[Tensor], dict[str, Tensor]]:
+    """Return a function to the answers alone."""
+    return lambda x: {release.column: release.answer(x)}
+
+
+def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], dict[str, Tensor]]:
+    """Return a function to effects and their confidence intervals.
+
+    Raises:
+        InputError: The release has none.
+    """
+    if not isinstance(release, ComposedRelease):
+        raise InputError(
+            f"{path}: is a release of {release.kind}, which has no interval of an effect at a row; leave --interval out"
+        )
+    release.interval(release.schema.grid(1), level)  # refuses before anything is read
+
+    def answers(x: Tensor) -> dict[str, Tensor]:
+        found = torch.from_numpy(release.interval(x, level)) if len(x) else torch.empty(0, 2, dtype=torch.float64)
+        return {release.column: release.answer(x), "low": found[:, 0], "high": found[:, 1]}
+
+    return answers

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
@@ -29,6 +26,7 @@ from torchdpcate.cli.comparison import (
 )
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep_total import table_totals
+from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure, curves_figure
@@ -128,20 +126,12 @@ def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
     if len(runs) <= _FEW:
         shown = ["run", *COUNTS, *WORDS, "requested_epsilon", *family.summary_keys(), "seconds"]
         known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
-        _print_table(known.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)))
+        texts = known.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+        print(columns(list(texts.columns), texts.values.tolist()), end="\n\n")
     if len(runs) > 1:
-        _print_table(compare(runs, family))
-
-
-def _print_table(texts: pd.DataFrame) -> None:
-    """Print a table of texts, wider than the terminal rather than cut."""
-    table = Table(*texts.columns, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in texts.itertuples(index=False):
-        table.add_row(*row)
-    console = Console(markup=False, emoji=False)  # square brackets in a folder's name are no markup
-    needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
-    console.width = max(console.width, needed)
-    console.print(table)
+        table = compare(runs, family)
+        which = list(table.columns).index("epsilon") + 1  # data, records, settings, mechanism and budget
+        print(columns(list(table.columns), table.values.tolist(), keys=which), end="\n\n")
 
 
 def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:

@@ -15,14 +15,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
 
 from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
 from torchdpcate._memory import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
 from torchdpcate.cli.sweep_resume import run_words
+from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.cli.words import settings
 from torchdpcate.data.fingerprint import file_fingerprint
@@ -321,13 +320,9 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     seal(folder / "curator")
     summary["seconds"] = round(time.perf_counter() - start, 3)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n", PRIVATE)
-    table = Table(show_header=False, title="torchdpcate: released", title_justify="left")
-    for row in _shown(task, summary):
-        table.add_row(*row)
-    table.add_row("release", str(folder / "release" / RELEASE_FILE))
-    table.add_row("curator's files", str(folder / "curator"))
-    table.add_row("seconds", f"{summary['seconds']:.1f}")
-    Console(markup=False, emoji=False).print(table)  # brackets in a folder's name are no markup
+    places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
+    seconds = ("seconds", f"{summary['seconds']:.1f}")
+    print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -5,13 +5,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from torchdpcate.cli.parser import nearest
 from torchdpcate.errors import InputError
 
 _HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [processes=N] [minutes=N]
 
 Every table and figure of a paper: published, by its mechanism as printed, certified, and without privacy. Writes
 table.md, table.csv, found.csv and figures. Needs a checkout, for the studies are in experiments/.
-  NAME          dp_2erm, dp_werm, spillover, dp_cate, covariate_balancing, niu or peers
+  NAME          {names}
   --quick       few repeats, two minutes at most
   run_dir=PATH  a study that was stopped continues there
   papers=PATH   the published numbers; ../shared/papers beside the checkout if it is there
@@ -19,7 +20,8 @@ table.md, table.csv, found.csv and figures. Needs a checkout, for the studies ar
   processes=N   at once (default 1)
   minutes=N     begin no cell after so many minutes, and show what is done
 """
-_KEYS = ("run_dir", "papers", "data", "processes", "minutes")
+NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu", "peers")
+KEYS = ("run_dir", "papers", "data", "processes", "minutes")
 
 
 def study(words: list[str]) -> None:
@@ -32,10 +34,13 @@ def study(words: list[str]) -> None:
         InputError: A user's mistake, or no checkout.
     """
     if not words or {"-h", "--help"} & set(words):
-        print(_HELP, end="")
+        print(_HELP.format(names=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"), end="")
         return
-    checkout = _checkout()
-    name, given = words[0], _parse([word for word in words[1:] if word != "--quick"])
+    name, rest = words[0], words[1:]
+    if name not in NAMES:
+        known = ", ".join(NAMES)
+        raise InputError(f"study: {name}: no such study; {nearest(name, NAMES, 'none is near')}; choose one of {known}")
+    checkout, given = _checkout(), _parse([word for word in rest if word != "--quick"])
     if "run_dir" not in given:
         raise InputError("study: say run_dir=PATH, the folder that the tables go to")
     sys.path.insert(0, str(checkout))
@@ -64,8 +69,8 @@ def _parse(words: list[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for word in words:
         key, _, value = word.partition("=")
-        if key not in _KEYS or not value or key in given:
-            raise InputError(f"study: {word}: give --quick or, once each, KEY=VALUE with a key of {', '.join(_KEYS)}")
+        if key not in KEYS or not value or key in given:
+            raise InputError(f"study: {word}: give --quick or, once each, KEY=VALUE with a key of {', '.join(KEYS)}")
         given[key] = value
     return given
 

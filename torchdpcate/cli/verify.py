@@ -1,5 +1,6 @@
 """``torchdpcate verify``: does a release agree with itself, is it as it was written, and by whom?"""
 
+from torchdpcate.cli.tables import facts
 from torchdpcate.verify.file import verify_release
 
 
@@ -17,6 +18,5 @@ def verify(release: str, key: str | None = None) -> None:
     """
     findings = verify_release(release, key)
     print(f"{release}: agrees with itself")
-    width = max(len(name) for name, _ in findings)
-    for name, text in findings:
-        print(f"  {name:<{width}}  {text}")
+    for line in facts(findings).splitlines():
+        print(line)

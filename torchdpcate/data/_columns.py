@@ -83,6 +83,28 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
     return codes
 
 
+def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.ndarray:
+    """Return which values a column of numbers, or of these categories, may have, bool [n]; bounds are not looked at.
+
+    A column of true and false where these are no numbers is a mistake of all its rows, and ``numeric_column``'s to
+    refuse.
+    """
+    import pandas as pd
+
+    if categories and isinstance(categories[0], str):
+        return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
+    kinds, truth = pd.api.types, set(categories) == {0, 1}
+    if kinds.is_bool_dtype(column):
+        return np.ones(len(column), dtype=bool)
+    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
+        read = [_number(value, truth) for value in column.astype(object)]
+        values = np.array([np.nan if value is None else value for value in read], dtype=np.float64)
+    else:
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    known = np.isfinite(values) & (np.abs(values) <= _EXACT)
+    return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
+
+
 def _parse(column: "pd.Series", name: str, truth: bool) -> "pd.Series":
     """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
     import pandas as pd

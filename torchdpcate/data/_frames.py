@@ -157,6 +157,42 @@ def iter_frames(
                 yield _to_pandas(batch.slice(start, batch_rows), text)
 
 
+def column_types(path: str | Path, columns: Sequence[str]) -> dict[str, "pa.DataType"]:
+    """Return the Arrow types in which columns of a file can be written again: those of parquet, words of csv.
+
+    Args:
+        path: The file.
+        columns: Their names.
+
+    Raises:
+        InputError: A column is missing.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not columns:
+        return {}
+    if not os.path.isfile(path):
+        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    with readable(path):
+        if file_kind(path) == "csv":
+            check_columns(csv_names(arrow_path(path)), columns, str(path))
+            return dict.fromkeys(columns, pa.large_string())
+        schema = parquet.read_schema(arrow_path(path))
+    check_columns(schema.names, columns, str(path))
+    return {name: _written_as(schema.field(name).type) for name in columns}
+
+
+def _written_as(type_: "pa.DataType") -> "pa.DataType":
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(type_):
+        return _written_as(type_.value_type)
+    if pa.types.is_decimal(type_):
+        return pa.float64()
+    return pa.large_string() if _is_words(type_) else type_
+
+
 def csv_names(path: str) -> list[str]:
     """Return the names of a csv file's columns, from its first line.
 

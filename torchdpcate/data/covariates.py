@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._columns import category_codes, numeric_column
+from torchdpcate.data._columns import category_codes, numeric_column, readable_rows
 from torchdpcate.data.facts import check_bounds, check_name, to_number
 from torchdpcate.errors import InputError
 
@@ -44,6 +44,10 @@ class Covariate(ABC):
         Raises:
             InputError: Missing or unknown values; says which column and how many.
         """
+
+    def readable(self, column: "pd.Series") -> np.ndarray:
+        """Return which values ``encode`` can read, bool [n]."""
+        return readable_rows(column)
 
     @abstractmethod
     def decode_unit(self, u: Tensor) -> Tensor:
@@ -141,6 +145,10 @@ class Categorical(Covariate):
     def encode(self, column: "pd.Series") -> np.ndarray:
         """Return 0/1 columns [n, 1] or [n, k]."""
         return self._one_hot(category_codes(column, self.name, self.categories))
+
+    def readable(self, column: "pd.Series") -> np.ndarray:
+        """Return which values are among the categories, bool [n]."""
+        return readable_rows(column, self.categories)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Give each category the same share of [0, 1)."""

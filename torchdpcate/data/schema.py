@@ -147,6 +147,29 @@ class TableSchema:
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
+    def encode_known(self, frame: "pd.DataFrame") -> tuple[Tensor, np.ndarray]:
+        """Return the covariates of the rows within the domain, float64 [k, q], and which rows these are, bool [n].
+
+        Outside are missing, non-numeric and unknown values, and those outside their bounds where ``out_of_bounds`` does
+        not clip them.
+
+        Raises:
+            InputError: A column is missing.
+        """
+        missing = missing_columns(self.columns, list(frame.columns))
+        if missing:
+            raise InputError(missing)
+        known = np.ones(len(frame), dtype=bool)
+        for covariate in self.covariates:
+            known &= covariate.readable(frame[covariate.name])
+        x = self.encode(frame[known])
+        clipped = self.domain.clip_covariates(x)
+        if self.out_of_bounds == "clip":
+            return clipped, known
+        within = (clipped == x).all(1)
+        known[known] = within.numpy()
+        return x[within], known
+
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
         """Return the treatment of ``frame`` as labels, float64 [n].
 
@@ -158,6 +181,31 @@ class TableSchema:
             return torch.from_numpy(numeric_column(column, self.treatment, truth=True))
         codes = category_codes(column, self.treatment, self.arms)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
+
+    def labels(self, A: Any) -> Any:
+        """Return a treatment that is given by the names of its categories as labels, float64 [n]; numbers as they are.
+
+        Args:
+            A: Treatment [n]: words among ``arms``, or anything else.
+
+        Raises:
+            InputError: Unknown words; says how many.
+
+        Example:
+            >>> treatment = {"name": "arm", "categories": ["none", "drug"]}
+            >>> facts = {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": {}}
+            >>> facts["covariates"] = {"age": {"low": 0, "high": 99}}
+            >>> TableSchema.from_dict(facts).labels(["drug", "none"]).tolist()
+            [1.0, 0.0]
+        """
+        if not self.arms or isinstance(A, Tensor) or not isinstance(self.arms[0], str):
+            return A
+        values = np.asarray(A, dtype=object).reshape(-1)
+        if not any(isinstance(value, str) for value in values):
+            return A
+        import pandas as pd
+
+        return self.encode_treatment(pd.DataFrame({self.treatment: values}))
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as numbers, float64 [n, q]; bounds are not checked here.

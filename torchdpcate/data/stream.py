@@ -1,18 +1,83 @@
 """Effects of a table of any length, row by row, in constant memory."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
-from torchdpcate.data._frames import MOST_BYTES, among_rows, arrow_path, file_kind, iter_frames
+from torchdpcate.data._frames import MOST_BYTES, among_rows, arrow_path, column_types, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Streamed(NamedTuple):
+    """What was done with a table: its rows, and those among them that lie outside the domain."""
+
+    rows: int
+    outside: int
+
+
+def stream_answers(
+    input: str | Path,
+    output: str | Path,
+    schema: TableSchema,
+    answers: Callable[[Tensor], Mapping[str, Tensor]],
+    keep: Sequence[str] = (),
+    missing_outside: bool = False,
+    batch_rows: int = 65536,
+    on_progress: Callable[[int], object] | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> Streamed:
+    """Read covariates from a file, and write one row of answers for each to another, batch by batch.
+
+    Args:
+        input: csv, csv.gz or parquet with the schema's covariate columns; no other is read but those to be kept.
+        output: csv, csv.gz or parquet with the kept columns and those of the answers, rows in the input's order. It is
+            written under a temporary name and renamed when complete; on any error nothing is left.
+        schema: Public facts of the covariates, with what becomes of those outside their bounds.
+        answers: Encoded covariates, float64 [B, q], to columns [B] by their names, the same ones for every batch.
+        keep: Columns of the input to be written before the answers, as they are.
+        missing_outside: Whether rows outside the domain have missing answers, instead of being refused.
+        batch_rows: Rows a batch, at most; memory grows with it and not with the file.
+        on_progress: Called after each batch with the number of rows done.
+        most_bytes: What a row group of a parquet file may unpack to.
+
+    Raises:
+        InputError: Missing file or column, values missing, not numeric or outside the domain (which
+            column, how many, among which rows), a kept column whose name is that of an answer, or an output that cannot
+            be written.
+    """
+    if batch_rows < 1:
+        raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
+    columns = list(dict.fromkeys([*schema.columns, *keep]))
+    text, kept = schema.text_columns | set(keep), tuple(dict.fromkeys(keep))
+    done = outside = 0
+    with _whole_or_nothing(Path(output)) as write:
+        types = column_types(input, kept)
+        for frame in iter_frames(input, columns, text, batch_rows, most_bytes):
+            with among_rows(input, done + 1, done + len(frame)):
+                read = _numbers(frame, schema.columns, text - schema.text_columns)
+                x, known = _covariates(schema, read, missing_outside)
+            write(_table(frame, kept, types, answers(x), known))
+            done, outside = done + len(frame), outside + int((~known).sum())
+            if on_progress is not None:
+                on_progress(done)
+        if not done:
+            nothing = dict.fromkeys(
+                answers(torch.empty(0, schema.domain.dimension, dtype=torch.float64)), torch.empty(0)
+            )
+            empty = {name: values.double() for name, values in nothing.items()}
+            write(_table(None, kept, types, empty, np.empty(0, dtype=bool)))
+    return Streamed(done, outside)
 
 
 def stream_effects(
@@ -25,38 +90,67 @@ def stream_effects(
     on_progress: Callable[[int], object] | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> int:
-    """Read covariates from a file, and write one answer a row to another, batch by batch.
+    """Write one answer a row, in one column, and return the number of rows; see ``stream_answers``.
 
     Args:
         input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
-        output: csv, csv.gz or parquet with the one column ``column``, rows in the input's order. It is
-            written under a temporary name and renamed when complete; on any error nothing is left.
-        schema: Public facts of the covariates, with what becomes of those outside their bounds.
+        output: csv, csv.gz or parquet to write, completely or not at all.
+        schema: Public facts of the covariates.
         effect_fn: Encoded covariates, float64 [B, q], to answers [B].
         column: Name of the column written.
-        batch_rows: Rows a batch, at most; memory grows with it and not with the file.
+        batch_rows: Rows a batch, at most.
         on_progress: Called after each batch with the number of rows done.
         most_bytes: What a row group of a parquet file may unpack to.
 
-    Returns:
-        The number of rows written.
-
     Raises:
-        InputError: Missing file or column, values missing, not numeric or outside the domain (which
-            column, how many, among which rows), or an output that cannot be written.
+        InputError: See ``stream_answers``.
     """
-    if batch_rows < 1:
-        raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
-    done = 0
-    with _whole_or_nothing(Path(output), column) as write:
-        for frame in iter_frames(input, schema.columns, schema.text_columns, batch_rows, most_bytes):
-            with among_rows(input, done + 1, done + len(frame)):
-                x = schema.within(schema.encode(frame), "query")
-            write(effect_fn(x))
-            done += len(frame)
-            if on_progress is not None:
-                on_progress(done)
-    return done
+
+    def answers(x: Tensor) -> dict[str, Tensor]:
+        return {column: effect_fn(x)}
+
+    return stream_answers(
+        input, output, schema, answers, batch_rows=batch_rows, on_progress=on_progress, most_bytes=most_bytes
+    ).rows
+
+
+def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str]) -> "pd.DataFrame":
+    """Return the covariates, numbers among them that were read as text to be kept as they are written."""
+    import pandas as pd
+
+    found = frame[list(covariates)]
+    for name in text & set(covariates):
+        with suppress(ValueError, TypeError):  # what is no number stays text, which the schema parses and counts
+            found = found.assign(**{name: pd.to_numeric(frame[name])})
+    return found
+
+
+def _covariates(schema: TableSchema, frame: "pd.DataFrame", missing_outside: bool) -> tuple[Tensor, np.ndarray]:
+    if missing_outside:
+        return schema.encode_known(frame)
+    return schema.within(schema.encode(frame), "query"), np.ones(len(frame), dtype=bool)
+
+
+def _table(
+    frame: "pd.DataFrame | None",
+    kept: Sequence[str],
+    types: Mapping[str, Any],
+    answers: Mapping[str, Tensor],
+    known: np.ndarray,
+) -> Any:
+    """Return one batch of the output."""
+    import pyarrow as pa
+
+    twice = [name for name in kept if name in answers]
+    if twice:
+        raise InputError(f"keep = {twice[0]}: is the name of a column of answers; rename it in the table")
+    arrays = {name: pa.array([] if frame is None else frame[name], type=types[name], from_pandas=True) for name in kept}
+    for name, values in answers.items():
+        found = values.detach().cpu().numpy()
+        spread = np.zeros(len(known), dtype=found.dtype)
+        spread[known] = found
+        arrays[name] = pa.array(spread, mask=~known)
+    return pa.record_batch(list(arrays.values()), names=list(arrays))
 
 
 class _Writer(Protocol):
@@ -66,10 +160,8 @@ class _Writer(Protocol):
 
 
 @contextmanager
-def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], None]]:
+def _whole_or_nothing(output: Path) -> Iterator[Callable[[Any], None]]:
     """Open a writer on a temporary file; rename it if all went well, remove it if not."""
-    import pyarrow as pa
-
     kind = file_kind(output, "output")
     if not os.path.isdir(output.parent):
         raise InputError(f"output {str(output)!r}: there is no folder {str(output.parent)!r}; make it first")
@@ -77,16 +169,12 @@ def _whole_or_nothing(output: Path, column: str) -> Iterator[Callable[[Tensor], 
     try:
         with atomic_path(output) as temporary:
 
-            def write(answers: Tensor) -> None:
+            def write(batch: Any) -> None:
                 nonlocal writer
-                array = pa.array(answers.detach().cpu().numpy())
-                schema = pa.schema([(column, array.type)])
-                writer = writer or _open(arrow_path(temporary, "output"), kind, schema)
-                writer.write_batch(pa.record_batch([array], schema=schema))
+                writer = writer or _open(arrow_path(temporary, "output"), kind, batch.schema)
+                writer.write_batch(batch)
 
             yield write
-            if writer is None:
-                write(torch.empty(0, dtype=torch.float64))
             assert writer is not None
             writer.close()
     except OSError as error:
@@ -107,7 +195,7 @@ class _CsvWriter:
         from pyarrow import csv
 
         self._file = pa.output_stream(path)
-        self._file.write((",".join(schema.names) + "\n").encode())
+        self._file.write((",".join(map(_csv_name, schema.names)) + "\n").encode())
         self._writer = csv.CSVWriter(self._file, schema, write_options=csv.WriteOptions(include_header=False))
 
     def write_batch(self, batch: Any) -> None:
@@ -116,3 +204,8 @@ class _CsvWriter:
     def close(self) -> None:
         self._writer.close()
         self._file.close()
+
+
+def _csv_name(name: str) -> str:
+    """Return a name for a csv header, quoted where it must be."""
+    return '"' + name.replace('"', '""') + '"' if set(name) & set(',"\r\n') else name

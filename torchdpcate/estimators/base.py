@@ -12,6 +12,7 @@ import numpy as np
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data.given import as_frame, treatment_and_outcome
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -76,24 +77,31 @@ class PrivateEstimator(Protecting, Parameters, ABC):
     ledger_path: str | Path | RunLedger | None
     blocks_: Mapping[str, Any]
 
-    def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
+    def fit(self, X: Any, A: Any, Y: Any = None, propensity: Any = None, *, treatment: Any = None) -> Self:
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
+        Call it as ``fit(X, A, Y)``, or as ``fit(X, Y, treatment=A)``, by which pipelines and searches of scikit-learn
+        hand on the outcome second.
+
         Args:
-            X: Covariates within the domain: a frame with the schema's columns, or encoded columns [n, q] as NumPy or
-                torch.
-            A: Treatment or action [n].
-            Y: Outcome [n] within the domain.
+            X: Covariates within the domain: a table with the schema's columns (pandas, polars, Arrow, a dict of
+                columns), or encoded columns [n, q] as NumPy or torch.
+            A: Treatment or action [n], in numbers or by the names of the schema's categories; the outcome, where
+                ``treatment`` is given.
+            Y: Outcome [n] within the domain; left out where ``treatment`` is given.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+            treatment: Treatment or action [n], where the outcome comes second.
 
         Returns:
             The estimator itself.
 
         Raises:
             InputError: Values outside the domain, an arm without records, settings that leave nothing to release, or a
-                shared ledger of other records.
+                shared ledger of other records; treatment and outcome that are there twice, or not at all.
         """
         self._start()
+        X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
+        A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
         records = self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity))
         return self._fit(records, lambda: fingerprint(X, A, Y, self.schema_))

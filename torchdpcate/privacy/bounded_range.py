@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose, logistic_curve
@@ -51,9 +51,9 @@ def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent
     if delta == 0 or compose([(gaussian, 1)], delta) >= epsilon:
         raise InputError(f"epsilon = {epsilon:g}, delta = {delta:g}: nothing is left beside Gaussian events of {mu:g}")
     if issubclass(event, BoundedRangeEvent):
-        eta = float(brentq(_excess(mu, epsilon, delta), 1e-9, 2 * epsilon + 1, xtol=1e-9))
+        eta = float(scipy.optimize.brentq(_excess(mu, epsilon, delta), 1e-9, 2 * epsilon + 1, xtol=1e-9))
     else:
-        eta = float(brentq(lambda x: cost(x) - epsilon, 1e-6, 2 * epsilon + 1, xtol=1e-5 * epsilon))
+        eta = float(scipy.optimize.brentq(lambda x: cost(x) - epsilon, 1e-6, 2 * epsilon + 1, xtol=1e-5 * epsilon))
     while cost(eta) > epsilon:
         eta *= _SMALLER
     return eta

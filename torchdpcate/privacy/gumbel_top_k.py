@@ -2,8 +2,8 @@
 
 import math
 
+import scipy
 import torch
-from scipy.special import log_ndtr
 from torch import Tensor
 
 from torchdpcate.errors import InputError
@@ -36,7 +36,7 @@ def bounded_range(event: GaussianEvent) -> float:
         0.428097608
     """
     half = 0.5 / event.noise_multiplier
-    return 2 * float(log_ndtr(half) - log_ndtr(-half)) * (1 - _INWARDS)
+    return 2 * float(scipy.special.log_ndtr(half) - scipy.special.log_ndtr(-half)) * (1 - _INWARDS)
 
 
 def gumbel_top_k(

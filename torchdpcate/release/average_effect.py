@@ -25,7 +25,7 @@ LEVEL = 0.95
 """Probability of the interval that cards and ``torchdpcate inspect`` show."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AverageEffectRelease(Release):
     r"""A weighted average effect of records, with an interval that counts sampling and all noise.
 

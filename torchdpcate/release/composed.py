@@ -25,7 +25,7 @@ _NO_LAW = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedRelease(EffectRelease):
     r"""A CATE function: g(x) = psi(z(x))'theta, clipped to [-R, R].
 
@@ -100,6 +100,11 @@ class ComposedRelease(EffectRelease):
         """
         law, x = self._required_law(), self._covariates(X)
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).numpy()
+
+    def effect_interval(self, X: Any, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
+        low, high = self.interval(X, 1 - alpha).T
+        return low, high
 
     def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.

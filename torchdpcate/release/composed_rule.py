@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchdpcate.release.composed import ComposedRelease
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComposedRule(DecisionRelease):
     r"""A treatment rule by the sign of a released effect; post-processing of its release, hence free.
 

@@ -19,7 +19,7 @@ NUISANCE, SCORING = "nuisance", "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PolicyRelease(Release):
     """The policy that a selection mechanism chose from a public library.
 
@@ -70,6 +70,10 @@ class PolicyRelease(Release):
             InputError: Wrong columns, a point outside the domain, or a function that was not given by ``bind``.
         """
         return self.answer(self._covariates(X)).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
+        return self.decide(X)
 
     def answer(self, x: Tensor) -> Tensor:
         """Return the labels at encoded covariates x [m, q], int64 [m]."""

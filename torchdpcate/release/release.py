@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate._renamed import warn_renamed
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.given import as_frame
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
@@ -76,8 +77,19 @@ class Release(ABC):
 
         return save_release(self, path)
 
+    def __repr__(self) -> str:
+        """Return what it is about and what it claims, in one line."""
+        from torchdpcate.release.display import line
+
+        return line(self)
+
+    def _repr_html_(self) -> str:
+        from torchdpcate.release.display import table
+
+        return table(self)
+
     def _covariates(self, X: Any) -> Tensor:
-        return self.schema.within(self.schema.matrix(X, "query"), "query")
+        return self.schema.within(self.schema.matrix(as_frame(X), "query"), "query")
 
 
 class EffectRelease(Release):
@@ -97,14 +109,47 @@ class EffectRelease(Release):
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
 
         Args:
-            X: Covariates [m, q]: a pandas frame with the schema's columns, or an array or tensor of
-                encoded columns in the order of ``schema.domain.names``.
+            X: Covariates [m, q]: a table with the schema's columns (pandas, polars, Arrow, or a dict of columns or of
+                one row), or an array or tensor of encoded columns in the order of ``schema.domain.names``.
 
         Raises:
             InputError: Wrong columns, a point outside the domain, unless the schema clips, or one this release has no
                 answer for.
         """
         return self.effect_tensor(self._covariates(X)).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return ``effect(X)``, [m]: the name that scikit-learn has for it."""
+        return self.effect(X)
+
+    def ate(self, X: Any) -> float:
+        """Return the mean of the released effects at X, in outcome units: a number about these rows.
+
+        Args:
+            X: Covariates, as for ``effect``.
+
+        Raises:
+            InputError: As ``effect``, or no rows.
+        """
+        effects = self.effect(X)
+        if not len(effects):
+            raise InputError("X: has no rows, and so no mean effect")
+        return float(effects.mean())
+
+    def effect_interval(self, X: Any, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each, as EconML has it.
+
+        Args:
+            X: Covariates, as for ``effect``.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: This release has no confidence intervals of the effect, or alpha is outside (0, 1).
+        """
+        raise InputError(
+            f"effect_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; "
+            "noise_band(X) has the noise of its second stage, where that is public"
+        )
 
     def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the second stage [m, 2] about the released effects, in outcome units.
@@ -154,7 +199,7 @@ class EffectRelease(Release):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FunctionRelease(EffectRelease):
     """A CATE function: g(x) = mu1(x) - mu0(x) + psi(x)'theta, clipped to [-R, R].
 
@@ -227,7 +272,7 @@ class FunctionRelease(EffectRelease):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QueryRelease(EffectRelease):
     """Effects at finitely many public queries; answers these and no others.
 

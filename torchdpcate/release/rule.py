@@ -39,6 +39,10 @@ class DecisionRelease(Release):
         """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
         return self.answer(self._covariates(X)).numpy()
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
+        return self.decide(X)
+
     @abstractmethod
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the score at encoded covariates x [m, q], [m]."""
@@ -48,7 +52,7 @@ class DecisionRelease(Release):
         return (self.score_tensor(x) > 0).long()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuleRelease(DecisionRelease):
     r"""A treatment rule: treat where the score is positive.
 

@@ -28,7 +28,7 @@ SEPARATE, CROSSED = "separate", "crossed"
 """Sums of the cells of each partition; or of the cells of all partitions crossed, whose unions the cells are."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SubgroupRelease(Release):
     r"""Effects in subgroups of public cuts, each with an interval that counts sampling and all noise.
 

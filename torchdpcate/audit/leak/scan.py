@@ -210,7 +210,7 @@ def leak_report(run: str) -> None:
 def _print(report: LeakReport) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
 
     console = Console()
     searches = Table("held against", "pairs", "by chance", "found", title="leak scan", caption=" / ".join(KINDS))
@@ -220,7 +220,8 @@ def _print(report: LeakReport) -> None:
     console.print(searches)
     for title, findings in (("leaks", report.leaks), ("may be chance: look at these", report.suspects)):
         if findings:
-            table = Table("file", "place", "what", "value", "by chance", title=title)
+            names = ("file", "place", "what", "value", "by chance")
+            table = Table(*(Column(name, overflow="fold") for name in names), title=title)
             for f in findings[:_SHOWN]:
                 cells = (escape(text) for text in (f.file, f.place, f.what, f.value))
                 table.add_row(*cells, f"{f.chance:.1g}" if f.chance else "no")

@@ -278,8 +278,9 @@ class Effects(TaskSpec):
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
         known = {name: _means(values, first.grid) for name, values in others.items() if values is not None}
-        curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
-        save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
+        if known:  # else it would be the reader's figure once more
+            curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
+            save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
         band = None if holds == INTERVAL else first.band
         curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
         curves.save(self.folder / "curator" / CURVES_FILE)

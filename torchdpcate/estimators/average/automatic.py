@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.given import as_frame, treatment_and_outcome
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -165,12 +166,13 @@ class AverageEffect(Protecting, Parameters):
         """Return what to say of n records before anything is spent; see ``AverageEffectLearner.warning``."""
         return self.choose(n).learner.warning(n)
 
-    def fit(self, X: Any, A: Any, Y: Any, propensity: Any = None) -> Self:
+    def fit(self, X: Any, A: Any, Y: Any = None, propensity: Any = None, *, treatment: Any = None) -> Self:
         """Choose, and learn from the records; see ``PrivateEstimator.fit``.
 
         Raises:
             InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
         """
+        X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         try:
             n = len(Y)
         except TypeError:

@@ -1,0 +1,77 @@
+"""How a release shows itself: in one line, and in a notebook as a table."""
+
+import html
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torchdpcate._text import plain
+from torchdpcate.data.covariates import Covariate
+
+if TYPE_CHECKING:
+    from torchdpcate.release.release import Release
+
+_MOST = 12
+"""Covariates that a table names."""
+
+
+def line(release: "Release") -> str:
+    """Return what it is about and what it claims, in one line.
+
+    Args:
+        release: Any release.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> line(_example())[:54]
+        '<RuleRelease: rule that says for whom a should be chos'
+    """
+    about = subject(release)
+    about = about[0].lower() + about[1:]
+    claim = release.privacy.claim.rstrip(".")
+    return plain(f"<{type(release).__name__}: {about}; {claim}; n = {release.privacy.n:,}>")
+
+
+def table(release: "Release") -> str:
+    """Return the same with its numbers and the covariates' public bounds, as HTML without a script.
+
+    Args:
+        release: Any release.
+    """
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(plain(name))}</th>"
+        f"<td style='text-align:left'>{html.escape(plain(value))}</td></tr>"
+        for name, value in _rows(release)
+    )
+    return f"<table><caption>{type(release).__name__}</caption>{cells}</table>"
+
+
+def subject(release: "Release") -> str:
+    """Return what a release is about, with the names of its treatment and outcome."""
+    return release.subject.format(treatment=release.schema.treatment, outcome=release.schema.outcome)
+
+
+def _rows(release: "Release") -> Iterator[tuple[str, str]]:
+    privacy, covariates = release.privacy, release.schema.covariates
+    yield "about", subject(release)
+    yield "claim", privacy.claim
+    yield "mechanism", privacy.mechanism
+    yield "records", f"{privacy.n:,}"
+    for name, value in release.summary().items():
+        yield name.replace("_", " "), _short(value)
+    more = f"; and {len(covariates) - _MOST} more" if len(covariates) > _MOST else ""
+    yield "covariates", "; ".join(map(_bounds, covariates[:_MOST])) + more
+
+
+def _bounds(covariate: Covariate) -> str:
+    if covariate.levels:
+        return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
+    _, low, high = covariate.bounds[0]
+    return f"{covariate.name}: {low:g} to {high:g}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return f"{len(value)}, see table()"
+    if isinstance(value, list):
+        return " to ".join(map(_short, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
