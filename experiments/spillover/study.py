@@ -43,9 +43,10 @@ conditional on the two policies of the rare region, Python functions, deciding r
 Table 5: the first 20 columns, clipped to [-3, 3] and over 3, are the covariates of the printed formulas too; five
 neighbours a repeat, another outcome alone. The paper does not say by which design; a rare region is left out of
 propensity and effect, as the error of .0423 is nearer to what such fits have without one (row *with the rare region*:
-with it). The control is certified as printed: its scale, two-sided, is a spread of 57.2. The table of regrets against epsilon has the
-same control with the spreads of its bounded range, 27.2, and of localised bounds, 2.9, beside constants, the truth and
-the defaults, on that design, on the same with the rare region, and on the 58 covariates of Tables 1 to 4."""
+with it). The control is certified as printed: its scale, two-sided, is a spread of 57.2. The table of regrets against
+epsilon has the same control with the spreads of its bounded range, 27.2, and of localised bounds, 2.9, beside
+constants, the truth and the defaults, on that design, on the same with the rare region, and on the 58 covariates of
+Tables 1 to 4."""
 
 
 class Spillover(Study):
