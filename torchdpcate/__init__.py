@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torchdpcate.data.table import Table as Table
     from torchdpcate.data.table_stream import TableStream as TableStream
     from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
+    from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
     from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
     from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect as DifferenceInMeansEffect
     from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect as DoublyRobustEffect
@@ -87,6 +88,7 @@ __getattr__, __dir__, __all__ = exports(
         "data.table": ("Table",),
         "data.table_stream": ("TableStream",),
         "estimators.average.automatic": ("AverageEffect",),
+        "estimators.average.composed": ("ComposedAverageEffect",),
         "estimators.average.covariate_balancing": ("CovariateBalancingEffect",),
         "estimators.average.difference_in_means": ("DifferenceInMeansEffect",),
         "estimators.average.doubly_robust": ("DoublyRobustEffect",),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,14 +32,18 @@ def cells(settings: Settings) -> Iterator[Cell]:
     for n in (1000, 200) if settings.quick else SIZES:
         yield {"part": "simulated", "who": "paper", "n": n, "repeats": repeats, "resamples": resamples}
         for first, count in batches(repeats, BATCH):
-            yield {"part": "simulated", "who": "ours", "n": n, "first": first, "repeats": count}
+            for epsilon in EPSILONS:
+                cell = {"part": "simulated", "who": "ours", "n": n, "first": first, "repeats": count}
+                yield cell | {"epsilon": epsilon}
 
 
 def compute(cell: Cell) -> Iterator[Found]:
     """Yield what a cell finds."""
     n, repeats = int(cell["n"]), int(cell["repeats"])
-    paper = cell["who"] == "paper"
-    yield from _paper(n, repeats, int(cell["resamples"])) if paper else _ours(n, int(cell["first"]), repeats)
+    if cell["who"] == "paper":
+        yield from _paper(n, repeats, int(cell["resamples"]))
+    else:
+        yield from _ours(n, float(cell["epsilon"]), int(cell["first"]), repeats)
 
 
 def data(n: int, first: int, repeats: int) -> tuple[Trials, Trials]:
@@ -64,32 +69,27 @@ def _paper(n: int, repeats: int, resamples: int) -> Iterator[Found]:
         role, level = (FREE, "not private") if math.isinf(epsilon) else (PRINTED, "none holds")
         name = "outcome weighted learning" if math.isinf(epsilon) else f"{label}, shift by the sample's least"
         yield from _found(n, epsilon, role, name, level, test, scores(psi, theta) > 0)
-        yield Found(_place(FIGURE, n, epsilon, "ridge_of_algorithm_2"), OTHER, label, level, [float(ridge)])
+        where = replace(place(n, epsilon, "ridge_of_algorithm_2"), table=FIGURE)
+        yield Found(where, OTHER, label, level, [float(ridge)])
         if math.isfinite(epsilon):
             theta = output_noise(public, gamma, epsilon, public.fit(gamma), noise)
             decided = scores(psi, theta) > 0
             yield from _found(n, epsilon, OTHER, f"{label}, public shift", "certified", test, decided)
 
 
-def _ours(n: int, first: int, repeats: int) -> Iterator[Found]:
+def _ours(n: int, epsilon: float, first: int, repeats: int) -> Iterator[Found]:
     """Yield the rule by default, pure, and the library's outcome weighted learning by default."""
     train, test = data(n, first, repeats)
-    schema = LAW.schema()
-    for epsilon in EPSILONS:
-        decided = []
-        for run in range(repeats):
-            noise = NoiseSource.fixed(seed_of("ours", n, epsilon, first + run))
-            y = train.y[run].clamp(*LAW.outcome_bounds())
-            learner = EffectRule(schema, PrivacyBudget(epsilon, 0.0), noise=noise)
-            release = learner.fit(train.x[run], train.a[run], y).release()
-            decided.append(release.answer(test.x[run]) > 0)
-        yield from _found(
-            n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided)
-        )
-        noise = NoiseSource.fixed(seed_of("owl", n, epsilon, first))
-        yield from _found(
-            n, epsilon, OTHER, "rule_method=owl, default", "certified", test, _owl(train, test, epsilon, noise)
-        )
+    schema, decided = LAW.schema(), []
+    for run in range(repeats):
+        noise = NoiseSource.fixed(seed_of("ours", n, epsilon, first + run))
+        y = train.y[run].clamp(*LAW.outcome_bounds())
+        learner = EffectRule(schema, PrivacyBudget(epsilon, 0.0), noise=noise)
+        decided.append(learner.fit(train.x[run], train.a[run], y).release().answer(test.x[run]) > 0)
+    yield from _found(n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided))
+    noise = NoiseSource.fixed(seed_of("owl", n, epsilon, first))
+    words = (OTHER, "rule_method=owl, default", "certified")
+    yield from _found(n, epsilon, *words, test, _owl(train, test, epsilon, noise))
 
 
 def _owl(train: Trials, test: Trials, epsilon: float, noise: NoiseSource) -> Tensor:
@@ -106,12 +106,12 @@ def _found(
     n: int, epsilon: float, role: str, method: str, level: str, test: Trials, decided: Tensor
 ) -> Iterator[Found]:
     """Yield accuracy and value of decisions [runs, m]; a rule that agrees with no treatment has no value."""
-    in_table = n in TABLE_SIZES and (epsilon in TABLE_EPSILONS or math.isinf(epsilon))
-    table = TABLE if in_table else FIGURE
     found = {"accuracy_percent": test.correct(decided), "treatment_value": test.value(decided)}
     for metric, values in found.items():
-        yield Found(_place(table, n, epsilon, metric), role, method, level, values[values.isfinite()].tolist())
+        yield Found(place(n, epsilon, metric), role, method, level, values[values.isfinite()].tolist())
 
 
-def _place(table: str, n: int, epsilon: float, metric: str) -> Place:
-    return Place(table, "simulated_trial", str(n), f"{epsilon:g}", "", metric)
+def place(n: int, epsilon: float, metric: str) -> Place:
+    """Return where a number of the simulated trial belongs: in the supplement's table if it has that n and epsilon."""
+    in_table = n in TABLE_SIZES and (epsilon in TABLE_EPSILONS or math.isinf(epsilon))
+    return Place(TABLE if in_table else FIGURE, "simulated_trial", str(n), f"{epsilon:g}", "", metric)

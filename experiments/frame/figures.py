@@ -7,6 +7,8 @@ from pathlib import Path
 from experiments.frame.study import NO_PRIVACY
 from experiments.frame.table import Row, Summary
 
+MOST_TICKS = 7
+
 
 def draw_lines(
     path: Path,
@@ -55,6 +57,11 @@ def draw_lines(
             values = [row.published.value for row in marks if row.published is not None]
             place.plot([float(row.place.epsilon) for row in marks], values, "kx", markersize=5, label="published")
         place.set(title=title, xlabel="epsilon", xscale="log")
+        drawn = sorted({float(one.place.epsilon) for one in found if panel(one) == title and line(one) is not None})
+        drawn = [epsilon for epsilon in drawn if math.isfinite(epsilon)]
+        if 0 < len(drawn) <= MOST_TICKS:  # a logarithmic axis of its own labels them over each other
+            place.set_xticks(drawn, [f"{epsilon:g}" for epsilon in drawn])
+            place.minorticks_off()
         place.grid(alpha=0.3)
     for place in panels[len(titles) :]:
         place.remove()

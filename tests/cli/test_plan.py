@@ -29,6 +29,7 @@ TASKS = {
     "groups": ["task=average_effect", "effect=subsample_aggregate"],
     "doubly robust": ["task=average_effect", "effect=doubly_robust"],
     "balancing": ["task=average_effect", "effect=covariate_balancing"],
+    "composed average": ["task=average_effect", "effect=composed"],
     "subgroups": ["task=subgroups", CUTS],
 }
 SLOW = {

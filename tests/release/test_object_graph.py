@@ -15,6 +15,7 @@ from tests.features import own_maps
 from tests.release.object_graph import arrays
 from torchdpcate import (
     AverageEffect,
+    ComposedAverageEffect,
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
     CrossFit,
@@ -192,6 +193,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "difference_in_means": partial(effect, DifferenceInMeansEffect),
     "horvitz_thompson": partial(effect, HorvitzThompsonEffect),
     "subsample_aggregate": partial(effect, SubsampleAggregateEffect),
+    "clipped_scores": partial(effect, ComposedAverageEffect, BUDGET),
     "aipw": partial(effect, DoublyRobustEffect, BUDGET),
     "aipw, networks": partial(effect, DoublyRobustEffect, BUDGET, nuisance=QUICK),
 }

@@ -38,13 +38,14 @@ def plan(overrides: Sequence[str]) -> None:
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
     from torchdpcate.cli.plan_report import PlanReport  # late, as the imports of train's job
-    from torchdpcate.cli.run import check_unit, configure
+    from torchdpcate.cli.run import check_unit, configure, log_into
     from torchdpcate.cli.task import TaskSpec
     from torchdpcate.cli.train import run_folder
     from torchdpcate.privacy.budget import PrivacyBudget
 
     folder = None if config.run_dir is None else run_folder(config)
     task: TaskSpec = hydra.utils.instantiate(config.task)
+    log_into(Path("curator") / "logs", config)  # which a plan never makes
     configure(task, config)
     task.study = task.public()
     task.study = _with_records(task.study, config, n)

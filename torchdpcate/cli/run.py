@@ -60,6 +60,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     """
     start = time.perf_counter()
     task.folder = folder
+    log_into(folder / "curator" / "logs", config)
     configure(task, config)
     task.study = task.load()
     check_unit(config, task.study.unit)
@@ -116,6 +117,24 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
         raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
     task.config = task.checked(config).copy()
     OmegaConf.resolve(task.config)
+
+
+def log_into(folder: Path, config: DictConfig) -> None:
+    """Let losses be logged into the curator's folder, where a logger is asked for, and nowhere else.
+
+    Raises:
+        InputError: Another folder is named, or the logger is not there.
+    """
+    trainer = config.get("trainer")
+    if trainer is None or "log_folder" not in trainer:
+        return
+    if trainer.log_folder is not None:
+        raise InputError("trainer.log_folder: losses go to the run's curator/logs alone; leave it out")
+    if trainer.logger is not None:
+        from torchdpcate.nuisance.loggers import check_logger
+
+        check_logger(str(trainer.logger))
+        trainer.log_folder = str(folder.absolute())
 
 
 def check_unit(config: DictConfig, unit: PrivacyUnit) -> None:
@@ -323,6 +342,9 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     places = (("release", folder / "release" / RELEASE_FILE), ("curator's files", folder / "curator"))
     seconds = ("seconds", f"{summary['seconds']:.1f}")
     print(facts([*_shown(task, summary), *places, seconds], title="torchdpcate: released"))
+    logger = OmegaConf.select(task.config, "trainer.logger")
+    if logger is not None and not (folder / "curator" / "logs").exists():
+        print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

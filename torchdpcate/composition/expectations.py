@@ -14,5 +14,7 @@ NUISANCES = 1.3
 """Noise of the effect over that of its own steps."""
 LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
 """Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
+OUTCOME_PRIOR = 2.0
+"""That of the outcome regression's features, by its weak ridge."""
 WANDERING = 1.1
 """Variance of what is released over that of the late steps' noise: the warm steps' share is lost."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.interval_gate import GATE
 from torchdpcate.composition.intervals import Estimates, inverse_within
 from torchdpcate.composition.plan import ComposedPlan
@@ -74,7 +73,7 @@ def nuisance_noise(
         per_person: Records of each person, see ``IntervalPlan``.
     """
     propensity, outcome = plan.propensity(covariates.two_levels), plan.outcome(covariates.two_levels)
-    z = _points(propensity, numbers.propensity_curvatures, covariates)
+    z = public_points(propensity.basis, numbers.propensity_curvatures, covariates)
     psi, phi, chi = basis(z), propensity.basis(z), outcome.basis(z)
     pi = torch.sigmoid(phi @ numbers.propensity).clamp(plan.overlap, 1 - plan.overlap)
     slope = pi * (1 - pi)
@@ -151,12 +150,18 @@ def with_nuisances(law: EffectLaw, found: Estimates, noise: NuisanceNoise) -> Ef
     )
 
 
-def _points(regression: Regression, curvatures: Tensor, covariates: Covariates) -> Tensor:
-    """Return standardised covariates [N, k] of a public population."""
+def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariates) -> Tensor:
+    """Return standardised covariates [N, k] of a public population with the released correlations.
+
+    Args:
+        basis: Features of a regression.
+        curvatures: Released mean curvatures of these, [1 + p, 1 + p].
+        covariates: Those in use.
+    """
     two = torch.tensor(covariates.two_levels)
     k, generator = len(two), public_generator(0, "covariates of nuisances")
     normal = torch.randn(_POINTS, k, generator=generator, dtype=torch.float64)
-    normal = normal @ torch.linalg.cholesky(_correlations(regression, curvatures, k)).T
+    normal = normal @ torch.linalg.cholesky(_correlations(basis, curvatures, k)).T
     mean = covariates.standardisation.mean
     # covariates of two levels, -1 and 1, are the sign of a normal number
     high = normal < torch.special.ndtri(((1 + mean) / 2).clamp(0.01, 0.99))
@@ -164,10 +169,10 @@ def _points(regression: Regression, curvatures: Tensor, covariates: Covariates) 
     return torch.where(two, covariates.standardisation(values), normal).clamp(-MOST, MOST)
 
 
-def _correlations(regression: Regression, curvatures: Tensor, k: int) -> Tensor:
+def _correlations(basis: WeightedBasis, curvatures: Tensor, k: int) -> Tensor:
     """Return correlations of k covariates, of those whose linear features a regression has."""
     found = torch.eye(k, dtype=torch.float64)
-    linear = [(position, f.i) for position, f in enumerate(regression.basis.features, 1) if f.kind == "1"]
+    linear = [(position, f.i) for position, f in enumerate(basis.features, 1) if f.kind == "1"]
     if not linear:
         return found
     at, covariates = (torch.tensor(values) for values in zip(*linear, strict=True))

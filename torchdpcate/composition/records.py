@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -88,30 +88,14 @@ def fit_composition(
         BudgetError: The block cannot pay.
     """
     steps, y_range = NoisySteps(session, plan.shares), domain.outcome_range
-
-    def quantile(values: Tensor, q: float, low: float, high: float, step: str) -> float:
-        return private_quantile(values, q, low, high, plan.constants.quantile_levels, step, steps)
-
-    def sizes(values: Tensor) -> Quantile:
-        return lambda q, step: quantile(values.abs(), q, 0.0, y_range / 2, step)
-
-    u, a = domain.scale(records.x), records.a
-    middle = (domain.outcome_low + domain.outcome_high) / 2
-    centre = middle if plan.binary else quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
-    y = records.y - centre
-    about = OutcomeScale(y_range) if plan.binary else outcome_scale(sizes(y), plan, y_range)
-    scale = about.clip
-    columns: tuple[int, ...] | None = None
-    if plan.screens:
-        columns = private_screening(u, (y / scale).clamp(-1, 1), plan.kept, steps)
-        u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
-    standardisation = private_standardisation(u, steps)
-    z = standardisation(u)
+    start = private_start(records, domain, plan, steps, two_levels)
+    centre, about, columns, standardisation, two_levels, z = start
+    scale, a, y = about.clip, records.a, records.y - centre
     if isinstance(plan, DoublyRobustPlan):
-        arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
+        arms = ArmRegressions(plan, steps, start.two_levels, solver, nuisance)
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, about)
         return RecordsFit(columns, standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity)
-    how = steps, tuple(two_levels), solver, nuisance
+    how = steps, start.two_levels, solver, nuisance
     regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
@@ -120,12 +104,14 @@ def fit_composition(
 
     if isinstance(regressions, ManyArmRegressions):
         each = regressions.propensities(z, a) if known is None else known
-        effects = regressions.effects(z, residual, a, each, residual_scale(sizes(residual), plan, y_range, about))
+        effects = regressions.effects(
+            z, residual, a, each, residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
+        )
         return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = estimated.values if estimated is not None else known
     assert pi is not None
-    s = residual_scale(sizes(residual), plan, y_range, about)
+    s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:
@@ -146,6 +132,62 @@ def fit_composition(
             before,
         )
     return RecordsFit(columns, standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
+
+
+class Start(NamedTuple):
+    """What every composition asks for before its regressions.
+
+    Attributes:
+        centre: Of the outcome, released.
+        outcome: Its scale about the centre, released.
+        columns: Covariates that are kept; None for all.
+        standardisation: Of those, released.
+        two_levels: Whether each of them has two levels.
+        z: Standardised covariates [n, k], the curator's.
+    """
+
+    centre: float
+    outcome: OutcomeScale
+    columns: tuple[int, ...] | None
+    standardisation: Standardisation
+    two_levels: tuple[bool, ...]
+    z: Tensor
+
+
+def private_start(
+    records: CausalData, domain: Domain, plan: ComposedPlan, steps: NoisySteps, two_levels: Sequence[bool]
+) -> Start:
+    """Run the steps before any regression: the outcome's centre and scale, screening, and moments of covariates.
+
+    Args:
+        records: As of ``fit_composition``, as are the others.
+        domain: Public bounds.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+        two_levels: Whether each covariate has two levels, public, [q].
+    """
+    y_range, low, high = domain.outcome_range, domain.outcome_low, domain.outcome_high
+    u, columns = domain.scale(records.x), None
+    if plan.binary:
+        centre, outcome = (low + high) / 2, OutcomeScale(y_range)
+    else:
+        centre = private_quantile(records.y, 0.5, low, high, plan.constants.quantile_levels, "centre", steps)
+        outcome = outcome_scale(_sizes(records.y - centre, plan, y_range, steps), plan, y_range)
+    if plan.screens:
+        scaled = ((records.y - centre) / outcome.clip).clamp(-1, 1)
+        columns = private_screening(u, scaled, plan.kept, steps)
+        u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
+    standardisation = private_standardisation(u, steps)
+    return Start(centre, outcome, columns, standardisation, tuple(two_levels), standardisation(u))
+
+
+def _sizes(values: Tensor, plan: ComposedPlan, y_range: float, steps: NoisySteps) -> Quantile:
+    """Return what releases a quantile of the values' sizes, [n], below half the outcome's range."""
+
+    def quantile(q: float, step: str) -> float:
+        return private_quantile(values.abs(), q, 0.0, y_range / 2, plan.constants.quantile_levels, step, steps)
+
+    return quantile
 
 
 class Released(Protocol):

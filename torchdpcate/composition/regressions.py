@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING
+from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, OUTCOME_PRIOR, WANDERING
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
@@ -22,7 +22,7 @@ from torchdpcate.features.weighted_basis import lengths
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
 _MOST_LOGISTIC = 0.25  # curvature
-_OUTCOME_PRIOR, _EFFECT_PRIOR = 2.0, 4.0  # variances over planned ones: weak ridges
+_EFFECT_PRIOR = 4.0  # variance over the planned one: a weak ridge
 _CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
 _INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
 
@@ -362,7 +362,7 @@ def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
     if what == "logit":
         times, constant = LOGIT_PRIOR, LOGIT_CONSTANT / float(energies[0])
     else:
-        times, constant = {"outcome": _OUTCOME_PRIOR, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
+        times, constant = {"outcome": OUTCOME_PRIOR, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
     first = torch.tensor([constant], dtype=torch.float64)
     return torch.cat([first, times * regression.prior / energies[1:]])
 

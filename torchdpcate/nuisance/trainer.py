@@ -16,18 +16,24 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
-def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
-    """A quiet Trainer on one device: no logger, no checkpoints, no summary.
+def default_trainer(
+    *, progress: bool = False, logger: Any = None, log_folder: str | None = None, **settings: Any
+) -> Trainer:
+    """A quiet Trainer on one device: no logger unless one is named, no checkpoints, no summary.
 
     With `strategy="ddp"` private steps are shared by `devices` processes of this machine, see `JointSteps`; all else
     that the Trainer does, and every fit without privacy, stays in this one.
 
     Args:
         progress: show a progress bar, refreshed every 20 steps.
+        logger: `csv`, `tensorboard` or `mlflow`, which write the losses of each training into `log_folder`; or one of
+            Lightning's own, which writes where it was told. A loss is the curator's: nothing pays for it.
+        log_folder: the curator's folder for it.
         settings: further arguments of `lightning.Trainer`, which win over ours.
 
     Raises:
-        InputError: a device that is not there, or settings that Lightning refuses.
+        InputError: a device or a logger that is not there, a logger without its folder, or settings that Lightning
+            refuses.
 
     Example:
         >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
@@ -42,9 +48,19 @@ def default_trainer(*, progress: bool = False, **settings: Any) -> Trainer:
         from torchdpcate.nuisance.progress import TrainingBar
 
         callbacks.append(TrainingBar(refresh_rate=20))
+    if isinstance(logger, str):
+        from torchdpcate.nuisance.loggers import CuratorsLogger, LossLog
+
+        if log_folder is None:
+            raise InputError(
+                f"logger = {logger}: give log_folder, a folder of the curator's, for losses must not leave"
+            )
+        logger = CuratorsLogger(logger, log_folder)
+        callbacks.append(LossLog())
+        settings.setdefault("log_every_n_steps", 1)
     quiet: dict[str, Any] = {
         "devices": 1,
-        "logger": False,
+        "logger": logger or False,
         "enable_checkpointing": False,
         "enable_model_summary": False,
         "enable_progress_bar": progress,

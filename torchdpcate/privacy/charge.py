@@ -117,7 +117,7 @@ JOINT = Charge(Purpose.NUISANCES, "objective", "joint_objective")
 ARMS = Charge(Purpose.NUISANCES, "laplace", "arms")
 """Shares and mean outcomes of the arms, which stable nuisances are shrunk towards."""
 COMPOSED_SCORES = Charge(Purpose.NUISANCES, "composed")
-"""Steps of one composition that scores policies; each is a part of it."""
+"""Steps of one composition whose nuisances score policies, or records for an average effect; each is a part of it."""
 SCREENING = Charge(Purpose.SCREENING, "top_k")
 THRESHOLD = Charge(Purpose.THRESHOLD, "quantile")
 TUNING = Charge(Purpose.TUNING, "generalised_selection")

@@ -37,6 +37,11 @@ _FIXED = {
         "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
         "interval counts neither"
     ),
+    "clipped_scores": (
+        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
+        "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
+        "biased and the interval may never hold the effect"
+    ),
     "aipw": (
         "the released propensity or the released outcome models follow the truth; where neither does, the estimate is "
         "biased and the interval may never hold the effect"

@@ -87,7 +87,7 @@ def test_one_small_cell_of_each_part():
     assert {cell["part"] for cell in cells} == {"simulated", "stand-in", "selection", "robustness"}
     small = [
         {"part": "simulated", "who": "paper", "n": 200, "repeats": 3, "resamples": 3},
-        {"part": "simulated", "who": "ours", "n": 200, "first": 0, "repeats": 1},
+        {"part": "simulated", "who": "ours", "n": 200, "epsilon": 1000.0, "first": 0, "repeats": 1},
         {"part": "stand-in", "who": "paper", "first": 0, "repeats": 2},
         {"part": "stand-in", "who": "ours", "first": 0, "repeats": 1},
         {"part": "selection", "first": 0, "repeats": 1},
@@ -111,3 +111,14 @@ def test_no_difference_is_computed_for_a_stand_in():
     treated = stand_in.records()[1].sum().item()
     assert (treated, len(stand_in.records()[1])) == (120, 246)
     assert simulated.TABLE not in STUDY.stand_ins
+
+
+@pytest.mark.parametrize(
+    ("n", "epsilon", "table", "expected"),
+    [(">= 2000", ">= 1", simulated.FIGURE, ("2000", "1")), ("200 to 2500", "inf", simulated.TABLE, ("200", "inf")),
+     ("smaller", "smaller", simulated.TABLE, ("200", "0.1"))],
+)  # fmt: skip
+def test_what_the_text_says_of_many_places_stands_at_the_hardest(n, epsilon, table, expected):
+    line = {"setting": "simulated_trial", "n": n, "epsilon": epsilon, "metric": "accuracy_percent"}
+    place = STUDY.place("figure1_text_values", line)
+    assert (place.table, place.n, place.epsilon) == (table, *expected)

@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "automatic": ("AverageEffect",),
+        "composed": ("ComposedAverageEffect",),
         "covariate_balancing": ("CovariateBalancingEffect",),
         "difference_in_means": ("DifferenceInMeansEffect",),
         "doubly_robust": ("DoublyRobustEffect",),

@@ -1,0 +1,118 @@
+"""``trainer.logger``: losses go to the curator's folder of the run, whatever the environment says, and nowhere else."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from torchdpcate.cli.main import main
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.loggers import KINDS
+from torchdpcate.nuisance.trainer import check_device, default_trainer
+
+needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
+
+
+def charges(folder: str) -> list:
+    """What a run paid."""
+    entries = json.loads(Path(folder, "curator", "ledger.json").read_text())["entries"]
+    return [(entry["block"], entry["event"], entry["count"]) for entry in entries]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):  # noqa: F811
+    if find_spec(needs[kind]) is None:
+        pytest.skip(f"there is no {needs[kind]} here")
+    elsewhere = here.parent / "elsewhere"
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "MLFLOW_ARTIFACT_ROOT"):
+        monkeypatch.setenv(name, elsewhere.as_uri())
+    before = set(here.iterdir())
+    assert main(["train", *TABLE, *QUICK, "run_dir=plain"]) == 0
+    assert main(["train", *TABLE, *QUICK, f"trainer.logger={kind}", "run_dir=logged"]) == 0
+    assert charges("logged") == charges("plain")
+    assert set(here.iterdir()) - before == {here / "plain", here / "logged"}
+    assert not elsewhere.exists()
+    assert "mlflow" not in capsys.readouterr().err
+
+    curator = here / "logged" / "curator"
+    assert curator.stat().st_mode & 0o777 == 0o700
+    logs = [path for path in curator.rglob("*") if curator / "logs" in path.parents]
+    assert any(path.is_file() for path in logs)
+    assert all(path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600) for path in logs)
+    outside = {path.relative_to(here / "logged") for path in (here / "logged").rglob("*") if path not in logs}
+    also = {path.relative_to(here / "plain") for path in (here / "plain").rglob("*")}
+    assert outside - {Path("curator/logs")} == also
+    if kind == "csv":
+        losses = pd.concat(map(pd.read_csv, (curator / "logs").rglob("metrics.csv")))["loss"]
+        assert len(losses) == sum(count for _, event, count in charges("logged") if event["kind"] == "dp_sgd")
+        assert losses.gt(0).all()
+    if kind == "mlflow":
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(f"sqlite:///{curator / 'logs' / 'mlflow.db'}")
+        (experiment,) = client.search_experiments(filter_string="name = 'torchdpcate'")
+        runs = client.search_runs([experiment.experiment_id])
+        assert all(client.get_metric_history(run.info.run_id, "loss") for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["trainer.logger=wandb"], "choose one of csv, tensorboard, mlflow"),
+        (["trainer.logger=true"], "choose one of csv, tensorboard, mlflow"),
+        (["trainer.logger=csv", "trainer.log_folder=public"], "losses go to the run's curator/logs alone"),
+    ],
+)
+def test_another_place_or_logger_is_refused(here, capsys, words, why):  # noqa: F811
+    assert main(["train", *TABLE, *QUICK, *words, "run_dir=r"]) == 2
+    assert why in one_line(capsys)
+    assert not Path("r").exists()
+    assert not Path("public").exists()
+
+
+def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("torchdpcate.nuisance.loggers.find_spec", lambda name: None)
+    for kind in ("tensorboard", "mlflow"):
+        assert main(["train", *TABLE, *QUICK, f"trainer.logger={kind}", "run_dir=r"]) == 2
+        assert f"pip install 'torchdpcate[{kind}]'" in one_line(capsys)
+    assert not Path("r").exists()
+
+
+def test_a_run_that_is_refused_leaves_no_log(here, capsys):  # noqa: F811
+    Path("people.csv").write_text(Path("people.csv").read_text().replace(",a,", ",z,", 1))
+    assert main(["train", *TABLE, *QUICK, "trainer.logger=csv", "run_dir=r"]) == 2
+    assert not Path("r").exists()
+
+
+def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):  # noqa: F811
+    assert main(["train", *TABLE, "trainer.logger=csv", "run_dir=r"]) == 0
+    assert "no network was trained" in capsys.readouterr().out
+    assert not Path("r/curator/logs").exists()
+
+
+def test_a_plan_logs_nothing(here):  # noqa: F811
+    assert main(["plan", *TABLE, *QUICK, "n=400", "trainer.logger=csv"]) == 0
+    assert not list(here.rglob("logs"))
+
+
+def test_a_name_needs_a_folder_in_python_and_a_check_makes_none(tmp_path):
+    from functools import partial
+
+    with pytest.raises(InputError, match="give log_folder"):
+        default_trainer(logger="csv")
+    check_device(partial(default_trainer, accelerator="auto", logger="csv", log_folder=str(tmp_path / "a" / "logs")))
+    assert not list(tmp_path.iterdir())
+    trainer = default_trainer(logger="csv", log_folder=str(tmp_path / "a" / "logs"))
+    assert not list(tmp_path.iterdir())
+    trainer.logger.log_metrics({"loss": 1.0})
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", tmp_path / "a" / "logs")] == [0o700, 0o700]
+    assert default_trainer().loggers == []
+
+
+def test_a_folder_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / "logs").mkdir(mode=0o755)
+    with pytest.raises(InputError, match="others can read it"):
+        default_trainer(logger="csv", log_folder=str(tmp_path / "logs")).logger.log_metrics({"loss": 1.0})

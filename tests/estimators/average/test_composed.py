@@ -1,0 +1,221 @@
+"""Average effects by one composition: sensitivity, the textbook's score, interval, plan, forgeries, attack."""
+
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
+from torchdpcate.audit.attack import audit
+from torchdpcate.audit.registry import find
+from torchdpcate.composition.average_nuisances import average_nuisances
+from torchdpcate.composition.average_plan import SCORES, AveragePlan
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped, sums_mechanism
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import VerificationError, verify_release
+
+BUDGET = PrivacyBudget(1.0, 1e-5)
+FACTS = {"low": [-3.0] * 3, "high": [3.0] * 3}
+
+
+def domain(kind: str = "continuous", **facts: object) -> Domain:
+    low, high = (0.0, 1.0) if kind == "binary" else (-30.0, 30.0)
+    return Domain(FACTS["low"], FACTS["high"], low, high, overlap=0.1, outcome_kind=kind, **facts)
+
+
+@cache
+def records(n: int, kind: str = "continuous", coin: bool = False, seed: int = 0) -> CausalData:
+    """Confounded records with an effect of 1 on everybody, or of .2 on a binary outcome."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=g, dtype=torch.float64).clamp(-3, 3)
+    pi = torch.full((n,), 0.5).double() if coin else torch.sigmoid(0.8 * x[:, 0]).clamp(0.1, 0.9)
+    a = (torch.rand(n, generator=g, dtype=torch.float64) < pi).double()
+    if kind == "binary":
+        chance = (0.4 + 0.1 * x[:, 0].clamp(-2, 2) + 0.2 * a).clamp(0, 1)
+        return CausalData(x, a, (torch.rand(n, generator=g, dtype=torch.float64) < chance).double())
+    y = x[:, 0] - 0.5 * x[:, 1] + a + torch.randn(n, generator=g, dtype=torch.float64)
+    return CausalData(x, a, y)
+
+
+def fitted(n: int = 4000, kind: str = "continuous", known: bool = False, seed: int = 0) -> ComposedAverageEffect:
+    facts = {"propensity": 0.5} if known else {}
+    learner = ComposedAverageEffect(domain(kind, **facts), BUDGET, noise=NoiseSource.fixed(seed))
+    of = records(n, kind, known, seed)
+    return learner.fit(of.x, of.a, of.y)
+
+
+def test_one_record_moves_both_sums_by_two_at_most_and_some_pair_does():
+    grid = torch.linspace(-1, 1, 401, dtype=torch.float64)
+    one, other = torch.cartesian_prod(grid, grid).T
+    distance = (one - other).abs() + (one.square() - other.square()).abs() / 2
+    assert distance.max().item() == 2.0
+    mechanism = sums_mechanism(100, 0.5)
+    assert mechanism.scale == pytest.approx(4.0, rel=1e-9)
+    assert mechanism.scale >= 4.0
+    scores = torch.full((2, 100), 0.2, dtype=torch.float64)
+    scores[:, 0] = torch.tensor([-50.0, 50.0])
+    moved = clipped_sums(scores, 0.2, 0.4)[1] - clipped_sums(scores, 0.2, 0.4)[0]
+    assert moved.tolist() == [2.0, 0.0]
+
+
+def test_without_noise_and_clip_it_is_the_textbook_estimate_and_its_deviation():
+    scores = torch.randn(1, 500, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 20 + 0.1
+    sums = clipped_sums(scores, 0.08, 1.0)
+    found = conclude(sums[:, 0], 2 * sums[:, 1], 0.08, 1.0, 0.0, 500, 0.0)
+    assert found.estimate.item() == pytest.approx(scores.mean().item(), abs=1e-9)
+    about = (scores - 0.08).square().mean().sqrt().item()
+    assert found.gaussian.item() == pytest.approx(about / math.sqrt(500), abs=1e-9)
+    wider = conclude(sums[:, 0], 2 * sums[:, 1], 0.08, 1.0, 0.03, 500, 0.0)
+    assert wider.gaussian.item() == pytest.approx(math.hypot(found.gaussian.item(), 0.03))
+
+
+def test_scores_are_those_of_a_known_propensity_and_the_mean_is_unbiased_by_wrong_outcomes():
+    """Without privacy, in a trial: the mean score is near the effect, whatever the regressions say."""
+    of, facts = records(20_000, "continuous", True), domain(propensity=0.5)
+    plan = AveragePlan.within(20_000, None, facts)
+    known = torch.full((20_000,), 0.5, dtype=torch.float64)
+    found = average_nuisances(of, facts, plan, FitSession(NoiseSource.fixed(0)), (False,) * 3, known)
+    deviation = found.scores.std().item() / math.sqrt(20_000)
+    assert deviation == pytest.approx(2 / math.sqrt(20_000), rel=0.05)  # noise of one, over 1/2 either arm
+    assert found.scores.mean().item() == pytest.approx(1.0, abs=6 * deviation)
+    assert found.error == 0
+
+
+def test_the_sums_have_the_noise_that_is_paid_for():
+    runs, epsilon = 20_000, 0.4
+    scores = torch.rand(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = clipped_sums(scores[None], 0.3, 0.4)[0]
+    found = release_clipped(scores, 0.3, 0.4, 0.0, epsilon, FitSession(NoiseSource.fixed(0)), runs)
+    for name, at, times in (("difference", exact[0], 1), ("spread", 2 * exact[1], 2)):
+        size = (found.released[name] - at).abs().mean().item()
+        assert size == pytest.approx(times * 2 / epsilon, rel=6 / math.sqrt(runs))
+    assert found.laplace[0, 0].item() == pytest.approx(0.4 * 2 / epsilon / 400, rel=1e-5)
+
+
+def test_steps_and_sums_share_the_budget():
+    plan = AveragePlan.within(4000, BUDGET, domain())
+    assert plan.budget == PrivacyBudget((1 - SCORES) * 1.0, 1e-5)
+    assert plan.score_epsilon == pytest.approx(SCORES, rel=2e-6)
+    assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
+    assert "effect" not in plan.shares.shares
+    assert "propensity" not in AveragePlan.within(4000, BUDGET, domain(propensity=0.5)).shares.shares
+    again = AveragePlan.from_facts(plan.facts(), 4000, domain())
+    assert again.facts() == plan.facts()
+    assert again.score_epsilon == pytest.approx(plan.score_epsilon)
+
+
+def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
+    many = Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0, overlap=0.1)
+    assert AveragePlan.within(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).kept == 3
+    assert 1 <= AveragePlan.within(1_000, BUDGET, many).kept <= 12
+
+
+def test_the_clip_grows_with_n_between_its_bounds():
+    spreads = [AveragePlan.within(n, BUDGET, domain()).spread for n in (500, 5_000, 20_000, 10**6)]
+    assert spreads == sorted(spreads)
+    assert (spreads[0], spreads[-1]) == (3.0, 10.0)
+    quantiles = [AveragePlan.within(n, BUDGET, domain("binary")).score_quantile for n in (500, 10**6)]
+    assert quantiles == pytest.approx([0.95, 0.99])
+
+
+@pytest.mark.parametrize(("kind", "known", "effect"), [
+    ("continuous", False, 1.0), ("continuous", True, 1.0), ("binary", False, 0.2),
+])  # fmt: skip
+def test_a_release_is_near_the_effect_verifies_and_spends_its_budget(kind, known, effect, tmp_path):
+    learner = fitted(4000, kind, known)
+    release = learner.release()
+    low, high = release.interval(0.999999)
+    assert low < effect < high
+    assert high - low < (60 if kind == "continuous" else 1) / 2
+    spent = learner.ledger_
+    assert sum(entry.charge.purpose is Purpose.RELEASE for entry in spent.entries) == 1
+    with pytest.raises(InputError, match="made its release"):
+        learner.release()
+    path = release.save(tmp_path / "release.safetensors")
+    # noise of a fixed seed is private to nobody, and such a release claims nothing
+    assert load_release(path).estimate == release.estimate
+
+
+def test_an_honest_release_verifies_and_forged_ones_do_not(tmp_path):
+    of = records(2000)
+    learner = ComposedAverageEffect(domain(), BUDGET).fit(of.x, of.a, of.y)
+    assert learner.ledger_.spent()["total"]["epsilon"] <= 1.0
+    release = learner.release()
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+    public, numbers = release.privacy.public, release.numbers
+    forged = {
+        "its estimate does not follow": replace(release, main=replace(release.main, value=release.estimate + 0.01)),
+        "its clip": replace(release, numbers={**numbers, "clip": numbers["clip"] * 1.01}),
+        "its centre or its error": replace(release, numbers={**numbers, "centre": 1.5}),
+        "its interval does not follow": replace(release, numbers={**numbers, "error": numbers["error"] + 0.01}),
+        "the plan makes it": replace(release, privacy=replace(release.privacy, public={**public, "kept": 2})),
+        "spike=2 is stated": replace(
+            release, privacy=replace(release.privacy, public={**public, "constants": "spike=2"})
+        ),
+        "was charged": replace(
+            release, privacy=replace(release.privacy, public={**public, "epsilon_scores": 0.2})
+        ),
+    }  # fmt: skip
+    for said, changed in forged.items():
+        with pytest.raises(VerificationError, match=said):
+            verify_release(changed.save(tmp_path / "forged.safetensors"))
+
+
+def test_wide_public_bounds_hardly_widen_it():
+    of, widths = records(4000), []
+    for wide in (1.0, 10.0):
+        facts = Domain(FACTS["low"], FACTS["high"], -10.0 * wide, 10.0 * wide, overlap=0.1)
+        learner = ComposedAverageEffect(facts, PrivacyBudget(4.0, 1e-5), noise=NoiseSource.fixed(1))
+        low, high = learner.fit(of.x, of.a, of.y).release().interval(0.95)
+        widths.append(high - low)
+    assert widths[1] < 1.3 * widths[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "budget", "settings", "said"),
+    [
+        (domain(), PrivacyBudget(1.0, 0.0), {}, "delta = 0: effect=composed"),
+        (domain(), BUDGET, {"estimand": "ATT"}, "ComposedAverageEffect estimates ATE$"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_anything_is_spent(facts, budget, settings, said):
+    of = records(300)
+    with pytest.raises(InputError, match=said):
+        ComposedAverageEffect(facts, budget, **settings).fit(of.x, of.a, of.y)
+
+
+def test_it_plans_its_error_and_says_what_it_leaves_out():
+    learner = ComposedAverageEffect(domain("binary"), BUDGET)
+    planned = [learner.planned_error(n) for n in (500, 5_000, 50_000)]
+    assert planned[0].total > planned[1].total > planned[2].total
+    assert "clip" in planned[0].bias
+    assert "scores beyond the clip" in fitted(600).release().holds_if
+
+
+def test_unasked_features_count_with_their_prior():
+    """At little n epsilon the plan asks for no feature, and the interval says that something may confound."""
+    of, facts = records(300), domain()
+    few = ComposedAverageEffect(facts, PrivacyBudget(0.3, 1e-5), noise=NoiseSource.fixed(0)).fit(of.x, of.a, of.y)
+    assert not few.plan(300).propensity().basis.features
+    assert few.nuisances_.error > 0.05 * of.y.std().item()
+
+
+def test_an_attack_on_the_sums_stays_below_the_claim_and_comes_near_it():
+    game = find("clipped_scores").make(BUDGET)
+    assert isinstance(game, Game)
+    result = audit(find("clipped_scores"), BUDGET, trials=20_000, noise=NoiseSource.fixed(3))
+    assert 0.8 < result.bound <= 1.0
+
+
+def test_the_worst_pair_has_the_whole_loss():
+    game = find("clipped_scores").make(BUDGET)
+    shown = torch.tensor([[60.0, 0.5], [-60.0, 0.5]], dtype=torch.float64)
+    assert game.evidence(shown).tolist() == pytest.approx([1.0, -1.0], rel=1e-5)

@@ -1,0 +1,167 @@
+"""The public plan of an average effect by composed nuisances: Gaussian steps for these, a pure event for its scores."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from torchdpcate.composition.asked import held_shares
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.expectations import LOGIT_PRIOR, OUTCOME_PRIOR, PROPENSITY_CURVATURE
+from torchdpcate.composition.shares import Shares
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import all_features
+from torchdpcate.privacy.budget import PrivacyBudget
+
+SCORES = 0.4
+"""Part of epsilon that pays for the sums of scores."""
+_QUANTILE, _DEVIATIONS = 0.97, 2.170090  # of the sizes of scores, and of a normal one
+_BINARY = 0.95  # of the largest sizes that scores of a binary outcome may have
+_SPREADS = (3.0, 10.0)  # least and largest clip, in standard deviations of normal scores
+_NOISE = 4.0  # root n epsilon over the clip's deviations: the noise is .7 of what sampling adds
+_SPIKE = 0.05  # that a part of a logit is zero: what is drawn to zero confounds
+_RARE = 0.01  # of the records whose correction may be clipped, at the largest clip of a binary outcome
+_SEPARATOR = "; "  # of the constants, in one text
+_INWARDS = 1e-6  # of the scores' epsilon: accounting of the steps before rounds by less
+
+
+@dataclass(frozen=True)
+class AveragePlan(DoublyRobustPlan):
+    r"""Everything public about an average effect whose nuisances are steps of one composition on all records.
+
+    The steps cost :math:`((1 - f)\epsilon, \delta)`, all of it for centre, scales, propensity and the outcomes of both
+    arms; two sums of scores cost the rest, :math:`f \epsilon`, as one pure event. The clip of the scores is a released
+    quantile times a public factor, which grows with n until noise is .7 of what sampling adds.
+
+    Args:
+        score_epsilon: Epsilon of the sums; None without privacy.
+
+    Raises:
+        InputError: As ``DoublyRobustPlan``.
+
+    Example:
+        >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
+        >>> plan = AveragePlan.within(4_000, PrivacyBudget(1.0, 1e-5), domain)
+        >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
+        (['outcome', 'propensity'], 0.4, 2.914)
+    """
+
+    score_epsilon: float | None = None
+
+    @classmethod
+    def within(
+        cls, n: int, budget: PrivacyBudget | None, domain: Domain, constants: PlanConstants | None = None
+    ) -> Self:
+        """Return the plan for n records of a domain, by the budget of all of it; None without privacy.
+
+        Raises:
+            InputError: A budget without delta.
+        """
+        if budget is not None and budget.delta == 0:
+            raise InputError(
+                "delta = 0: effect=composed has Gaussian steps, which are only (epsilon, delta)-private; give "
+                "privacy.delta above 0, for instance 1e-5, or take effect=covariate_balancing, which is pure"
+            )
+        settings = {"constants": constants or PlanConstants(spike=_SPIKE)}
+        if budget is None:
+            return cls.of(n, None, domain, **settings)
+        scores = SCORES * budget.epsilon * (1 - _INWARDS)
+        steps = PrivacyBudget((1 - SCORES) * budget.epsilon, budget.delta)
+        return cls.of(n, steps, domain, score_epsilon=scores, **settings)
+
+    @cached_property
+    def shares(self) -> Shares:
+        """See ``ComposedPlan``: no step is for the effect, which leaves its share to the nuisances."""
+        return Shares(self.mu, self._shares(self.screens))
+
+    def _shares(self, screens: bool) -> dict[str, float]:
+        shares = self._division.shares(screens)
+        left = shares.pop("effect") + shares.pop("effect curvatures")
+        regressions = [step for step in ("outcome", "propensity") if step in shares]
+        total = math.fsum(shares[step] for step in regressions)
+        for step in regressions:
+            shares[step] *= 1 + left / total
+        return shares
+
+    def best_kept(self) -> int:
+        """See ``ComposedPlan``: all covariates that it may keep, for what is left out may confound.
+
+        Where there are more, the number of least planned error of the outcome regression.
+        """
+        most, q = min(self.covariates, self.constants.most), self.covariates
+        return q if q <= most or self.budget is None else min(range(1, most + 1), key=self._outcome_error)
+
+    def _outcome_error(self, k: int) -> float:
+        """Return the planned squared error of the outcome regression of k covariates, over that of none."""
+        features, constants = all_features([False] * k, self.constants.kinds), self.constants
+        prior = self._prior(features, constants.outcome_variance) * held_shares(features, k, self.covariates)
+        return self._fill(prior, self._outcome_noise_of(k)).error - float(prior.sum())
+
+    def _outcome_noise_of(self, k: int) -> float:
+        screens = k < self.covariates
+        mu = self.mu * math.sqrt(self._shares(screens)["outcome"])
+        return self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE if self.binary else None)
+
+    @property
+    def log_link(self) -> bool:
+        """See ``ComposedPlan``: never, for the interval counts the noise of a linear outcome regression."""
+        return False
+
+    @property
+    def spread(self) -> float:
+        r"""Clip of the scores in standard deviations of normal ones, :math:`\sqrt n\,\epsilon / 4` within bounds."""
+        low, high = _SPREADS
+        return (
+            high if self.score_epsilon is None else min(max(math.sqrt(self.n) * self.score_epsilon / _NOISE, low), high)
+        )
+
+    @property
+    def clip_factor(self) -> float:
+        """Clip of the scores over their released quantile; that of a binary outcome's are possible sizes: one."""
+        return 1.0 if self.binary else self.spread / _DEVIATIONS
+
+    @property
+    def score_quantile(self) -> float:
+        """Quantile of the scores' sizes at which they are clipped, but for the factor."""
+        if not self.binary:
+            return _QUANTILE
+        low, high = _SPREADS
+        rare = (_RARE / (1 - _BINARY)) ** ((self.spread - low) / (high - low))
+        return 1 - (1 - _BINARY) * rare
+
+    @property
+    def linear_priors(self) -> tuple[float, float]:
+        """Weak prior variances of a linear feature of variance one: of the logit, and of the outcome in squared scales.
+
+        They stand for what is not asked for; a binary outcome's is that of its logit.
+        """
+        features, constants = all_features([False] * self.kept, self.constants.kinds), self.constants
+        logit = LOGIT_PRIOR * float(self._prior(features, constants.propensity_variance)[0])
+        times = LOGIT_PRIOR if self.binary else OUTCOME_PRIOR
+        return logit, times * float(self._prior(features, constants.outcome_variance)[0])
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the plan is made of beside n and the domain, and what it decides, as statements have it."""
+        budget = self.budget
+        return {
+            "kept": self.kept,
+            "steps": self.steps,
+            "huber_quantile": self.huber_quantile,
+            "steps_epsilon": None if budget is None else budget.epsilon,
+            "steps_delta": None if budget is None else budget.delta,
+            "constants": _SEPARATOR.join(self.constants.to_text()),
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> Self:
+        """Return the plan that a statement's facts describe.
+
+        Raises:
+            InputError: No plan has such facts.
+        """
+        steps = PrivacyBudget(facts["steps_epsilon"], facts["steps_delta"])
+        total = PrivacyBudget(steps.epsilon / (1 - SCORES), steps.delta)
+        return cls.within(n, total, domain, PlanConstants.from_text(facts["constants"].split(_SEPARATOR)))

@@ -1,0 +1,189 @@
+"""Clipped doubly robust scores on all records: two sums in one pure event, and what follows from them."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import ATE, Estimand
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.average.balanced_difference import UPPER
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.stated import (
+    AverageMechanism,
+    ContradictionError,
+    Recomputed,
+    StatedEffect,
+    states,
+)
+from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.recompute import CLOSE, UNFIT, same, share_problems
+from torchdpcate.privacy.charge import COMPOSED_SCORES
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.session import FitSession
+
+SUMS = "scores"
+"""The part of the release that both sums are."""
+_MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
+NUMBERS = ("centre", "clip", "error")
+"""Numbers that the steps before the sums have paid for, in outcome ranges."""
+
+
+def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
+    r"""Return the noise of both sums over n records: of v, and half that of :math:`v^2`, for v in [-1, 1].
+
+    Two values at a distance d move v by d and :math:`v^2/2` by at most :math:`d (2 - d)/2`; together that is
+    :math:`2 d - d^2/2 \le 2`. So the squares cost nothing beside the sum. Rounding to the grid of exact sums adds a
+    step to each.
+
+    Example:
+        >>> round(sums_mechanism(1000, 0.5).scale, 6)
+        4.0
+    """
+    return LaplaceMechanism(epsilon, 2.0 + 2 * sum_grid(n, 1.0))
+
+
+def release_clipped(
+    scores: Tensor, centre: float, clip: float, error: float, epsilon: float, session: FitSession, runs: int = 1
+) -> NoisyEstimate:
+    r"""Pay for both sums and conclude.
+
+    .. math:: v_i = \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, -1, 1\Big), \quad D = \sum_i v_i, \quad
+        Q = \sum_i v_i^2, \quad \tau = c + \frac{S D}{n}
+
+    Args:
+        scores: Doubly robust scores by released nuisances, [n], or [runs, n], in outcome ranges.
+        centre: c, released.
+        clip: S, released.
+        error: Standard deviation by the errors of both nuisances, from released numbers.
+        epsilon: Of both sums together.
+        session: Pays, and draws the noise.
+        runs: How many runs on one data set.
+    """
+    sums = clipped_sums(scores.reshape(-1, scores.shape[-1]), centre, clip)
+    mechanism, noise = sums_mechanism(scores.shape[-1], epsilon), session.noise
+    session.pay(mechanism.event, part=SUMS)
+    noisy = noise.released(mechanism.add_noise(sums.expand(max(runs, len(sums)), -1), noise))
+    return conclude(noisy[:, 0], 2 * noisy[:, 1], centre, clip, error, scores.shape[-1], mechanism.released_scale(2))
+
+
+def clipped_sums(scores: Tensor, centre: float, clip: float) -> Tensor:
+    """Return the sums of v and of half its square, exact, [runs, 2], of scores [runs, n]; the curator's."""
+    n, v = scores.shape[-1], ((scores - centre) / clip).clamp(-1, 1)
+    return torch.stack([exact_sum(v, n, 1.0), exact_sum(v.square() / 2, n, 1.0)], 1)
+
+
+def conclude(
+    total: Tensor, squares: Tensor, centre: float, clip: float, error: float, n: int, scale: float
+) -> NoisyEstimate:
+    """Return the estimate and the law of its error by released numbers.
+
+    Args:
+        total: D, [runs].
+        squares: Q, [runs].
+        centre: c.
+        clip: S.
+        error: Standard deviation by the errors of both nuisances.
+        n: Number of records.
+        scale: Of the noise in D, half of that in Q.
+    """
+    every = torch.ones_like(total)
+    upper = (squares + UPPER * 2 * scale).clamp(0, n)
+    numbers = {name: value * every for name, value in zip(NUMBERS, (centre, clip, error), strict=True)}
+    return NoisyEstimate(
+        estimate=(centre + clip * total / n).clamp(-1, 1),
+        gaussian=(clip * upper.sqrt() / n).hypot(error * every),
+        laplace=(every * clip * scale / n)[:, None],
+        polytope=None,
+        noise_dominated=torch.zeros_like(total, dtype=torch.bool),
+        size=every * n,
+        released={"difference": total, "spread": squares, **numbers},
+    )
+
+
+class ClippedScores(AverageMechanism):
+    """Sums of clipped doubly robust scores by nuisances that are steps of one composition on the same records."""
+
+    name: ClassVar[str] = "clipped_scores"
+    formula: ClassVar[str] = (
+        "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; Laplace noise of scale "
+        "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
+        "in one event; composed_estimator section 3"
+    )
+    numbers: ClassVar[Mapping[str, str | None]] = {  # type: ignore[assignment]
+        "difference": SUMS,
+        "spread": SUMS,
+        **dict.fromkeys(NUMBERS),
+    }
+    states: ClassVar[Stated] = states(
+        *("kept", "steps", "huber_quantile", "steps_epsilon", "steps_delta", "constants", f"epsilon_{SUMS}")
+    )
+
+    @classmethod
+    def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
+        """See ``AverageMechanism``."""
+        return cls.numbers
+
+    @classmethod
+    def plan_of(cls, stated: StatedEffect) -> AveragePlan:
+        """Return the plan of a release.
+
+        Raises:
+            ContradictionError: Its facts are those of no plan, or not what the plan makes them.
+        """
+        domain = clipped_domain(stated.release.domain, stated.estimand)
+        try:
+            plan = AveragePlan.from_facts(stated.public, stated.n, domain)
+        except UNFIT as problem:
+            raise ContradictionError(f"its settings are those of no plan: {problem}") from None
+        for name, value in plan.facts().items():
+            if stated.public[name] != value:
+                raise ContradictionError(f"{name} = {stated.public[name]} is stated, but the plan makes it {value}")
+        return plan
+
+    @classmethod
+    def work_out(cls, stated: StatedEffect) -> Recomputed:
+        """See ``AverageMechanism``: the estimate follows from its numbers, steps and sums from the plan."""
+        if type(stated.estimand) is not ATE:
+            raise ContradictionError(f"clipped scores are none of the {stated.estimand.name}")
+        plan, n, unit = cls.plan_of(stated), stated.n, stated.release.domain.outcome_range
+        epsilon = stated.epsilon(SUMS)
+        assert plan.score_epsilon is not None
+        if not math.isclose(epsilon, plan.score_epsilon, rel_tol=1e-9):
+            raise ContradictionError("its sums were not charged what its plan leaves for them")
+        steps = [
+            charge
+            for block in stated.release.privacy.blocks
+            for charge in block.charges
+            if (charge.charge.purpose, charge.charge.mechanism) == (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
+        ]
+        for problem in share_problems(steps, {step: plan.shares.due(step) for step in plan.shares.shares}):
+            raise ContradictionError(problem)
+        sums = {name: value.item() for name, value in stated.sums().items()}
+        scales = ScoreScales.of(clipped_domain(stated.release.domain, stated.estimand))
+        clip, levels = sums["clip"] * unit, plan.constants.quantile_levels
+        if not same(clip, scales.high) and not scales.on_grid(clip / plan.clip_factor, levels):
+            raise ContradictionError(f"its clip {clip:.6g} is not on the grid of its quantile")
+        if not (abs(sums["centre"]) <= 1 + CLOSE and 0 <= sums["error"] <= 1 + CLOSE):
+            raise ContradictionError("its centre or its error is larger than the outcome's range")
+        scale = sums_mechanism(n, epsilon).released_scale(2)
+        total, squares = (stated.sums()[name] for name in ("difference", "spread"))
+        found = conclude(total, squares, sums["centre"], sums["clip"], sums["error"], n, scale)
+        reaches = {
+            "difference": (float(n), scale),
+            "spread": (float(n), 2 * scale),
+            "centre": (1.0, 0.0),
+            "clip": (scales.high / unit, 0.0),
+            "error": (1.0, 0.0),
+        }
+        return Recomputed(found, {}, reaches)
+
+
+def clipped_domain(domain: Domain, estimand: Estimand) -> Domain:
+    """Return a domain whose overlap is the estimand's clip, which may be a half."""
+    return Domain.from_dict({**domain.to_dict(), "overlap": min(estimand.overlap, _MOST_OVERLAP)})
