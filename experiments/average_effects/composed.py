@@ -1,6 +1,6 @@
 """Average effects by one composition beside the other choices of ``effect=``: errors, widths and coverage.
 
-``python -m experiments.average_effects.composed`` writes ``composed.csv`` and ``composed.md``. All noise is from fixed
+``python -m experiments.average_effects.composed`` prints its table and writes ``composed.csv``. All noise is from fixed
 seeds: nothing here is private.
 """
 
@@ -22,7 +22,6 @@ from torch import Tensor
 from experiments.average_effects.defaults import DESIGNS
 from experiments.defaults.random_laws import random_setting
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
@@ -102,12 +101,6 @@ def _random(kind: str, n: int, seed: int) -> Drawn:
     case = setting.case
     effect = torch.cat([setting.effects, case.truth])
     return Drawn(case.records, case.schema, float(effect.mean()), float(case.records.y.std()))
-
-
-def _niu(design: str, coin: float | None, n: int, seed: int) -> Drawn:
-    study = Niu(design, coin, n=n + 2, train_fraction=n / (n + 2), seed=seed).load()
-    assert study.true_effects is not None
-    return Drawn(study.records, study.schema, float(study.true_effects.mean()), float(study.records.y.std()))
 
 
 LAWS: dict[str, Callable[[int, int], Drawn]] = {

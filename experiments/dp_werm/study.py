@@ -78,11 +78,12 @@ mechanisms differ at this size; no difference to the paper's is computed."""
 
     def draw(self, rows: Sequence[Row], found: Sequence[Summary], folder: Path) -> None:
         """See `Study`."""
+        by_size = sorted(found, key=lambda one: (len(one.place.n), one.place.n))
         for metric, axis in (("accuracy_percent", "accuracy, %"), ("treatment_value", "empirical value")):
             draw_lines(
                 folder / f"figure1_{metric}.png",
                 rows,
-                found,
+                by_size,
                 lambda one, metric=metric: _panel(one, metric),  # type: ignore[misc]
                 lambda one: one.method,
                 axis,
