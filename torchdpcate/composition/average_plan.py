@@ -21,7 +21,7 @@ SCORES = 0.4
 _QUANTILE, _DEVIATIONS = 0.97, 2.170090  # of the sizes of scores, and of a normal one
 _BINARY = 0.95  # of the largest sizes that scores of a binary outcome may have
 _SPREADS = (3.0, 10.0)  # least and largest clip, in standard deviations of normal scores
-_NOISE = 4.0  # root n epsilon over the clip's deviations: the noise is .7 of what sampling adds
+_NOISE = 8.0  # root n epsilon over the clip's deviations: the noise is .35 of what sampling adds
 _SPIKE = 0.05  # that a part of a logit is zero: what is drawn to zero confounds
 _RARE = 0.01  # of the records whose correction may be clipped, at the largest clip of a binary outcome
 _SEPARATOR = "; "  # of the constants, in one text
@@ -34,7 +34,7 @@ class AveragePlan(DoublyRobustPlan):
 
     The steps cost :math:`((1 - f)\epsilon, \delta)`, all of it for centre, scales, propensity and the outcomes of both
     arms; two sums of scores cost the rest, :math:`f \epsilon`, as one pure event. The clip of the scores is a released
-    quantile times a public factor, which grows with n until noise is .7 of what sampling adds.
+    quantile times a public factor, which grows with n until noise is .35 of what sampling adds.
 
     Args:
         score_epsilon: Epsilon of the sums; None without privacy.
@@ -46,7 +46,7 @@ class AveragePlan(DoublyRobustPlan):
         >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
         >>> plan = AveragePlan.within(4_000, PrivacyBudget(1.0, 1e-5), domain)
         >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
-        (['outcome', 'propensity'], 0.4, 2.914)
+        (['outcome', 'propensity'], 0.4, 1.457)
     """
 
     score_epsilon: float | None = None
@@ -112,7 +112,7 @@ class AveragePlan(DoublyRobustPlan):
 
     @property
     def spread(self) -> float:
-        r"""Clip of the scores in standard deviations of normal ones, :math:`\sqrt n\,\epsilon / 4` within bounds."""
+        r"""Clip of the scores in standard deviations of normal ones, :math:`\sqrt n\,\epsilon / 8` within bounds."""
         low, high = _SPREADS
         return (
             high if self.score_epsilon is None else min(max(math.sqrt(self.n) * self.score_epsilon / _NOISE, low), high)
