@@ -47,7 +47,7 @@ def draw(path: Path, rows: Sequence[Row], found: Sequence[Summary]) -> None:
         handles, names = panel.get_legend_handles_labels()
         named |= dict(zip(names, handles, strict=True))
     drawing.legend(named.values(), named.keys(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    drawing.savefig(path, dpi=100)
+    drawing.savefig(path, dpi=85)
 
 
 Line = tuple[list[tuple[int, float]], dict[str, object]]

@@ -28,7 +28,8 @@ data sets. 128 is no budget of the paper's figures but is in its file.
 R-learner what the clipped propensity allows, 21 and 20 times the outcome's range. Theirs take all bounds from the
 records, which their epsilon does not cover, so that their noise is smaller: *printed - published* is what the records'
 own bounds hide. With bounds of the records, their notebook's way, DP-EBM stands among the other methods; no guarantee
-holds for it. Its S- and DR-learner have the published errors, its R-learner larger ones: InterpretML has changed since.
+holds for it. Its S- and DR-learner have the published errors, its R-learner four times as
+large ones (median), by InterpretML 0.7.8 and for a reason that we did not find.
 *Conditional*: on InterpretML's own accounting, which we did not check; the R-learner's noise has the scale of the
 largest weight in the records, so that none holds for it. Each stage spends the whole epsilon on other records
 (parallel composition).
