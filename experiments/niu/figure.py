@@ -39,7 +39,8 @@ def draw(path: Path, rows: Sequence[Row], found: Sequence[Summary]) -> None:
             panel.set_title(f"design {design}, epsilon = {epsilon}", fontsize=9)
             panel.set(xscale="log", yscale="log")
             panel.grid(alpha=0.3)
-    drawing.supxlabel("records")
+    for panel in panels[-1]:
+        panel.set_xlabel("records")
     drawing.supylabel("mean squared error of the effect")
     named = {}
     for panel in panels.flat:

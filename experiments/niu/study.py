@@ -26,11 +26,12 @@ data sets. 128 is no budget of the paper's figures but is in its file.
 
 *As printed* is DP-EBM in their learners with **public** bounds: those of `data=niu`, and for the scores of the DR- and
 R-learner what the clipped propensity allows, 21 and 20 times the outcome's range. Theirs take all bounds from the
-records, which their epsilon does not cover: noise is smaller by the ratio of the ranges, and *printed - published* says
-what that leak is worth. The same with bounds of the records, their notebook's way, is among the other methods (bounds
-of the records; no guarantee holds). *Conditional*: on InterpretML's own accounting, which we did not check; the
-R-learner's noise has the scale of the largest weight in the records, so that none holds for it. Each stage spends the
-whole epsilon on other records (parallel composition).
+records, which their epsilon does not cover, so that their noise is smaller: *printed - published* is what the records'
+own bounds hide. With bounds of the records, their notebook's way, DP-EBM stands among the other methods; no guarantee
+holds for it. Its S- and DR-learner have the published errors, its R-learner larger ones: InterpretML has changed since.
+*Conditional*: on InterpretML's own accounting, which we did not check; the R-learner's noise has the scale of the
+largest weight in the records, so that none holds for it. Each stage spends the whole epsilon on other records
+(parallel composition).
 
 *Certified* is the library's default, `RLearner(schema, PrivacyBudget(epsilon, 1e-5))`, and nothing else said; the
 private constant, among the other methods, is the same plan with a constant head and the whole budget. The best constant
