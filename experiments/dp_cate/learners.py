@@ -35,7 +35,7 @@ LEARNERS: dict[str, type[CATELearner]] = {"R": RLearner, "DR": DRLearner}
 NUISANCE = NuisanceConfig(32, learning_rate=0.01, batch_size=128, epochs=20, max_grad_norm=1.0, optimizer="adam")
 PAIRS = 25  # of a cosine and a sine: 50 basis functions
 RIDGE = 1.0  # lambda of the function release
-NETWORK_RIDGE = 0.01  # at the library's .01 the network is nearly a constant
+NETWORK_RIDGE = 0.01  # the library's default
 
 KERNEL, NETWORK, FUNCTION = "kernel ridge", "neural network", "function"
 PAPER = (KERNEL, NETWORK, FUNCTION)
