@@ -90,22 +90,24 @@ def fit_composition(
     steps, y_range = NoisySteps(session, plan.shares), domain.outcome_range
 
     def quantile(values: Tensor, q: float, low: float, high: float, step: str) -> float:
-        return private_quantile(values, q, low, high, plan.constants.quantile_levels, step, steps)
+        levels, places = plan.constants.quantile_levels, plan.places(step)
+        return private_quantile(values, q, low, high, levels, step, steps, places)
 
     def sizes(values: Tensor) -> Quantile:
         return lambda q, step: quantile(values.abs(), q, 0.0, y_range / 2, step)
 
     u, a = domain.scale(records.x), records.a
     middle = (domain.outcome_low + domain.outcome_high) / 2
-    centre = middle if plan.binary else quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
+    public = plan.binary or not plan.quantiles
+    centre = middle if public else quantile(records.y, 0.5, domain.outcome_low, domain.outcome_high, "centre")
     y = records.y - centre
-    about = OutcomeScale(y_range) if plan.binary else outcome_scale(sizes(y), plan, y_range)
+    about = OutcomeScale(y_range * plan.residual_scale) if public else outcome_scale(sizes(y), plan, y_range)
     scale = about.clip
     columns: tuple[int, ...] | None = None
     if plan.screens:
         columns = private_screening(u, (y / scale).clamp(-1, 1), plan.kept, steps)
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
-    standardisation = private_standardisation(u, steps)
+    standardisation = private_standardisation(u, steps, drawn=plan.by_sums)
     z = standardisation(u)
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, tuple(two_levels), solver, nuisance)
@@ -122,9 +124,8 @@ def fit_composition(
         each = regressions.propensities(z, a) if known is None else known
         effects = regressions.effects(z, residual, a, each, residual_scale(sizes(residual), plan, y_range, about))
         return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
-    estimated = regressions.propensity(z, a) if known is None else None
-    pi = estimated.values if estimated is not None else known
-    assert pi is not None
+    estimated = regressions.propensity(z, a) if known is None and "propensity" in plan.shares.shares else None
+    pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(sizes(residual), plan, y_range, about)
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
