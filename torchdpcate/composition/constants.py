@@ -192,9 +192,9 @@ class RuleConstants(PlanConstants):
     lean_variance: float = 8.0
     found_share: float = 0.3
     sums_below: float = 500.0
-    sums_correlation: float = 0.95
-    bare_correlation: float = 0.9
-    constant_gain: float = 1.6
+    sums_correlation: float = 0.85
+    bare_correlation: float = 0.8
+    constant_gain: float = 1.8
 
     def of_binary(self) -> Self:
         """See ``PlanConstants``."""

@@ -46,7 +46,7 @@ def clipped(z: Tensor, looked_at: bool) -> Tensor:
         looked_at: As of ``clip_slopes``.
     """
     unit = CLIP * (1.0 if looked_at else SPREAD)
-    return torch.cat([torch.ones_like(z[:, :1]) if z.shape[1] else z.new_ones(len(z), 1), (z / unit).clamp(-1, 1)], 1)
+    return torch.cat([z.new_ones(len(z), 1), (z / unit).clamp(-1, 1)], 1)
 
 
 def sums_regression(two_levels: Sequence[bool], unit: float, variance: float) -> Regression:
@@ -84,7 +84,7 @@ def private_sums(pulls: Tensor, features: Tensor, step: str, steps: NoisySteps) 
 
     Guarantee:
         Certified, pure: pulls and features lie within [-1, 1], so that one record replaced moves each sum by at most
-        2 (docs/guarantees/pure_effect_rule.md).
+        2 (docs/guarantees/effect_sums.md).
 
     Args:
         pulls: Within [-1, 1], [n].
@@ -112,7 +112,7 @@ def places_of(centre: bool, count: int) -> Tensor:
 
     Example:
         >>> places_of(True, 16).tolist(), places_of(False, 16).tolist()
-        ([0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14])
+        ([1, 3, 5, 6, 7, 8, 9, 10, 12, 14], [0, 1, 2, 3, 4, 5, 7, 10, 13])
     """
     steps = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     if centre:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
-from torchdpcate.composition.effect_sums import BARE, OBJECTIVE, SUMS, clip_slopes, places_of, sums_regression
 from torchdpcate.composition.division import QUANTILES
+from torchdpcate.composition.effect_sums import BARE, OBJECTIVE, SUMS, clip_slopes, places_of, sums_regression
 from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
 from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan
 from torchdpcate.composition.shares import EpsilonShares

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING
 from torchdpcate.composition.effect_sums import clipped, private_sums
+from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, WANDERING
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
@@ -138,9 +138,8 @@ class Regressions:
         """Return the effect by one event of sums; treatment: a - pi over the most that it may be, [n]."""
         plan, looks = self.plan, "moments" in self.plan.shares.shares
         z = z[:, : len(regression.basis.features)]  # none of a constant
-        sums = private_sums(
-            treatment.cpu() * (residual.cpu() / scale).clamp(-1, 1), clipped(z.cpu().double(), looks), "effect", self.steps
-        )
+        pulls = treatment.cpu() * (residual.cpu() / scale).clamp(-1, 1)
+        sums = private_sums(pulls, clipped(z.cpu().double(), looks), "effect", self.steps)
         unit = scale / (plan.n * plan.inside * plan.effect_weight)
         slopes = torch.cat([torch.ones(1).double(), plan.sum_slopes(self.two_levels[: z.shape[1]])])
         theta = unit * sums / (slopes * regression.basis.energies.sqrt())
