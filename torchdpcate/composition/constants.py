@@ -159,6 +159,11 @@ class RuleConstants(PlanConstants):
         lean_variance: Prior variance of its features, by which they are asked for.
         found_share: Of the weight of covariates that screening would choose if it saw the effect, what it finds beyond
             a choice at random: it looks at outcomes. With more covariates than ``most`` it is all.
+        sums_below: N epsilon below which the effect of a rule by pure events may be one event of sums.
+        sums_correlation: Of such a score without noise with the effect, over that of an objective's.
+        bare_correlation: The same, of sums whose constants are all public.
+        constant_gain: Such a rule is constant where its planned correlation is so many times that of a linear one: a
+            constant does well where the effect's mean is far from zero alone.
     """
 
     before: ClassVar[Mapping[str, Any]] = {
@@ -166,6 +171,7 @@ class RuleConstants(PlanConstants):
         "lean_below": 0.0,
         "effect_sizes": (1.0,),
         "found_share": 1.0,
+        "sums_below": 0.0,
     }
 
     nuisance_share: float = 0.35
@@ -185,6 +191,10 @@ class RuleConstants(PlanConstants):
     lean_noise: float = 1.3
     lean_variance: float = 8.0
     found_share: float = 0.3
+    sums_below: float = 500.0
+    sums_correlation: float = 0.85
+    bare_correlation: float = 0.8
+    constant_gain: float = 1.8
 
     def of_binary(self) -> Self:
         """See ``PlanConstants``."""

@@ -164,6 +164,27 @@ class ComposedPlan:
         return next(spread for size, spread in _SPREADS if self.size < size)
 
     @property
+    def by_sums(self) -> bool:
+        """Whether the effect is one event of sums, which Gaussian ones never are."""
+        return False
+
+    def places(self, step: str) -> Tensor | None:
+        """Return which candidates of a private quantile a step looks at, by position; None for all.
+
+        Args:
+            step: Of the quantile.
+        """
+        return None
+
+    def sum_slopes(self, two_levels: Sequence[bool]) -> Tensor:
+        """Return the planned slopes of an effect by sums, [k], which this plan has not.
+
+        Args:
+            two_levels: Whether each covariate has two levels.
+        """
+        raise NotImplementedError
+
+    @property
     def quantiles(self) -> tuple[str, ...]:
         """Steps that find a private quantile."""
         return () if self.binary else QUANTILES[:2] if self.lean else QUANTILES

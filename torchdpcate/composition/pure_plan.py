@@ -4,15 +4,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.division import QUANTILES
+from torchdpcate.composition.effect_sums import BARE, OBJECTIVE, SUMS, clip_slopes, places_of, sums_regression
 from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
-from torchdpcate.composition.plan import RULE, ComposedPlan
+from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan
 from torchdpcate.composition.shares import EpsilonShares
 from torchdpcate.composition.water_filling import Filling, pure_filling
 from torchdpcate.errors import InputError
@@ -41,6 +42,8 @@ class _Parts(NamedTuple):
 _EFFECT = _Parts()
 _SIGN = _Parts(moments=0.1, propensity=0.15)
 _LEAN = _Parts(quantiles=(0.03, 0.1), moments=0.1, propensity=0.1)
+_BY_SUMS = _Parts(quantiles=(0.03, 0.1), moments=0.1, propensity=0.05)
+_HALF_BELOW = 100.0  # n epsilon, below which an estimated propensity is noise: sums take one half
 _LEAN_BELOW = 250.0  # n mu, below which an outcome regression costs a rule's sign more than it gains
 _SIGN_NOISE = 1.0  # of a score over the effect's own: by random laws, with it no rule is constant too early
 
@@ -51,11 +54,13 @@ class PurePlan(ComposedPlan):
 
     Steps cost :math:`\epsilon = \sum_k \epsilon_k`, so what serves nothing is left out: an outcome regression of a
     constant alone, which the released centre is already, and where no regression has a feature, covariates. A rule
-    (constants of ``RuleConstants``) at small n epsilon has no outcome regression, and its plan is outcome weighted
-    learning's in standardised covariates.
+    (constants of ``RuleConstants``) at small n epsilon has no outcome regression. Its effect is then one perturbed
+    objective, or one event of sums (``EffectSums``) with private or with public constants, whichever has the least
+    planned regret.
 
     Args:
         asked: Steps that are asked for; None finds those that serve something.
+        way_asked: How a rule's effect is found; None takes the way of least planned regret.
 
     Example:
         >>> from torchdpcate.privacy.budget import PrivacyBudget
@@ -66,6 +71,7 @@ class PurePlan(ComposedPlan):
     has_intervals: ClassVar[bool] = False
 
     asked: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    way_asked: str | None = field(default=None, repr=False, compare=False)
 
     def _check_budget(self) -> None:
         if self.budget is None or self.budget.delta != 0:
@@ -87,6 +93,69 @@ class PurePlan(ComposedPlan):
         """That of Gaussian steps with about as much noise."""
         return self.epsilon / _EQUIVALENT
 
+    @cached_property
+    def way(self) -> str:
+        """How the effect is found: ``OBJECTIVE``, ``SUMS``, or ``BARE`` for sums whose constants are all public."""
+        if self.way_asked is not None or not self._may_be_sums:
+            return self.way_asked or OBJECTIVE
+        ways = [replace(self, way_asked=way, asked=None) for way in (OBJECTIVE, SUMS, BARE)]
+        if self._many and ways[0].rung != CONSTANT:
+            return OBJECTIVE  # which leaves covariates out
+        return max(ways, key=lambda plan: plan._worth(plan.planned_correlation, plan.rung == CONSTANT)).way
+
+    @property
+    def by_sums(self) -> bool:
+        """Whether the effect is one event of sums."""
+        return self.way != OBJECTIVE
+
+    @property
+    def _may_be_sums(self) -> bool:
+        rule = self._rule
+        if rule is None or self.binary or self.constant_only:
+            return False
+        return self.n * self.epsilon < rule.sums_below and not self.shrinks
+
+    def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
+        """See ``ComposedPlan``; by sums it is linear in all covariates, or a constant."""
+        if not self.by_sums:
+            return super().effect(two_levels)
+        levels, rule = self._levels(two_levels), self.rules
+        unit = 2 / (self._effect_budget(self.covariates) * self.n * self.inside * self.effect_weight)
+        alone, linear = (
+            sums_regression(kept, unit, rule.linear_variance / self.covariates) for kept in ((), tuple(levels))
+        )
+        found = [self._mean_correlation(regression, self.covariates) for regression in (alone, linear)]
+        return linear if self._worth(found[1], False) >= self._worth(found[0], True) else alone
+
+    def _worth(self, correlation: float, constant: bool) -> float:
+        """Return what falls with a rule's planned regret: a constant rule's correlation counts for less."""
+        return correlation / (self.rules.constant_gain if constant else 1.0)
+
+    def sum_slopes(self, two_levels: Sequence[bool]) -> Tensor:
+        """Return the mean of z times its clipped value, one a covariate in use, as planned; see ``clip_slopes``."""
+        return clip_slopes(two_levels, looked_at=self._looks)
+
+    def places(self, step: str) -> Tensor | None:
+        """Return which of a quantile's candidates a step looks at; None for all."""
+        return places_of(step == QUANTILES[0], 2**self.constants.quantile_levels) if self.by_sums else None
+
+    @property
+    def planned_correlation(self) -> float:
+        """See ``ComposedPlan``; over effects of the sizes that rules expect, whatever the way."""
+        if self._rule is None or not self._rule.sums_below:
+            return super().planned_correlation
+        effect, sizes = self.effect(), self._rule.effect_sizes
+        return math.fsum(s * self.sign_correlation(effect, self.kept, s) for s in sizes) / math.fsum(sizes)
+
+    @property
+    def quantiles(self) -> tuple[str, ...]:
+        """See ``ComposedPlan``; none where the outcome's constants are public."""
+        return () if self.way == BARE else super().quantiles
+
+    def facts(self) -> dict[str, Any]:
+        """See ``ComposedPlan``."""
+        return super().facts() | ({"effect_by": self.way} if self.by_sums else {})
+
     @property
     def log_link(self) -> bool:
         """See ``ComposedPlan``: of losses whose curvature has no bound no objective can be perturbed."""
@@ -105,7 +174,7 @@ class PurePlan(ComposedPlan):
     @cached_property
     def kept(self) -> int:
         """Number of covariates that are kept; all, where none is looked at."""
-        return self._kept if self._looks else self.covariates
+        return self._kept if self._looks and not self.by_sums else self.covariates
 
     @cached_property
     def shares(self) -> EpsilonShares:
@@ -147,12 +216,12 @@ class PurePlan(ComposedPlan):
     @property
     def lean(self) -> bool:
         """Whether a rule has no outcome regression: at small n it would cost the sign more than it gains."""
-        return self.target == RULE and not self.binary and self.size < _LEAN_BELOW
+        return self.by_sums or (self.target == RULE and not self.binary and self.size < _LEAN_BELOW)
 
     @property
     def effect_sizes(self) -> tuple[float, ...]:
-        """See ``ComposedPlan``: its constants were tuned with one."""
-        return (1.0,)
+        """See ``ComposedPlan``: an objective's constants were tuned with one."""
+        return self.rules.effect_sizes if self.by_sums else (1.0,)
 
     @property
     def found_share(self) -> float:
@@ -161,8 +230,13 @@ class PurePlan(ComposedPlan):
 
     @property
     def one_propensity(self) -> bool:
-        """See ``ComposedPlan``: never."""
-        return False
+        """See ``ComposedPlan``: by sums."""
+        return self.by_sums
+
+    @property
+    def _sign_limit(self) -> float:
+        rule = self.rules
+        return {OBJECTIVE: 1.0, SUMS: rule.sums_correlation, BARE: rule.bare_correlation}[self.way]
 
     @property
     def _may_be_lean(self) -> bool:
@@ -175,16 +249,20 @@ class PurePlan(ComposedPlan):
 
     @property
     def _parts(self) -> _Parts:
+        if self.by_sums:
+            return _BY_SUMS
         return _EFFECT if self.target != RULE else _LEAN if self.lean else _SIGN
 
     @cached_property
     def _steps(self) -> tuple[str, ...]:
         """The steps that serve something at their shares."""
-        screening = ("screening",) if self._kept < self.covariates else ()
+        if self.way == BARE:
+            return self._later
+        screening = ("screening",) if not self.by_sums and self._kept < self.covariates else ()
         steps = (*self.quantiles[:2], *screening, "moments", *self._later)
         nuisances = [step for step in steps if step in ("outcome", "propensity")]
         while True:
-            trial = replace(self, asked=steps)
+            trial = replace(self, asked=steps, way_asked=self.way)
             rich = {step: len(getattr(trial, step)().basis.features) > 0 for step in (*nuisances, "effect")}
             idle = set() if any(rich.values()) else {"screening", "moments"}
             idle |= set() if rich.get("outcome") or self.binary else {"outcome", "residual scale"}
@@ -196,14 +274,15 @@ class PurePlan(ComposedPlan):
     @property
     def _later(self) -> tuple[str, ...]:
         """The steps that follow the covariates' moments."""
-        propensity = () if self.known_propensity else ("propensity",)
+        known = self.known_propensity or (self.way == BARE and self.n * self.epsilon < _HALF_BELOW)
+        propensity = () if known else ("propensity",)
         if self.lean:
             return (*propensity, "effect")
         return ("outcome", *propensity, *self.quantiles[2:], "effect curvatures", "effect")
 
     @cached_property
     def _kept(self) -> int:
-        return replace(self, constant_only=False, asked=()).best_kept()
+        return replace(self, constant_only=False, asked=(), way_asked=OBJECTIVE).best_kept()
 
     @property
     def _looks(self) -> bool:
@@ -218,8 +297,9 @@ class PurePlan(ComposedPlan):
 
     def _effect_budget(self, k: int) -> float:
         of, later = self._parts, self._later
-        quantiles = (2 + ("residual scale" in later)) * (not self.binary)
-        left = 1 - quantiles * self._quantile_share - of.moments - of.screening * (k < self.covariates)
+        quantiles = (2 + ("residual scale" in later)) * (not self.binary) * (self.way != BARE)
+        moments = of.moments * (self.way != BARE)
+        left = 1 - quantiles * self._quantile_share - moments - of.screening * (k < self.covariates)
         left -= of.curvatures * ("effect curvatures" in later)
         unused = of.outcome * ("outcome" not in later) + of.propensity * ("propensity" not in later)
         return self.epsilon * left * (1 - of.outcome - of.propensity) / (1 - unused)

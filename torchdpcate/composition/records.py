@@ -108,9 +108,8 @@ def fit_composition(
             z, residual, a, each, residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
         )
         return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
-    estimated = regressions.propensity(z, a) if known is None else None
-    pi = estimated.values if estimated is not None else known
-    assert pi is not None
+    estimated = regressions.propensity(z, a) if known is None and "propensity" in plan.shares.shares else None
+    pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
@@ -168,16 +167,17 @@ def private_start(
     """
     y_range, low, high = domain.outcome_range, domain.outcome_low, domain.outcome_high
     u, columns = domain.scale(records.x), None
-    if plan.binary:
-        centre, outcome = (low + high) / 2, OutcomeScale(y_range)
+    if plan.binary or not plan.quantiles:
+        centre, outcome = (low + high) / 2, OutcomeScale(y_range * plan.residual_scale)
     else:
-        centre = private_quantile(records.y, 0.5, low, high, plan.constants.quantile_levels, "centre", steps)
+        levels, places = plan.constants.quantile_levels, plan.places("centre")
+        centre = private_quantile(records.y, 0.5, low, high, levels, "centre", steps, places)
         outcome = outcome_scale(_sizes(records.y - centre, plan, y_range, steps), plan, y_range)
     if plan.screens:
         scaled = ((records.y - centre) / outcome.clip).clamp(-1, 1)
         columns = private_screening(u, scaled, plan.kept, steps)
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
-    standardisation = private_standardisation(u, steps)
+    standardisation = private_standardisation(u, steps, drawn=plan.by_sums)
     return Start(centre, outcome, columns, standardisation, tuple(two_levels), standardisation(u))
 
 
@@ -185,7 +185,8 @@ def _sizes(values: Tensor, plan: ComposedPlan, y_range: float, steps: NoisySteps
     """Return what releases a quantile of the values' sizes, [n], below half the outcome's range."""
 
     def quantile(q: float, step: str) -> float:
-        return private_quantile(values.abs(), q, 0.0, y_range / 2, plan.constants.quantile_levels, step, steps)
+        levels, places = plan.constants.quantile_levels, plan.places(step)
+        return private_quantile(values.abs(), q, 0.0, y_range / 2, levels, step, steps, places)
 
     return quantile
 

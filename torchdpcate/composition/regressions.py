@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
+from torchdpcate.composition.effect_sums import clipped, private_sums
 from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, OUTCOME_PRIOR, WANDERING
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
@@ -121,6 +122,8 @@ class Regressions:
             scale: Released residual scale S.
         """
         regression = self.plan.effect(self.two_levels)
+        if self.plan.by_sums:
+            return self._effect_by_sums(regression, z, residual, treatment / torch.maximum(pi, 1 - pi), scale)
         psi = regression.basis(z)
         weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
         planned = self.plan.effect_curvature * regression.basis.energies
@@ -128,6 +131,24 @@ class Regressions:
         asked = self.effect_plan(regression, d, scale)
         solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
         return self.fitted_effect(regression, d, asked, solution, scale)
+
+    def _effect_by_sums(
+        self, regression: Regression, z: Tensor, residual: Tensor, treatment: Tensor, scale: float
+    ) -> FittedEffect:
+        """Return the effect by one event of sums; treatment: a - pi over the most that it may be, [n]."""
+        plan, looks = self.plan, "moments" in self.plan.shares.shares
+        z = z[:, : len(regression.basis.features)]  # none of a constant
+        pulls = treatment.cpu() * (residual.cpu() / scale).clamp(-1, 1)
+        sums = private_sums(pulls, clipped(z.cpu().double(), looks), "effect", self.steps)
+        unit = scale / (plan.n * plan.inside * plan.effect_weight)
+        slopes = torch.cat([torch.ones(1).double(), plan.sum_slopes(self.two_levels[: z.shape[1]])])
+        theta = unit * sums / (slopes * regression.basis.energies.sqrt())
+        d = (plan.effect_curvature * regression.basis.energies).diag()
+        variances = regression.noise * scale**2 / regression.basis.energies
+        final = effect_coefficients(plan, regression, theta, variances, scale)
+        return FittedEffect(
+            regression, d, theta, theta, variances, final, scale, Solution(theta, theta, torch.zeros_like(theta))
+        )
 
     def mean(
         self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float, centre: float = 0.0

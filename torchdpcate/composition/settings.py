@@ -1,11 +1,11 @@
 """What a user chooses of a composition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.interval_gate import require_gate
 from torchdpcate.composition.lightning_fit import LightningFit
 from torchdpcate.composition.linear_fit import Solver
@@ -73,16 +73,18 @@ class AdaptiveSecondStage:
         Raises:
             InputError: Intervals where they would not hold, or settings that delta = 0 does not have.
         """
-        known = domain.known_propensity is not None
+        known, constants = domain.known_propensity is not None, self.constants
         if budget is not None and budget.delta == 0:
-            self.learnt_by(budget)
+            solver, _ = self.learnt_by(budget)
+            if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjective:
+                constants = replace(constants, sums_below=0.0)  # the effect is what the user's solver finds
         kind = kind_of_plan(budget, kind)
         plan = kind.of(
             n,
             budget,
             domain,
             constant_only=self.constant_only,
-            constants=self.constants,
+            constants=constants,
             intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
         )
         require_gate(plan, self.nuisance.by_features is not None)

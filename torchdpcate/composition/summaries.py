@@ -12,6 +12,8 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
+_MEANS, _SQUARE, _SQUARE_SPREAD = 0.3, 0.15, 0.1
+# of covariates on [-1, 1]: spread of their means about zero, mean of their squares, and spread of that
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
@@ -20,7 +22,14 @@ _LEAST_CORRELATION = 0.1  # eigenvalue of the correlations
 
 
 def private_quantile(
-    values: Tensor, quantile: float, low: float, high: float, levels: int, step: str, steps: NoisySteps
+    values: Tensor,
+    quantile: float,
+    low: float,
+    high: float,
+    levels: int,
+    step: str,
+    steps: NoisySteps,
+    places: Tensor | None = None,
 ) -> float:
     """Return a quantile by halving an interval, each time by a noisy count below its middle.
 
@@ -35,12 +44,14 @@ def private_quantile(
         levels: Halvings.
         step: The step that pays.
         steps: Pays, and draws noise.
+        places: Which of those middles, by position, a pure event chooses among; None for all.
     """
     if not steps.private:
         return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
     event = steps.pay(step) if steps.pure else None
     if isinstance(event, PureEvent):
         middles = low + (high - low) * (torch.arange(2**levels, dtype=torch.float64) + 0.5) / 2**levels
+        middles = middles if places is None else middles[places]
         return chosen_quantile(values, middles, quantile, event.epsilon, steps.session.noise)
     return quantile_by_counts(lambda t: (values < t).sum(), len(values), quantile, low, high, levels, step, steps)
 
@@ -64,17 +75,17 @@ def quantile_by_counts(
     return (low + high) / 2
 
 
-def private_standardisation(u: Tensor, steps: NoisySteps) -> Standardisation:
+def private_standardisation(u: Tensor, steps: NoisySteps, drawn: bool = False) -> Standardisation:
     r"""Return released means and spreads of scaled covariates u [n, k] in [-1, 1].
 
     One Gaussian event releases the sums of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`,
     whose joint sensitivity is one: with d = |a - b| for two values of a covariate,
     :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]. Without this step of the plan
-    they stay as they are.
+    they stay as they are. ``drawn``: see ``standardisation_by_sums``.
     """
     if steps.private and "moments" not in steps.shares.shares:
         return Standardisation.none(u.shape[1])
-    return standardisation_by_sums(moment_sums(u), len(u), steps)
+    return standardisation_by_sums(moment_sums(u), len(u), steps, drawn)
 
 
 def moment_sums(u: Tensor) -> Tensor:
@@ -83,14 +94,30 @@ def moment_sums(u: Tensor) -> Tensor:
     return torch.cat([u.sum(0) / (2 * root), math.sqrt(_SQUARES) * u.square().sum(0) / root])
 
 
-def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps) -> Standardisation:
-    """Return what ``private_standardisation`` does, of ``moment_sums`` of n records."""
+def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps, drawn: bool = False) -> Standardisation:
+    """Return what ``private_standardisation`` does, of ``moment_sums`` of n records.
+
+    Args:
+        sums: Of the records.
+        n: Their number.
+        steps: Pays, and draws noise.
+        drawn: Whether means and squares are drawn to what is expected of covariates, as far as their noise says.
+    """
     k = len(sums) // 2
     root = math.sqrt(k)
     noisy = steps.release("moments", sums, 1 + 2 * steps.rounding(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
+    if drawn:
+        sd = steps.scale("moments", 1.0, 2 * k) / n
+        mean = mean * _trust(_MEANS, 2 * root * sd)
+        square = _SQUARE + (square - _SQUARE) * _trust(_SQUARE_SPREAD, root * sd / math.sqrt(_SQUARES))
     return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
+
+
+def _trust(spread: float, noise: float) -> float:
+    """Return the weight of a number that varies so much and has so much noise, both standard deviations."""
+    return spread**2 / (spread**2 + noise**2)
 
 
 def private_curvatures(

@@ -38,7 +38,7 @@ class Stated:
         conditions: Names of the conditions that its own guarantee may rest on, beside those that any release may
             (``verify.known.COMMON_CONDITIONS``); None where its parts bring conditions of their own, under any name.
         formula: Its noise scale in words; None where that is not compared.
-        other_formula: That of releases by other events, if it has any.
+        other_formulas: Those of releases by other events.
     """
 
     highest: Level
@@ -47,7 +47,7 @@ class Stated:
     may: frozenset[str] = frozenset()
     conditions: tuple[str, ...] | None = ()
     formula: str | None = None
-    other_formula: str | None = None
+    other_formulas: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

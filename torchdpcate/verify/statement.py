@@ -50,7 +50,7 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
         yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
     if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
-    formulas = known.formula, known.other_formula
+    formulas = known.formula, *known.other_formulas
     if known.formula is not None and _current(privacy) and privacy.formula not in formulas:
         yield f"its formula is not that of mechanism {privacy.mechanism!r}"
     yield from _constants(privacy, known)

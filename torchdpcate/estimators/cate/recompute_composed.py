@@ -32,6 +32,10 @@ PURE_FORMULA = (
     "pure events on all records, epsilon the sum of their shares; the effect's objective has K-norm noise of scale "
     "2 S / (epsilon_effect - J); composed_estimator section 4"
 )
+SUMS_FORMULA = (
+    "pure events on all records, epsilon the sum of their shares; the effect's sums have K-norm noise of the largest "
+    "entry, of scale 2 / epsilon_effect; composed_rules_and_selection section 1"
+)
 RECORDS = "records"
 _ROUGHLY = 2.0  # a noisy matrix may be this much larger than any without noise
 _LARGEST_ROTATION = 0.05**-0.5  # eigenvalues of correlations are at least .05
@@ -57,12 +61,12 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         return
     budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
     plan = kind_of_plan(budget, plans).from_facts(privacy.public, privacy.n, release.domain)
-    if privacy.formula != (PURE_FORMULA if isinstance(plan, PurePlan) else FORMULA):
+    if privacy.formula != formula_of(plan):
         yield "its formula is not that of its plan's events"
-    facts = plan.facts()
+    facts = {"effect_by": None, **plan.facts()}
     for name in facts:
-        if privacy.public[name] != facts[name]:
-            yield f"{name} = {privacy.public[name]} is stated, but the plan makes it {facts[name]}"
+        if privacy.public.get(name) != facts[name]:
+            yield f"{name} = {privacy.public.get(name)} is stated, but the plan makes it {facts[name]}"
     yield from _charges(privacy, plan, mechanism)
     if isinstance(release, ComposedRelease):
         yield from _summaries(release, plan)
@@ -72,6 +76,13 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
         yield "it holds noise scales, a kernel or nuisances, which no composition releases"
     elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
         yield "an answer is larger than the outcome's range"
+
+
+def formula_of(plan: ComposedPlan) -> str:
+    """Return the noise of a plan's events in words."""
+    if not isinstance(plan, PurePlan):
+        return FORMULA
+    return SUMS_FORMULA if plan.by_sums else PURE_FORMULA
 
 
 def _plans(learner: object) -> type[ComposedPlan] | None:
@@ -113,6 +124,10 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if plan.binary and not isinstance(plan, DoublyRobustPlan):
         if not same(release.scale, y_range):
             yield "its scale is not the range of a binary outcome"
+        return
+    if not plan.quantiles:
+        if not same(release.scale, y_range * plan.residual_scale):
+            yield "its scale is not the planned one, and no step asked for another"
         return
     if isinstance(plan, DoublyRobustPlan):
         if not ScoreScales.of(release.domain).on_grid(release.scale, levels):

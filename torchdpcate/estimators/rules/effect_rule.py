@@ -194,6 +194,11 @@ def _lean(plan: ComposedPlan) -> str:
     """Return what a lean plan leaves out, in words."""
     if not plan.lean:
         return ""
+    if plan.by_sums:
+        constants = "" if plan.quantiles else "; the outcome's centre and scale are public"
+        if not plan.known_propensity and "propensity" not in plan.shares.shares:
+            constants += ", and the propensity is taken as one half"
+        return f", by one event of sums without an outcome regression{constants}"
     return ", without an outcome regression" + (
         ", and the propensity one number" if plan.one_propensity and not plan.known_propensity else ""
     )

@@ -1,21 +1,24 @@
-"""Worst neighbours of a rule by a composed effect, for audits: of Gaussian steps, and of a perturbed objective."""
+"""Worst neighbours of a rule by a composed effect, for audits: of Gaussian steps, a perturbed objective, and sums."""
+
+import math
 
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.effect_sums import clipped, private_sums
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.perturbed_objective import LARGEST
 from torchdpcate.composition.pure_worst_case import objective_game
 from torchdpcate.composition.regressions import effect_fit
-from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
@@ -55,6 +58,44 @@ def _game(budget: PrivacyBudget) -> Game:
         return -theta[:, 0]
 
     return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
+
+
+def sums_pair(world: int) -> tuple[Tensor, Tensor]:
+    """Return pulls [1] and clipped features [1, 2] of the one record of a trial, of one covariate.
+
+    It is treated, its covariate beyond the clip, its outcome far above the centre in one world, and far below in the
+    other: both sums move by two.
+
+    Example:
+        >>> values = [pulls @ features for pulls, features in (sums_pair(0), sums_pair(1))]
+        >>> (values[1] - values[0]).tolist()
+        [2.0, 2.0]
+    """
+    one = torch.ones(1, dtype=torch.float64)
+    return (2 * world - 1) * one, clipped(_FAR * one[:, None], looked_at=True)
+
+
+@worst_case(
+    "effect_sums",
+    EffectRule,
+    pair="a treated record of a trial whose covariate is beyond the clip, its outcome far above the centre "
+    "or far below",
+)
+def _sums_game(budget: PrivacyBudget) -> Game:
+    pure = PrivacyBudget(budget.epsilon, 0.0)
+    shares = EpsilonShares(pure.epsilon, {_STEP: 1.0})
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        steps = NoisySteps(FitSession(noise), shares)
+        return torch.stack([private_sums(*sums_pair(world), _STEP, steps) for _ in range(runs)])
+
+    low, high = (pulls @ features for pulls, features in (sums_pair(0), sums_pair(1)))
+    above = k_norm_evidence(high - low, 2 / pure.epsilon, math.inf)
+
+    def evidence(sums: Tensor) -> Tensor:
+        return above(sums - low)
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence, most_runs=20_000)
 
 
 def pure_pair(world: int) -> HuberFit:

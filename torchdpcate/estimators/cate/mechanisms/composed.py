@@ -10,7 +10,7 @@ from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
-from torchdpcate.estimators.cate.recompute_composed import FORMULA, PURE_FORMULA, composed_problems
+from torchdpcate.estimators.cate.recompute_composed import FORMULA, PURE_FORMULA, SUMS_FORMULA, composed_problems
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
@@ -50,9 +50,9 @@ class Composed(Mechanism):
                 "constants",
             )
         ),
-        frozenset(("target",)),
+        frozenset(("target", "effect_by")),
         formula=FORMULA,
-        other_formula=PURE_FORMULA,
+        other_formulas=(PURE_FORMULA, SUMS_FORMULA),
     )
     accepts = ()
     gaussian = True
@@ -60,7 +60,9 @@ class Composed(Mechanism):
 
     def of_events(self, plan: ComposedPlan) -> "Composed":
         """Return the mechanism that statements name, whose formula is that of the plan's events."""
-        return PureComposed() if isinstance(plan, PurePlan) else self
+        if not isinstance(plan, PurePlan):
+            return self
+        return SummedEffect() if plan.by_sums else PureComposed()
 
     def make_release(
         self, fit: ComposedFit, plan: ComposedPlan, schema: TableSchema, privacy: PrivacyStatement
@@ -102,6 +104,12 @@ class PureComposed(Composed):
 
     formula = PURE_FORMULA
     gaussian = False
+
+
+class SummedEffect(PureComposed):
+    """The same with the effect by sums."""
+
+    formula = SUMS_FORMULA
 
 
 def composed_mechanism(mechanism: "str | Mechanism | None") -> Composed:

@@ -1,0 +1,126 @@
+"""A rule's effect by sums: its noise, its plan, and what its release is held against."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.effect_sums import (
+    BARE,
+    CLIP,
+    OBJECTIVE,
+    SUMS,
+    clip_slopes,
+    clipped,
+    private_sums,
+    sums_regression,
+)
+from torchdpcate.composition.pure_plan import PurePlan
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.shares import EpsilonShares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.verify.file import verify_release
+
+ONE, CONSTANTS = PrivacyBudget(1.0, 0.0), RuleConstants()
+
+
+def plan(n: int, covariates: int = 4, **settings) -> PurePlan:
+    return PurePlan(n, ONE, covariates, **{"constants": CONSTANTS, **settings})
+
+
+def test_the_slope_is_that_of_normal_covariates():
+    z = torch.linspace(-9, 9, 200_001, dtype=torch.float64)
+    density = torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    mean = torch.trapezoid(z * (z / CLIP).clamp(-1, 1) * density, z)
+    assert float(clip_slopes([False], looked_at=True)) == pytest.approx(float(mean), rel=1e-6)
+
+
+def test_whatever_the_records_sums_move_by_at_most_two():
+    generator = torch.Generator().manual_seed(2)
+    z = 9 * torch.randn(500, 3, generator=generator, dtype=torch.float64)
+    features = clipped(z, looked_at=True)
+    assert float(features.abs().max()) == 1.0
+    steps = NoisySteps(FitSession(NoiseSource.fixed(1)), EpsilonShares(1e6, {"effect": 1.0}))
+    found = private_sums(torch.full((500,), 7.0).double(), features, "effect", steps)  # pulls out of range are cut
+    torch.testing.assert_close(found, features.sum(0), rtol=0, atol=0.01)
+
+
+def test_planned_variances_are_those_of_draws():
+    runs, epsilon, n = 4_000, 0.5, 10
+    steps = NoisySteps(FitSession(NoiseSource.fixed(3)), EpsilonShares(epsilon, {"effect": 1.0}))
+    zero = torch.zeros(n, dtype=torch.float64)
+    draws = torch.stack([private_sums(zero, torch.ones(n, 3).double(), "effect", steps) for _ in range(runs)])
+    planned = sums_regression([False, False], 2 / epsilon, 1.0)
+    slopes = torch.tensor([1.0, *clip_slopes([False, False], looked_at=True).tolist()]).double()
+    ratio = (draws / slopes).square().mean(0) / (planned.noise / planned.basis.energies)
+    assert bool(((ratio - 1).abs() < 0.2).all())  # six standard errors are 0.16
+    assert float(planned.basis.energies.sum()) == pytest.approx(1.0)
+
+
+def test_a_plan_takes_public_constants_then_private_ones_then_an_objective():
+    assert [plan(n).way for n in (20, 100, 400, 600)] == [BARE, BARE, SUMS, OBJECTIVE]
+    assert [plan(n, 10).rung for n in (4, 60)] == ["constant", "linear"]
+    assert set(plan(50).shares.shares) == {"effect"}  # no propensity either
+    assert set(plan(150).shares.shares) == {"propensity", "effect"}
+    assert set(plan(400).shares.shares) == {"centre", "outcome scale", "moments", "propensity", "effect"}
+
+
+@pytest.mark.parametrize("settings", [{"binary": True}, {"constant_only": True}, {"covariates": 40}])
+def test_others_have_no_sums(settings):
+    assert plan(400, **settings).way == OBJECTIVE
+
+
+def test_statements_of_before_have_no_sums():
+    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1)
+    facts = PurePlan.of(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
+    assert not any(line.startswith("sums_below") for line in facts["constants"])
+    assert PurePlan.from_facts(facts, 300, domain).way == OBJECTIVE
+    asked = PurePlan.of(300, ONE, domain, constants=CONSTANTS)
+    assert PurePlan.from_facts(asked.facts(), 300, domain) == asked
+    assert asked.facts()["effect_by"] == SUMS
+
+
+def records(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    return x, a, ((2 * a - 1) * (x[:, 0] - 0.5) * 2).clamp(-1, 1)
+
+
+@pytest.mark.parametrize("propensity", [None, 0.5])
+@pytest.mark.parametrize(("n", "epsilon", "way"), [(50, 0.02, BARE), (100, 0.5, BARE), (400, 1.0, SUMS)])
+def test_releases_cost_the_budget_and_verify(propensity, n, epsilon, way, tmp_path):
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=propensity)
+    learner = EffectRule(domain, PrivacyBudget(epsilon, 0.0)).fit(*records(n))
+    assert learner.plan_.way == way
+    assert math.fsum(e.count * e.event.epsilon for e in learner.ledger_.entries) == pytest.approx(epsilon, rel=1e-6)
+    rule = learner.release()
+    assert (rule.privacy.level, rule.privacy.public["effect_by"]) == ("certified", way)
+    verify_release(rule.save(tmp_path / "rule.safetensors"))
+    rule.privacy.public["effect_by"] = OBJECTIVE
+    with pytest.raises(Exception, match="effect_by"):
+        verify_release(rule.save(tmp_path / "other.safetensors"))
+
+
+def test_sums_learn_whom_to_treat():
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5)
+    x, a, y = records(400)
+    rule = EffectRule(domain, ONE).fit(x, a, y).release()
+    # signal 150, noise 7: that fewer than four fifths agree has a chance below 1e-6
+    assert (rule.decide(x) == (x[:, 0] > 0.5).numpy()).mean() > 0.8
+
+
+def test_a_solver_of_the_user_s_is_asked():
+    class Own(type(AdaptiveSecondStage().solver)):
+        pass
+
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5)
+    stage = AdaptiveSecondStage(constants=CONSTANTS, solver=Own(), intervals=False)
+    assert stage.plan(300, ONE, domain).way == OBJECTIVE
+    assert AdaptiveSecondStage(constants=CONSTANTS, intervals=False).plan(300, ONE, domain).way == SUMS
