@@ -77,7 +77,7 @@ def test_a_composition_in_lightning_passes():
 
 
 def test_spreads_of_the_records_are_reported(monkeypatch):
-    def own(u, steps):
+    def own(u, steps, drawn=False):
         return Standardisation(u.mean(0), u.std(0))
 
     monkeypatch.setattr(composition, "private_standardisation", own)
