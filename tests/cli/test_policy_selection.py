@@ -361,7 +361,7 @@ MISTAKES = {
     "a share outside": (None, ["policies.shares=[1.5]"], "shares"),
     "floor above 1/K": (None, ["selection.overlap=0.6"], "0.6.*at most"),
     "overlap of zero": (None, ["selection.overlap=0"], "overlap"),
-    "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee/none.*stability"),
+    "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee=none.*stability"),
     "split of nothing": (None, ["selection.split=0"], "split"),
     "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
     "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
