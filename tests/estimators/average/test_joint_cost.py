@@ -76,3 +76,10 @@ def test_together_they_cost_less_than_their_sum_and_the_scales_spend_all_of_it(e
     # the noise's own grid takes a millionth of it
     assert record_cost(facts, together).item() == pytest.approx(0.55, rel=1e-5)
     assert record_cost(facts, together).item() <= 0.55
+
+
+def test_at_the_defaults_it_is_408_thousandths_where_550_are_charged():
+    """eta = .1, m in [.3, .7]: the heavier record gives up a little of D for N."""
+    weights, model = of(10 / 9, 10.0), of(0.3, 0.7)
+    scales = {"difference": number(14 / 0.4), "size": number(40 / 9 / 0.05), "spread": number(49 / 0.1)}
+    assert joint_cost(weights, weights, model, scales).item() == pytest.approx(0.4079, abs=5e-5)
