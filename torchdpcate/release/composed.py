@@ -238,7 +238,13 @@ class ComposedRelease(EffectRelease):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return how rich the effect is, and its scale."""
+        """Return how rich the effect is, its scale, and its mean with what intervals are about where there are any.
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> _example().effect.summary()
+            {'rung': 'linear', 'residual_scale': 1.0, 'features': 1}
+        """
         found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
         if self.law is None:
             return found | ({"no_intervals": self.without} if self.without else {})

@@ -9,10 +9,10 @@ import pandas as pd
 from torchdpcate._files import PRIVATE
 from torchdpcate._text import file_name
 from torchdpcate.cli.comparison import PROBLEM, problem_of
+from torchdpcate.drawing.averages import interval_row, released_rows
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, IntervalRow, balance_figure, interval_figure
+from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
@@ -41,10 +41,8 @@ def draw_curator(
         truth: The true effect; None where it is not known.
         folder: The curator's folder.
     """
-    bound, claim = release.domain.outcome_range, release.privacy.claim
-    rows = released_rows(release, "released")
-    unit = release.privacy.protected
-    rows += [_row(name, estimate, bound, unit, secret=True) for name, estimate in others.items()]
+    claim, rows = release.privacy.claim, released_rows(release, "released")
+    rows += [interval_row(release, name, estimate, secret=True) for name, estimate in others.items()]
     figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, holds_if=release.holds_if or "")
     save_figure(figure, folder / "interval.png", PRIVATE)
     if balance is None:
@@ -82,29 +80,10 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     if len(runs) > 1:
         actual = [name for name, balance in balances.items() if balance.before is not None]
         balances = {name: balances[name] for name in actual[:_MOST_BALANCES]}
-    for name, balance in balances.items():
+    for name in balances:
         mark = "" if len(runs) == 1 else f"_{file_name(name)}"
-        figures[f"balance{mark}.png"] = balance_figure(balance, claim=loaded[name].privacy.claim)
+        figures[f"balance{mark}.png"] = loaded[name].plot(balance=True)
     return figures
-
-
-def released_rows(release: AverageEffectRelease, label: str) -> list[IntervalRow]:
-    """Return the lines of a release's estimate, and of the difference in means if it was released.
-
-    Args:
-        release: What was released.
-        label: What the estimate is called.
-    """
-    bound, unit = release.domain.outcome_range, release.privacy.protected
-    beside = release.difference_in_means
-    rows = [_row(label, release.main, bound, unit)]
-    return rows if beside is None else [*rows, _row(f"{label}: difference in means", beside, bound, unit)]
-
-
-def _row(label: str, estimate: Estimate, bound: float, unit: PrivacyUnit, secret: bool = False) -> IntervalRow:
-    none = estimate.law is None and not estimate.noise_dominated
-    low, high = (None, None) if none else estimate.range(_LEVEL, bound, unit.records)
-    return IntervalRow(label, estimate.value, low, high, secret)
 
 
 def _labels(runs: pd.DataFrame) -> list[str]:

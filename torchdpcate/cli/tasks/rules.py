@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -17,12 +16,13 @@ from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import chosen, words
 from torchdpcate.data.study import Study
+from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import rule_figure, save_figure
-from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.features.maps import Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.rule import DecisionRelease, RuleRelease
+from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.rules.learner import RuleLearner
@@ -153,11 +153,8 @@ class Rules(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
-        release = self.release
-        if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-            names = ["intercept", *release.features.domain.names]
-            figure = rule_figure(names, np.asarray(release.theta), claim=release.privacy.claim)
-            save_figure(figure, self.folder / "release" / "rule.png")
+        if coefficients(self.release) is not None:
+            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
         write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:

@@ -18,10 +18,10 @@ from torchdpcate._text import file_name, spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.task import Measure, TaskSpec
 from torchdpcate.data.study import Study
+from torchdpcate.drawing.subgroups import plot_subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.evaluation.forest_figure import forest_figure
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import RELEASE_FILE, load_release
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -162,9 +162,10 @@ class SubgroupTask(TaskSpec):
         release, reader, curator = self.release, self.folder / "release", self.folder / "curator"
         with atomic_path(reader / TABLE_FILE, PUBLIC) as temporary:
             _csv(release).to_csv(temporary, index=False)
-        save_figure(forest_of(release), reader / FOREST_FILE, PUBLIC)
+        save_figure(release.plot(), reader / FOREST_FILE, PUBLIC)
         exact = self.learner.nonprivate_effects().estimate.numpy()
-        save_figure(forest_of(release, exact, self._truth), curator / FOREST_FILE, PRIVATE)
+        figure = plot_subgroups(release, nonprivate=exact, truth=self._truth)
+        save_figure(figure, curator / FOREST_FILE, PRIVATE)
         plan = self.learner.plan_
         assert plan is not None
         write_text(curator / "plan.txt", plan.table().to_string(index=False) + "\n", PRIVATE)
@@ -188,7 +189,7 @@ class SubgroupTask(TaskSpec):
             release = _released(folder)
             if release is not None:
                 mark = "" if len(runs) == 1 else f"_{file_name(name)}"
-                found[f"forest{mark}.png"] = forest_of(release)
+                found[f"forest{mark}.png"] = release.plot()
         return found
 
     @cached_property
@@ -204,29 +205,6 @@ class SubgroupTask(TaskSpec):
         spread = effect.double()[:, None].expand(at.shape)
         total, count = (zero.index_add(0, at.flatten(), part.flatten()) for part in (spread, torch.ones_like(spread)))
         return (total / count).numpy()
-
-
-def forest_of(
-    release: SubgroupRelease, nonprivate: np.ndarray | None = None, truth: np.ndarray | None = None
-) -> Figure:
-    """Return the forest plot of a release.
-
-    Args:
-        release: The release.
-        nonprivate: Effects without noise, [cells]; the curator's.
-        truth: True effects, [cells]; the curator's.
-    """
-    return forest_figure(
-        release.table(),
-        simultaneous=release.interval(simultaneous=True),
-        nonprivate=None if nonprivate is None else nonprivate.tolist(),
-        truth=None if truth is None else truth.tolist(),
-        dominated=release.effects.noise_dominated.tolist(),
-        level=LEVEL,
-        outcome=release.schema.outcome,
-        claim=release.privacy.claim,
-        holds_if=release.holds_if or "",
-    )
 
 
 def lines_of(release: SubgroupRelease) -> list[str]:
