@@ -137,7 +137,7 @@ function chart(model, asked, place) {
 function start(model) {
   const asked = model.covariates.map((covariate) => covariate.start);
   const by = (id) => document.getElementById(id);
-  let place = Math.max(0, model.covariates.findIndex((covariate) => !covariate.levels));
+  let place = model.against;
   function refresh() {
     const found = evaluate(model, asked);
     by("answer").textContent = model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;

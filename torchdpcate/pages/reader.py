@@ -158,7 +158,7 @@ def _sliders(release: Release) -> str:
         return section("One person", paragraph(model))
     treatment, outcome = release.schema.treatment, release.schema.outcome
     model["words"] = {"effect": f"effect of {treatment} on {outcome}", "0": "do not treat", "1": f"treat ({treatment})"}
-    model["note"] = ""
+    model["note"], model["against"] = "", _first(release)
     if "tree" in model:
         model["words"] = {str(action): f"{treatment}: action {action}" for action in model["actions"]}
     elif isinstance(release, DecisionRelease):
@@ -210,6 +210,13 @@ def _used(release: Release) -> list[str]:
     elif isinstance(release, PolicyRelease):
         found = columns_used(release)
     return [name for name, columns in _encoded(release).items() if found is None or found & columns]
+
+
+def _first(release: Release) -> int:
+    """Return the position of the covariate that the sliders' chart shows first: a number that matters, if there is one."""
+    used, columns = _used(release) or list(release.schema.columns), list(release.schema.columns)
+    numbers = [covariate.name for covariate in release.schema.covariates if not covariate.levels]
+    return columns.index(next((name for name in used if name in numbers), used[0]))
 
 
 def _encoded(release: Release) -> dict[str, set[int]]:
