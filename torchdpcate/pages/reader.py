@@ -213,7 +213,7 @@ def _used(release: Release) -> list[str]:
 
 
 def _first(release: Release) -> int:
-    """Return the position of the covariate that the sliders' chart shows first: a number that matters, if there is one."""
+    """Return the position of the covariate that the chart shows first: a number that matters, where there is one."""
     used, columns = _used(release) or list(release.schema.columns), list(release.schema.columns)
     numbers = [covariate.name for covariate in release.schema.covariates if not covariate.levels]
     return columns.index(next((name for name in used if name in numbers), used[0]))
