@@ -1,4 +1,4 @@
-"""``torchdpcate report``: the runs of a folder as tables, side by side, and as figures.
+"""``torchdpcate report``: a page for the readers of each release, and the runs of a folder side by side.
 
 What is made from summaries and curves is the curator's and goes to ``curator/``; beside it lies what is made from
 releases alone.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from rich.progress import track
 
 from torchdpcate._files import atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
@@ -32,6 +33,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import budget_figure, curves_figure
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
+from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,22 +42,29 @@ _MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
 
-def report(folder: str) -> None:
-    """Print the runs and how they compare, write tables, draw what a sweep varied.
+def report(folder: str, reference: str | None = None, output: str | None = None) -> None:
+    """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
-    ``curator/`` gets ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can
-    read it. The figures beside it are drawn from releases alone.
+    The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
+    ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can read it. The
+    figures beside it are drawn from releases alone.
 
     Args:
-        folder: A run folder, or a folder of run folders.
+        folder: A run folder, a folder of run folders, or a release file.
+        reference: Table of a public population that the pages' figures are averaged over, never the records.
+        output: Folder of the page, of one release; None writes beside the release.
 
     Raises:
-        InputError: No summary anywhere under the folder, or a damaged one; damaged curves of a run that is drawn.
+        InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; damaged curves of a run
+            that is drawn; an output for several releases.
     """
     root = Path(folder)
     paths = sorted(root.glob("**/summary.json"))
-    if not paths:
+    if not paths and not os.path.isfile(root) and not (root / RELEASE_FILE).is_file():
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
+    _write_pages([path.parent for path in paths] or [root], reference, output)
+    if not paths:
+        return
     rows = [read_summary(path) for path in paths]
     own = {row["task"]: family_of(row["task"]) for row in rows}
     families = {task: family.comparable or family for task, family in own.items()}
@@ -80,6 +89,21 @@ def report(folder: str) -> None:
     for name, figure in public.items():
         save_figure(figure, root / name)
         print(f"figure: {root / name}")
+
+
+def _write_pages(places: list[Path], reference: str | None, output: str | None) -> None:
+    """Write a page beside the release of each run that still has one."""
+    from torchdpcate.pages.reader import write_page
+
+    found = [release_path(place) for place in places if _has_release(place)]
+    if output is not None and len(found) != 1:
+        raise InputError(f"output = {output}: for one release, and there are {len(found)}; leave it out")
+    for path in track(found, description="pages", transient=True, disable=len(found) < _FEW):
+        print(f"page for readers: {write_page(path, reference, output)}")
+
+
+def _has_release(place: Path) -> bool:
+    return place.is_file() or any((folder / RELEASE_FILE).is_file() for folder in (place / "release", place))
 
 
 def _curators_folder(root: Path) -> Path:

@@ -34,17 +34,17 @@ def plot_decisions(
     """
     named = covariate is not None
     names = [covariate] if named else list(release.schema.columns)
-    panels = [_panel(release, FigurePoints(release.schema, name, spread=True, prefix="")) for name in names]
+    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True, prefix="")) for name in names]
     if not named:
         varying = sorted(panels, key=lambda panel: -np.ptp(panel.shares, axis=0).max())
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
         panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
     title = release.name if isinstance(release, PolicyRelease) else "treat where the score is positive"
-    return decision_figure(panels, _names(release), title=title, claim=release.privacy.claim, ax=ax)
+    return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
 
 
-def _panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
-    """Return the shares of the actions against one covariate."""
+def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
+    """Return the shares of the actions against one covariate, in the order of ``action_names``."""
     effect: ComposedRelease | None = release.effect if isinstance(release, ComposedRule) else None
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
@@ -56,6 +56,7 @@ def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
     return sorted(release.actions, reverse=True) if isinstance(release, PolicyRelease) else [1, 0]
 
 
-def _names(release: DecisionRelease | PolicyRelease) -> list[str]:
+def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
+    """Return what the actions are called, the highest first."""
     labels = _actions(release)
     return ["treat", "do not treat"] if labels == [1, 0] else [f"action {label}" for label in labels]

@@ -16,6 +16,7 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
 
+GIVEN = "averaged over the reference population"
 MID_RANGE, POPULATION = "at mid-range", "averaged over their released means and spreads"
 SPREAD = "spread evenly over their public bounds"
 PROFILE = "at the given profile"
@@ -24,7 +25,7 @@ _ROWS = 256  # of others that are spread
 _SPREADS = 2.0  # released ones about the released mean, beyond which few records lie
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FigurePoints:
     """Points of a figure, made of public facts and released numbers.
 
@@ -33,6 +34,7 @@ class FigurePoints:
         covariate: The column that varies, of the table or encoded; None takes the first encoded one.
         profile: Values of others by column, public facts: numbers of encoded columns, levels of categories. What it
             leaves open is averaged over ``reference_population`` of a composed release, else at the middle of bounds.
+        reference: Encoded rows of a public population, [k, q], that take the place of both; None without.
         spread: Whether what no composed release knows of is spread over the bounds, not at their middle.
         prefix: Of the arguments above in messages.
 
@@ -43,6 +45,7 @@ class FigurePoints:
     schema: TableSchema
     covariate: str | None = None
     profile: Mapping[str, Any] | None = None
+    reference: Tensor | None = None
     spread: bool = False
     prefix: str = "figure."
 
@@ -84,6 +87,7 @@ class FigurePoints:
         if names <= {*self._fixed, *others}:
             return PROFILE if self._fixed else ""
         found = POPULATION if isinstance(release, ComposedRelease) else SPREAD if self.spread else MID_RANGE
+        found = found if self.reference is None else GIVEN
         return f"{PROFILE}, or {found}" if self._fixed else found
 
     def points(self, release: EffectRelease | None) -> Tensor:
@@ -96,6 +100,8 @@ class FigurePoints:
         others = ((domain.covariate_low + domain.covariate_high) / 2)[None]
         if self.place(release) in (PROFILE, ""):
             pass
+        elif self.reference is not None:
+            others = self.reference.clone()
         elif isinstance(release, ComposedRelease):
             others = reference_population(release)
         elif self.spread:

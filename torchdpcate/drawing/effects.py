@@ -48,10 +48,15 @@ def effect_figure_of(
         level: Probability of the bands.
         ax: Axes to draw one panel on; None makes a figure.
     """
-    holds, holds_if = BAND, ""
-    if isinstance(release, ComposedRelease) and release.law is not None:
-        holds, holds_if = INTERVAL, release.holds_if
+    holds, holds_if = band_words(release)
     return effect_panels(panels, level=level, claim=release.privacy.claim, holds=holds, holds_if=holds_if, ax=ax)
+
+
+def band_words(release: EffectRelease) -> tuple[str, str]:
+    """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
+    if isinstance(release, ComposedRelease) and release.law is not None:
+        return INTERVAL, release.holds_if
+    return BAND, ""
 
 
 def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> EffectPanel:
@@ -68,7 +73,7 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
     if isinstance(release, ComposedRelease):
         if release.law is not None:
             band = release.mean_interval(x, level, len(x) // len(grid))
-    elif noise_scales(release, x) is not None:
+    elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)

@@ -70,6 +70,12 @@ class ComposedRelease(EffectRelease):
         kinds = set(self.basis.parts)
         return "additive" if kinds - {"1"} else "linear" if kinds else "constant"
 
+    @property
+    def features_used(self) -> set[int]:
+        """Positions of the encoded columns that the effect may depend on."""
+        columns = range(self.domain.dimension) if self.columns is None else self.columns
+        return {columns[place] for feature in self.basis.features for place in (feature.i, feature.j)}
+
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
         u = self.domain.scale(x)
