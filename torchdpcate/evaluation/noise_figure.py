@@ -28,6 +28,8 @@ def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
         >>> figure.axes[0].lines[1].get_xydata().tolist()
         [[0.1, 0.2]]
     """
+    from matplotlib.ticker import LogLocator
+
     figure, axes = new_figure()
     both = runs[["planned", "realised"]].to_numpy(dtype=float)
     ends = np.array([both.min() / 1.5, both.max() * 1.5])
@@ -37,8 +39,9 @@ def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
         axes.plot(chosen["planned"], chosen["realised"], ms=5, label=str(name), **style)
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         scale("log")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter("{x:g}" if ends[1] < 10 * ends[0] else "")
+        axis.set_minor_formatter("")
     axes.tick_params(which="both", labelsize=8)
     axes.set_xlabel("planned, by public facts before the run")
     axes.set_ylabel("realised")

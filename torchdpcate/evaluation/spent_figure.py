@@ -43,7 +43,7 @@ def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
 
     Example:
         >>> figure = spent_figure([BudgetBar("all", 1.0, 0.9, {"weights": 0.4, "release": 0.8})])
-        >>> [round(patch.get_width(), 3) for patch in figure.axes[0].patches]
+        >>> [round(float(patch.get_width()), 3) for patch in figure.axes[0].patches]
         [1.0, 0.3, 0.6]
     """
     from matplotlib import colormaps
@@ -55,9 +55,9 @@ def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
     drawn: set[str] = set()
     for place, bar in enumerate(bars):
         axes.barh(place, bar.budget, 0.72, color="none", edgecolor="0.3", lw=1.0)
-        total, start = sum(bar.steps.values()), 0.0
-        for name, alone in bar.steps.items() if bar.spent and total > 0 else ():
-            shown, width = name if name in kept else _REST, bar.spent * alone / total
+        start, unit = 0.0, (bar.spent or 0.0) / (sum(bar.steps.values()) or 1.0)
+        for name, alone in bar.steps.items():
+            shown, width = name if name in kept else _REST, unit * alone
             label = "_" if shown in drawn else shown
             axes.barh(place, width, 0.56, start, color=colours[shown], lw=0, label=label)
             drawn.add(shown)

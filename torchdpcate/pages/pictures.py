@@ -21,7 +21,7 @@ def svg_of(figure: "Figure") -> bytes:
 
     written = io.BytesIO()
     with matplotlib.rc_context(_FIXED):
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     return written.getvalue()
 
 
