@@ -15,6 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.release.display import draw
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +65,7 @@ class PolicyRelease(Release):
         """The policy's name."""
         return self.policy.names[0]
 
-    def decide(self, X: Any) -> np.ndarray:
+    def decide(self, X: Covariates) -> np.ndarray:
         """Return the labels of the chosen actions, int64 [m].
 
         Args:
@@ -76,7 +77,7 @@ class PolicyRelease(Release):
         """
         return self.answer(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
 

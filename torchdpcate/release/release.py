@@ -22,6 +22,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.display import draw, line, table
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +112,7 @@ class EffectRelease(Release):
         """Return the released effects, [m]."""
         return self.effect_tensor(x)
 
-    def effect(self, X: Any) -> np.ndarray:
+    def effect(self, X: Covariates) -> np.ndarray:
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
 
         Args:
@@ -124,11 +125,11 @@ class EffectRelease(Release):
         """
         return self.effect_tensor(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``effect(X)``, [m]: the name that scikit-learn has for it."""
         return self.effect(X)
 
-    def ate(self, X: Any) -> float:
+    def ate(self, X: Covariates) -> float:
         """Return the mean of the released effects at X, in outcome units: a number about these rows.
 
         Args:
@@ -142,7 +143,7 @@ class EffectRelease(Release):
             raise InputError("X: has no rows, and so no mean effect")
         return float(effects.mean())
 
-    def effect_interval(self, X: Any, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each, as EconML has it.
 
         Args:
@@ -157,7 +158,22 @@ class EffectRelease(Release):
             "noise_band(X) has the noise of its second stage, where that is public"
         )
 
-    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
+        """Return lower and upper end of the confidence interval of the mean effect over X, as EconML has it.
+
+        Args:
+            X: Covariates, as for ``effect``; public rows.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: This release has no confidence intervals of the effect, no rows, or alpha outside (0, 1).
+        """
+        raise InputError(
+            f"ate_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; fit with "
+            "second_stage=adaptive and a known propensity, or use task=average_effect"
+        )
+
+    def noise_band(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the second stage [m, 2] about the released effects, in outcome units.
 
         With probability of at least ``level`` over the noise of the second stage, the band holds the median of what its
@@ -181,7 +197,7 @@ class EffectRelease(Release):
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def interval(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2].
 
         Releases of one composition have intervals in the proper sense: ``ComposedRelease.interval``.

@@ -15,6 +15,7 @@ from torchdpcate.release.display import draw
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ class DecisionRelease(Release):
     subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
     product = "Machine learning model"
 
-    def score(self, X: Any) -> np.ndarray:
+    def score(self, X: Covariates) -> np.ndarray:
         """Return the score s(x) at X, float64 [m]; its sign decides.
 
         Args:
@@ -40,11 +41,11 @@ class DecisionRelease(Release):
         """
         return self.score_tensor(self._covariates(X)).numpy()
 
-    def decide(self, X: Any) -> np.ndarray:
+    def decide(self, X: Covariates) -> np.ndarray:
         """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
         return self.answer(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
 
