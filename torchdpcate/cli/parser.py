@@ -145,8 +145,10 @@ def make_parser() -> Parser:
     ledger = commands.add_parser("ledger", help="what the runs of a shared ledger have spent, and what is left")
     ledger.add_argument("path", help="the file that budget.shared named (the curator's side)")
 
-    report = commands.add_parser("report", help="table and figure of one run or of a sweep")
-    report.add_argument("folder", help="run folder, or a folder of run folders")
+    report = commands.add_parser("report", help="a page for readers of each release, and runs side by side")
+    report.add_argument("folder", metavar="run", help="run folder, a folder of run folders, or a release file")
+    report.add_argument("--reference", help="csv or parquet table of a public population to average figures over")
+    report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
 
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")

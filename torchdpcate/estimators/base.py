@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
@@ -16,6 +17,7 @@ from torchdpcate.data.given import as_frame, treatment_and_outcome
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
@@ -25,6 +27,9 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.typing import Covariates, Outcome, Treatment
+
+_BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
 
 
 class Protecting:
@@ -52,7 +57,7 @@ class Protecting:
         return self
 
 
-class PrivateEstimator(Protecting, Parameters, ABC):
+class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     """An estimator of scikit-learn's manners whose fit pays from a session, and whose ``release`` is all that leaves.
 
     A subclass says in ``_prepare`` what it refuses before anything is spent, and in ``_learn`` what it learns; its
@@ -77,7 +82,15 @@ class PrivateEstimator(Protecting, Parameters, ABC):
     ledger_path: str | Path | RunLedger | None
     blocks_: Mapping[str, Any]
 
-    def fit(self, X: Any, A: Any, Y: Any = None, propensity: Any = None, *, treatment: Any = None) -> Self:
+    def fit(
+        self,
+        X: Covariates,
+        A: Treatment | Outcome,
+        Y: Outcome | None = None,
+        propensity: ArrayLike | None = None,
+        *,
+        treatment: Treatment | None = None,
+    ) -> Self:
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
         Call it as ``fit(X, A, Y)``, or as ``fit(X, Y, treatment=A)``, by which pipelines and searches of scikit-learn
@@ -135,7 +148,7 @@ class PrivateEstimator(Protecting, Parameters, ABC):
 
     def _start(self) -> None:
         """Forget what an earlier fit left, its session included: a fit that is refused leaves nothing to release."""
-        for name in vars(self).keys() - self.get_params(deep=False).keys() - {"protected"}:
+        for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
         self._noise = self.noise or NoiseSource.system()
@@ -244,10 +257,6 @@ class PrivateEstimator(Protecting, Parameters, ABC):
         if self.budget is None:
             raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
         return self.budget
-
-    def _require_fitted(self, what: str) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise InputError(f"{what}: {type(self).__name__} is not fitted; call fit(X, A, Y) first")
 
     def _ready(self) -> FitSession:
         """Return the session that pays for a release.

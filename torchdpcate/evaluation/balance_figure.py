@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,11 @@ class IntervalRow(NamedTuple):
 
 
 def balance_figure(
-    table: "BalanceTable | None", *, nonprivate: "BalanceTable | None" = None, claim: str = ""
+    table: "BalanceTable | None",
+    *,
+    nonprivate: "BalanceTable | None" = None,
+    claim: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw how far treated and controls differ in every feature, before and after weighting (a love plot).
 
@@ -55,6 +59,7 @@ def balance_figure(
         table: From a release; None where it has none.
         nonprivate: The same without noise, drawn as hollow points; the figure then says that it is for the curator.
         claim: Guarantee, printed above.
+        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -69,8 +74,7 @@ def balance_figure(
         raise InputError("nonprivate: its features are not those of the table")
     shown, every = _largest(tables[0]), tables[0].names
     rows = np.arange(len(shown))
-    figure, panels = new_grid(1, 1, (6.4, 1.5 + 0.3 * len(shown)))
-    axes = panels[0]
+    figure, axes = one_panel(ax, (6.4, 1.5 + 0.3 * len(shown)))
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     for mark in (-_LARGEST_BALANCED, _LARGEST_BALANCED):
         axes.axvline(mark, color="0.75", lw=0.8, ls=":", zorder=0)
@@ -85,7 +89,7 @@ def balance_figure(
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
     axes.set_xlabel(f"mean of the treated minus mean of the controls, in half ranges{left_out}", fontsize=9)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    finish(axes, ax is None)
     return figure
 
 
@@ -96,6 +100,7 @@ def interval_figure(
     truth: float | None = None,
     claim: str = "",
     holds_if: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw estimates with their intervals, one below the other (a forest plot).
 
@@ -106,6 +111,7 @@ def interval_figure(
         truth: The true effect, where it is known, as a line.
         claim: Guarantee, printed above.
         holds_if: What the intervals rest on, printed below.
+        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -117,8 +123,7 @@ def interval_figure(
     if not lines:
         raise InputError("rows: give at least one estimate")
     below = textwrap.wrap(f"they hold it if {holds_if}", _LETTERS) if holds_if else []
-    figure, panels = new_grid(1, 1, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
-    axes = panels[0]
+    figure, axes = one_panel(ax, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     if truth is not None:
         axes.axvline(truth, color="black", lw=1.2, ls="--", zorder=0, label="truth")
@@ -130,8 +135,8 @@ def interval_figure(
     axes.set_xlabel("\n".join([f"effect in outcome units, with {level:.0%} intervals", *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    if truth is not None:
-        figure.legend(loc="outside lower center", fontsize=8, frameon=False)
+    if truth is not None or ax is not None:
+        finish(axes, ax is None)
     return figure
 
 

@@ -30,7 +30,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
-_LETTERS = 110  # of a line below a figure
+_LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class EffectPanel:
         others: Further curves by name, such as the truth or the non-private effect; the figure then says
             that it is for the curator alone.
         levels: What the values are called, if they are levels.
-        place: Where the other covariates are.
+        place: Where the other covariates are; empty where there are none.
         common: Values beyond which few records lie, by what is public; None where nothing is known of it.
     """
 
@@ -104,7 +104,13 @@ def effect_figure(
 
 
 def effect_panels(
-    panels: Sequence[EffectPanel], *, level: float = 0.95, claim: str = "", holds: str = BAND, holds_if: str = ""
+    panels: Sequence[EffectPanel],
+    *,
+    level: float = 0.95,
+    claim: str = "",
+    holds: str = BAND,
+    holds_if: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
 
@@ -114,24 +120,32 @@ def effect_panels(
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
         holds_if: What intervals rest on, printed below.
+        ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
-    figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
-    for panel, ax in zip(panels, axes, strict=True):
-        panel.draw(ax, f"{level:.0%} {holds}")
+    if ax is None:
+        figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.2), sharey=True)
+    else:
+        figure, axes = figure_of(ax), [ax]
+    for panel, own in zip(panels, axes, strict=True):
+        panel.draw(own, f"{level:.0%} {holds}")
     axes[0].set_ylabel("treatment effect")
     wide = _LETTERS * max(1, len(panels) // 2)
     rests = "\n".join(textwrap.wrap(f"intervals hold it if {holds_if}", wide)) if holds_if else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
-    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels))
+    found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
+    place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     if len(panels) == 1:
+        axes[0].set_title(title, fontsize=9)
+        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip(), parse_math=False)
+        if ax is not None:
+            axes[0].set_xlabel("\n".join(filter(None, [axes[0].get_xlabel(), rests.replace("\n", " ")])))
+            finish(axes[0], own=False)
+            return figure
         if rests:
             figure.supxlabel(rests, fontsize=7)
-        axes[0].set_title(title, fontsize=9)
-        axes[0].set_xlabel(f"{panels[0].covariate} {place}", parse_math=False)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     else:
         figure.suptitle(title, fontsize=9)
@@ -141,21 +155,24 @@ def effect_panels(
     return figure
 
 
-def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = "") -> "Figure":
+def rule_figure(
+    names: Sequence[str], coefficients: np.ndarray, *, claim: str = "", ax: "Axes | None" = None
+) -> "Figure":
     """Draw the coefficients of a linear rule, the largest ones if there are many.
 
     Args:
         names: Names of the features.
         coefficients: Released coefficients of features of one scale, [p].
         claim: Guarantee, printed above.
+        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
     """
     largest = np.argsort(-np.abs(coefficients), kind="stable")[:_MOST_BARS]
     shown = np.sort(largest)[::-1]  # matplotlib counts from below
-    figure, panels = new_grid(1, 1, (6.0, 1.0 + 0.28 * len(shown)))
-    axes, values = panels[0], coefficients[shown]
+    figure, axes = one_panel(ax, (6.0, 1.0 + 0.28 * len(shown)))
+    values = coefficients[shown]
     axes.barh(range(len(shown)), values, color=np.where(values > 0, "C0", "C1"), height=0.7)
     axes.axvline(0, color="0.5", lw=0.8)
     axes.set_yticks(range(len(shown)), [names[i] for i in shown], parse_math=False, fontsize=8)
@@ -163,6 +180,8 @@ def rule_figure(names: Sequence[str], coefficients: np.ndarray, *, claim: str = 
     left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
     axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)
     axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9)
+    if ax is not None:
+        finish(axes, own=False)
     return figure
 
 
@@ -178,6 +197,38 @@ def new_figure() -> tuple["Figure", "Axes"]:
     """Return a figure with one pair of axes."""
     figure, grid = new_grid(1, 1, (6.0, 3.8))
     return figure, grid[0]
+
+
+def one_panel(ax: "Axes | None", size: tuple[float, float]) -> tuple["Figure", "Axes"]:
+    """Return given axes with their figure, or those of a new figure of this size in inches."""
+    if ax is not None:
+        return figure_of(ax), ax
+    figure, grid = new_grid(1, 1, size)
+    return figure, grid[0]
+
+
+def figure_of(ax: "Axes") -> "Figure":
+    """Return the figure of axes, that of a part of it included."""
+    figure: Any = ax.figure
+    while figure.figure is not figure:
+        figure = figure.figure
+    return figure
+
+
+def finish(ax: "Axes", own: bool, columns: int = 2) -> None:
+    """Draw the legend of axes: below a figure of their own, else within them, with all words in short lines."""
+    if own:
+        figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        return
+    ax.set_title(_short_lines(ax.get_title()), fontsize=8, parse_math=False)
+    ax.set_xlabel(_short_lines(ax.get_xlabel()), fontsize=8, parse_math=False)
+    handles, labels = ax.get_legend_handles_labels()
+    if labels:
+        ax.legend(handles, list(map(_short_lines, labels)), fontsize=7)
+
+
+def _short_lines(text: str) -> str:
+    return "\n".join(part for line in text.split("\n") for part in textwrap.wrap(line, _NARROW))
 
 
 def new_grid(rows: int, columns: int, size: tuple[float, float], **settings: Any) -> tuple["Figure", list["Axes"]]:

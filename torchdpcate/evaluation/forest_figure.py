@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, new_grid
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, one_panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +31,7 @@ def forest_figure(
     outcome: str = "the outcome",
     claim: str = "",
     holds_if: str = "",
+    ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw the effects of subgroups with their intervals, one cell below the other.
 
@@ -48,6 +49,7 @@ def forest_figure(
         outcome: Name of the outcome.
         claim: Guarantee, printed above.
         holds_if: What the intervals rest on, printed below.
+        ax: Axes to draw on; None makes a figure.
 
     Returns:
         A matplotlib figure; the caller saves it.
@@ -62,8 +64,7 @@ def forest_figure(
     below = textwrap.wrap(f"they hold the effects if {holds_if}", _LETTERS) if holds_if else []
     left_out = len(table) - len(shown)
     lines = len(shown) + len(headings)
-    figure, panels = new_grid(1, 1, (7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))
-    axes = panels[0]
+    figure, axes = one_panel(ax, (7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))
     axes.axvline(0, color="0.6", lw=0.8, zorder=0)
     noise_alone = np.zeros(len(shown), bool) if dominated is None else np.asarray(dominated)[: len(shown)]
     wide = shown[["low", "high"]].to_numpy() if simultaneous is None else np.asarray(simultaneous)[: len(shown)]
@@ -82,7 +83,7 @@ def forest_figure(
     axes.set_xlabel("\n".join([f"effect on {outcome}, with {level:.0%} intervals", *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    finish(axes, ax is None, columns=4)
     return figure
 
 

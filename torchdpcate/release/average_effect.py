@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,12 +12,17 @@ from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.balance_table import COLUMNS, BalanceTable
+from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.holds_if import HOLDS_IF, holds_if
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CHOICE = ("chosen_by", "planned_error")
 """What statements say of an estimator that was chosen by its planned error."""
@@ -142,8 +147,35 @@ class AverageEffectRelease(Release):
             "release of average_effect: it is one number and gives no column; see it with torchdpcate inspect"
         )
 
+    def plot(  # type: ignore[override]
+        self, *, balance: bool = False, level: float = LEVEL, ax: "Axes | None" = None
+    ) -> "Figure":
+        """Return the figure of the estimate with its interval, and of the difference in means if it was asked for.
+
+        Args:
+            balance: Draws how far the arms differ before and after weighting instead (a love plot).
+            level: Probability of the intervals, in (0, 1).
+            ax: Axes to draw on; None makes a figure.
+
+        Raises:
+            InputError: A balance that was not released, or a level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.average_effect import _example
+            >>> _example().plot().axes[0].get_yticklabels()[0].get_text()
+            'ATE'
+        """
+        return draw("plot_average", self, balance=balance, level=level, ax=ax)
+
     def summary(self) -> dict[str, Any]:
-        """Return estimand, estimate, interval, what they rest on, and a difference in means that was asked for."""
+        """Return estimand, estimate, interval, what they rest on, and a difference in means that was asked for.
+
+        Example:
+            >>> from torchdpcate.release.average_effect import _example
+            >>> found = _example().summary()
+            >>> found["estimand"], found["estimate"], [round(end, 3) for end in found["interval"]]
+            ('ATE', 0.25, [0.152, 0.348])
+        """
         found = {
             "estimand": self.estimand,
             "estimate": self.estimate,

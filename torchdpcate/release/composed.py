@@ -18,6 +18,7 @@ from torchdpcate.release.holds_if import ESTIMATED, RANDOMISED
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
 
 _NO_LAW = (
     "it was fitted without the numbers they rest on; they are asked for where the domain knows the propensity "
@@ -70,6 +71,12 @@ class ComposedRelease(EffectRelease):
         kinds = set(self.basis.parts)
         return "additive" if kinds - {"1"} else "linear" if kinds else "constant"
 
+    @property
+    def features_used(self) -> set[int]:
+        """Positions of the encoded columns that the effect may depend on."""
+        columns = range(self.domain.dimension) if self.columns is None else self.columns
+        return {columns[place] for feature in self.basis.features for place in (feature.i, feature.j)}
+
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
         u = self.domain.scale(x)
@@ -80,7 +87,7 @@ class ComposedRelease(EffectRelease):
         bound = self.domain.outcome_range
         return (self.features(x) @ self.theta).clamp(-bound, bound)
 
-    def interval(self, X: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
+    def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
 
         They hold sampling and all privacy noise, that of the nuisances too, from released numbers and public facts
@@ -101,12 +108,12 @@ class ComposedRelease(EffectRelease):
         law, x = self._required_law(), self._covariates(X)
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).numpy()
 
-    def effect_interval(self, X: Any, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
         low, high = self.interval(X, 1 - alpha).T
         return low, high
 
-    def mean_interval(self, X: Any, level: float = 0.95, rows: int | None = None) -> np.ndarray:
+    def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
 
         The released effects' mean is in them, as ``interval`` says.
@@ -127,7 +134,12 @@ class ComposedRelease(EffectRelease):
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         return _hull(law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level), means).numpy()
 
-    def contrast(self, X: Any, X2: Any, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
+    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
+        """Return the ends of ``mean_interval(X, 1 - alpha)`` over all rows of X; see ``EffectRelease``."""
+        low, high = self.mean_interval(X, 1 - alpha)[0]
+        return float(low), float(high)
+
+    def contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
 
         The difference of the released effects is in them, as ``interval`` says.
@@ -238,7 +250,13 @@ class ComposedRelease(EffectRelease):
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return how rich the effect is, and its scale."""
+        """Return how rich the effect is, its scale, and its mean with what intervals are about where there are any.
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> _example().effect.summary()
+            {'rung': 'linear', 'residual_scale': 1.0, 'features': 1}
+        """
         found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
         if self.law is None:
             return found | ({"no_intervals": self.without} if self.without else {})

@@ -61,7 +61,13 @@ class ComposedRule(DecisionRelease):
         return self.effect.effect_tensor(x) - self.cost - self.cutoff
 
     def summary(self) -> dict[str, Any]:
-        """Return how rich the rule is, and its public choices."""
+        """Return how rich the rule is, and its public choices.
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> _example().summary()
+            {'rung': 'linear', 'cost': 0.0, 'threshold': 0.0, 'budget': None, 'cutoff': 0.0}
+        """
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
         chosen = {"cost": self.cost, "threshold": self.threshold, "budget": self.budget, "cutoff": self.cutoff}
         return {"rung": self.effect.rung, **everybody, **chosen}

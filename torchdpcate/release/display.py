@@ -1,13 +1,16 @@
-"""How a release shows itself: in one line, and in a notebook as a table."""
+"""How a release shows itself: in one line, in a notebook as a table, and as a figure."""
 
 import html
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
 from torchdpcate.data.covariates import Covariate
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchdpcate.release.release import Release
 
 _MOST = 12
@@ -43,6 +46,18 @@ def table(release: "Release") -> str:
         for name, value in _rows(release)
     )
     return f"<table><caption>{type(release).__name__}</caption>{cells}</table>"
+
+
+def draw(function: str, release: "Release", *given: Any, **settings: Any) -> "Figure":
+    """Return what a function of ``torchdpcate.drawing`` draws; nothing else in a reader's process loads matplotlib.
+
+    Args:
+        function: Its name.
+        release: Any release.
+        given: Its further arguments.
+        settings: Those with names.
+    """
+    return getattr(import_module("torchdpcate.drawing"), function)(release, *given, **settings)
 
 
 def subject(release: "Release") -> str:

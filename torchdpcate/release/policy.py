@@ -1,7 +1,7 @@
 """A released choice among public policies: which one, and what it decides."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,8 +12,14 @@ from torchdpcate.candidates.functions import Function, FunctionPolicies
 from torchdpcate.candidates.library import policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.release.display import draw
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NUISANCE, SCORING = "nuisance", "scoring"
 """Blocks of records: the one that nuisances learn from, where they learn, and the one that scores policies."""
@@ -59,7 +65,7 @@ class PolicyRelease(Release):
         """The policy's name."""
         return self.policy.names[0]
 
-    def decide(self, X: Any) -> np.ndarray:
+    def decide(self, X: Covariates) -> np.ndarray:
         """Return the labels of the chosen actions, int64 [m].
 
         Args:
@@ -71,7 +77,7 @@ class PolicyRelease(Release):
         """
         return self.answer(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
 
@@ -93,8 +99,31 @@ class PolicyRelease(Release):
             raise InputError(f"bind: policy {self.name!r} is no function, and decides as it is")
         return replace(self, policy=self.policy.bind(function))
 
+    def plot(self, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+        """Return the figure of what the policy decides: shares of actions, others spread over their public bounds.
+
+        Args:
+            covariate: What they are drawn against; None takes the three covariates that most depends on.
+            ax: Axes to draw on, against one covariate; None makes a figure.
+
+        Raises:
+            InputError: No such covariate, or a function that was not given by ``bind``.
+
+        Example:
+            >>> from torchdpcate.release.policy import _example
+            >>> _example().plot().axes[0].get_xlabel()
+            'x0'
+        """
+        return draw("plot_decisions", self, covariate, ax=ax)
+
     def summary(self) -> dict[str, Any]:
-        """Return the policy's name."""
+        """Return the policy's name.
+
+        Example:
+            >>> from torchdpcate.release.policy import _example
+            >>> _example().summary()
+            {'policy': 'x0 > 0.5'}
+        """
         return {"policy": self.name}
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,9 +1,10 @@
 """What a reader holds: effects with a privacy statement, and nothing of the curator's."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,8 +19,14 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.display import draw, line, table
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Release(ABC):
@@ -67,9 +74,13 @@ class Release(ABC):
     ) -> "Release":
         """Rebuild a release from ``tensors`` and ``facts``."""
 
+    @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return what cards and ``torchdpcate inspect`` state beside the statement, as plain types; often nothing."""
-        return {}
+        """Return what cards and ``torchdpcate inspect`` state beside the statement, as plain types."""
+
+    @abstractmethod
+    def plot(self, *given: Any, **settings: Any) -> "Figure":
+        """Return a matplotlib figure of what was released, from released numbers alone; each kind has its arguments."""
 
     def save(self, path: str | Path) -> Path:
         """Write the release to a safetensors file, completely or not at all, and return its path."""
@@ -79,13 +90,9 @@ class Release(ABC):
 
     def __repr__(self) -> str:
         """Return what it is about and what it claims, in one line."""
-        from torchdpcate.release.display import line
-
         return line(self)
 
     def _repr_html_(self) -> str:
-        from torchdpcate.release.display import table
-
         return table(self)
 
     def _covariates(self, X: Any) -> Tensor:
@@ -105,7 +112,7 @@ class EffectRelease(Release):
         """Return the released effects, [m]."""
         return self.effect_tensor(x)
 
-    def effect(self, X: Any) -> np.ndarray:
+    def effect(self, X: Covariates) -> np.ndarray:
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
 
         Args:
@@ -118,11 +125,11 @@ class EffectRelease(Release):
         """
         return self.effect_tensor(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``effect(X)``, [m]: the name that scikit-learn has for it."""
         return self.effect(X)
 
-    def ate(self, X: Any) -> float:
+    def ate(self, X: Covariates) -> float:
         """Return the mean of the released effects at X, in outcome units: a number about these rows.
 
         Args:
@@ -136,7 +143,7 @@ class EffectRelease(Release):
             raise InputError("X: has no rows, and so no mean effect")
         return float(effects.mean())
 
-    def effect_interval(self, X: Any, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each, as EconML has it.
 
         Args:
@@ -151,7 +158,22 @@ class EffectRelease(Release):
             "noise_band(X) has the noise of its second stage, where that is public"
         )
 
-    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
+        """Return lower and upper end of the confidence interval of the mean effect over X, as EconML has it.
+
+        Args:
+            X: Covariates, as for ``effect``; public rows.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: This release has no confidence intervals of the effect, no rows, or alpha outside (0, 1).
+        """
+        raise InputError(
+            f"ate_interval: a release by {self.privacy.mechanism} has no confidence intervals of the effect; fit with "
+            "second_stage=adaptive and a known propensity, or use task=average_effect"
+        )
+
+    def noise_band(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the second stage [m, 2] about the released effects, in outcome units.
 
         With probability of at least ``level`` over the noise of the second stage, the band holds the median of what its
@@ -175,7 +197,7 @@ class EffectRelease(Release):
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def interval(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2].
 
         Releases of one composition have intervals in the proper sense: ``ComposedRelease.interval``.
@@ -183,6 +205,37 @@ class EffectRelease(Release):
         found = self.noise_band(X, level)
         warn_renamed("interval of a release with a noise band", "noise_band")
         return found
+
+    def plot(
+        self,
+        covariate: str | Sequence[str] | None = None,
+        *,
+        profile: Mapping[str, Any] | None = None,
+        level: float = 0.95,
+        ax: "Axes | None" = None,
+    ) -> "Figure":
+        """Return the figure of the effect against a covariate, with its interval or noise band if there is one.
+
+        Of a release of one composition the effect is averaged over ``reference_population``; of another the other
+        covariates are at the middle of their bounds.
+
+        Args:
+            covariate: The one that varies, or several, a panel each; None takes the first.
+            profile: Public values of others, by column; what it leaves open stays as above.
+            level: Probability of the interval or band, in (0, 1).
+            ax: Axes to draw one panel on; None makes a figure.
+
+        Raises:
+            InputError: No such covariate, a value outside its bounds, several panels for ``ax``, or a level outside
+                (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.composed_rule import _example
+            >>> figure = _example().effect.plot("x0")
+            >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+            ('x0', 'treatment effect')
+        """
+        return draw("plot_effect", self, covariate, profile=profile, level=level, ax=ax)
 
     @abstractmethod
     def effect_tensor(self, x: Tensor) -> Tensor:
@@ -239,6 +292,16 @@ class FunctionRelease(EffectRelease):
 
     def _view(self, x: Tensor) -> Tensor:
         return x if self.columns is None else x[:, list(self.columns)]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of features, and the kind of nuisances.
+
+        Example:
+            >>> from torchdpcate.release.release import _example
+            >>> _example().summary()
+            {'features': 2, 'nuisances': 'convex'}
+        """
+        return {"features": self.theta.numel(), "nuisances": self.nuisances.kind}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta, the feature map's buffers and the nuisances' weights."""
@@ -308,6 +371,38 @@ class QueryRelease(EffectRelease):
             raise self._no_band()
         return self.noise_scales[self._locate(x)]
 
+    def plot(  # type: ignore[override]
+        self, covariate: str | None = None, *, level: float = 0.95, ax: "Axes | None" = None
+    ) -> "Figure":
+        """Return the figure of the effects at the queries, with their noise bands where there are any.
+
+        Args:
+            covariate: What they are drawn against; None orders them, the smallest effect first.
+            level: Probability of the bands, in (0, 1).
+            ax: Axes to draw on; None makes a figure.
+
+        Raises:
+            InputError: No such covariate, or a level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.views import _example
+            >>> _example().plot().axes[0].lines[0].get_ydata().tolist()
+            [-0.2, 0.8]
+        """
+        return draw("plot_answers", self, covariate, level=level, ax=ax)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of queries, and the smallest, mean and largest released effect at them.
+
+        Example:
+            >>> from torchdpcate.release.views import _example
+            >>> _example().summary()
+            {'queries': 2, 'smallest': -0.2, 'mean': 0.3, 'largest': 0.8}
+        """
+        answers = self.answers
+        ends = {"smallest": answers.min(), "mean": answers.mean(), "largest": answers.max()}
+        return {"queries": len(answers)} | {name: round(value.item(), 12) for name, value in ends.items()}
+
     def _locate(self, x: Tensor) -> Tensor:
         """Return the index of each row of x among the queries."""
         d = self.queries.shape[0]
@@ -363,3 +458,15 @@ def _scale(value: Any) -> float | None:
     scale = torch.tensor(value, dtype=torch.float64)
     require_tensor(scale, (), "noise_scale")
     return scale.item()
+
+
+def _example() -> FunctionRelease:
+    """An effect of 2x - 1 on one covariate in [0, 1], for examples."""
+    from torchdpcate.features.maps import Identity
+    from torchdpcate.nuisance.convex_model import ConvexNuisances
+
+    domain = Domain([0.0], [1.0], -1.0, 1.0)
+    features = Identity().setup(domain)
+    theta = torch.tensor([0.0, 2**0.5], dtype=torch.float64)
+    privacy = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
+    return FunctionRelease(theta, features, ConvexNuisances(domain), TableSchema.from_domain(domain), privacy, 0.1)

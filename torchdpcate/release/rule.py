@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,9 +11,15 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
+from torchdpcate.release.display import draw
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class DecisionRelease(Release):
@@ -23,7 +29,7 @@ class DecisionRelease(Release):
     subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
     product = "Machine learning model"
 
-    def score(self, X: Any) -> np.ndarray:
+    def score(self, X: Covariates) -> np.ndarray:
         """Return the score s(x) at X, float64 [m]; its sign decides.
 
         Args:
@@ -35,13 +41,34 @@ class DecisionRelease(Release):
         """
         return self.score_tensor(self._covariates(X)).numpy()
 
-    def decide(self, X: Any) -> np.ndarray:
+    def decide(self, X: Covariates) -> np.ndarray:
         """Return whom to treat, int64 [m] of 0 and 1; arguments and errors are ``score``'s."""
         return self.answer(self._covariates(X)).numpy()
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Covariates) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
+
+    def plot(self, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+        """Return the figure of the rule: its coefficients where it is linear in the covariates, else whom it treats.
+
+        Whom it treats is a share of people against covariates, the others spread over their public bounds, or of a
+        rule by the effect of one composition with their released means and spreads.
+
+        Args:
+            covariate: Draws whom it treats against this one; None draws coefficients, or whom it treats against the
+                three that most depends on.
+            ax: Axes to draw on; None makes a figure. Whom it treats is then drawn against one covariate.
+
+        Raises:
+            InputError: No such covariate.
+
+        Example:
+            >>> from torchdpcate.release.rule import _example
+            >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
+            ['x0', 'intercept']
+        """
+        return draw("plot_rule", self, covariate, ax=ax)
 
     @abstractmethod
     def score_tensor(self, x: Tensor) -> Tensor:
@@ -83,6 +110,16 @@ class RuleRelease(DecisionRelease):
         """Return the score at encoded covariates x [m, q], [m]."""
         with torch.no_grad():
             return self.features.product(self.theta, x)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the number of features.
+
+        Example:
+            >>> from torchdpcate.release.rule import _example
+            >>> _example().summary()
+            {'features': 2}
+        """
+        return {"features": self.theta.numel()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return theta and the feature map's buffers."""

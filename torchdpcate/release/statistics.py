@@ -37,6 +37,10 @@ class StatisticsRelease(FunctionRelease):
         privacy = dataclasses.replace(self.privacy, public={**self.privacy.public, "ridge": ridge})
         return dataclasses.replace(self, theta=self.statistics.solve(ridge), ridge=ridge, privacy=privacy)
 
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of a function, with the ridge of its coefficients and the records of its statistics."""
+        return {**super().summary(), "ridge": self.ridge, "records": self.statistics.n}
+
     def tensors(self) -> dict[str, Tensor]:
         """Return what a function release holds, and the statistics."""
         statistics = {"statistics.matrix": self.statistics.matrix, "statistics.vector": self.statistics.vector}

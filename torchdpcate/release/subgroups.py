@@ -13,6 +13,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
+from torchdpcate.release.display import draw
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.release.release import Release, require_tensor
@@ -21,6 +22,8 @@ from torchdpcate.release.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LEVEL = 0.95
 """Probability of the intervals that cards and ``torchdpcate inspect`` show."""
@@ -211,8 +214,32 @@ class SubgroupRelease(Release):
             )
         return self.effects.estimate[self.subgroups.positions(x)[:, 0]]
 
+    def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
+        """Return the forest plot: effects with pointwise and simultaneous intervals, a line a cell.
+
+        Args:
+            level: Probability of the intervals, in (0, 1).
+            ax: Axes to draw on; None makes a figure.
+
+        Raises:
+            InputError: A level outside (0, 1).
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> [label.get_text() for label in _example().plot().axes[0].get_yticklabels()]
+            ['x0 < 0.5', 'x0 >= 0.5']
+        """
+        return draw("plot_subgroups", self, level=level, ax=ax)
+
     def summary(self) -> dict[str, Any]:
-        """Return the cells with estimates and intervals, and what they rest on."""
+        """Return the cells with estimates and intervals, and what they rest on.
+
+        Example:
+            >>> from torchdpcate.release.subgroups import _example
+            >>> found = _example().summary()
+            >>> [cell["cell"] for cell in found["cells"]], found["noise_dominated"]
+            (['x0 < 0.5', 'x0 >= 0.5'], 0)
+        """
         rows = self.table().drop(columns="partition").to_dict("records")
         wide = self.interval(simultaneous=True).tolist()
         found: dict[str, Any] = {

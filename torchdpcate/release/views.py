@@ -16,6 +16,7 @@ from torchdpcate.features.maps import batches
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import EffectRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.typing import Covariates
 
 Effects = Union[EffectRelease, "View"]
 """Whatever answers ``effect`` and ``noise_band``."""
@@ -41,18 +42,18 @@ class View(ABC):
         """Columns and public bounds."""
         return self.release.schema
 
-    def effect(self, X: Any) -> np.ndarray:
+    def effect(self, X: Covariates) -> np.ndarray:
         """Return the effects at X, float64 [m]; arguments and errors are ``EffectRelease.effect``'s."""
         return self.effect_tensor(self._covariates(X)).numpy()
 
-    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def noise_band(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the second stage, [m, 2]; what it holds: see ``EffectRelease.noise_band``."""
         x = self._covariates(X)
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
 
-    def interval(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def interval(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2]."""
         found = self.noise_band(X, level)
         warn_renamed("interval of a view", "noise_band")
@@ -83,7 +84,7 @@ class Clipped(View):
         """Return the clipped effects, [m]."""
         return self.release.effect_tensor(x).clamp(self.low, self.high)
 
-    def noise_band(self, X: Any, level: float = 0.95) -> np.ndarray:
+    def noise_band(self, X: Covariates, level: float = 0.95) -> np.ndarray:
         """Return the noise band of the release's second stage, clipped, [m, 2]."""
         # a monotone map takes medians to medians and bands to bands
         _required_scale(self, self._covariates(X))

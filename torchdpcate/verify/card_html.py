@@ -1,10 +1,9 @@
 """The release card as one self-contained page: inline style, no script, nothing fetched, two sheets of A4."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchdpcate._text import plain
+from torchdpcate._html import bullets, escaped, html_table, named_rows, section
 from torchdpcate.verify.card_words import summary_rows
 from torchdpcate.verify.deployments import FIELDS
 
@@ -66,37 +65,45 @@ def card_html(card: Mapping[str, Any]) -> str:
     Args:
         card: From ``make_card``.
     """
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Release card</title>\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(card_parts(card)) + "\n</body></html>\n"
+    )
+
+
+def card_parts(card: Mapping[str, Any]) -> list[str]:
+    """Return the parts of the page, markup each, for other pages to hold.
+
+    Args:
+        card: From ``make_card``.
+    """
     guarantee, release = card["guarantee"], card["release"]
     claims = "epsilon" in guarantee
     colour = guarantee["level"] if claims else "none"
+    assumptions = section("Floating point, entropy and other assumptions", _list(card["assumptions"]))
     parts = [
-        f"<header><div><h1>Release card</h1><p>{_text(release['kind'])} by {_text(release['mechanism'])}</p></div>"
-        f'<p class="level {_text(colour)}">{_text(guarantee["headline"])}</p></header>',
-        f'<p class="words">{_text(guarantee["in_words"])}</p>',
+        f"<header><div><h1>Release card</h1><p>{escaped(release['kind'])} by {escaped(release['mechanism'])}</p></div>"
+        f'<p class="level {escaped(colour)}">{escaped(guarantee["headline"])}</p></header>',
+        f'<p class="words">{escaped(guarantee["in_words"])}</p>',
         _registry(card, "About this release", _ABOUT),
         _summary(card.get("summary", {})),
         _guarantee(guarantee),
         _event_tree(card["event_tree"]),
         _bounds(card["bounds"], card["split"]),
-        _section("What is not protected", _list(card["not_protected"])),
-        _section("Floating point, entropy and other assumptions", _list(card["assumptions"]))
-        if card["assumptions"]
-        else "",
+        section("What is not protected", _list(card["not_protected"])),
+        assumptions if card["assumptions"] else "",
         _how(card),
         _audit(card["audit"]),
         _registry(card, "Deployment", _DEPLOYMENT),
         _footer(card),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Release card</title>\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(filter(None, parts)) + "\n</body></html>\n"
-    )
+    return list(filter(None, parts))
 
 
 def _summary(summary: Mapping[str, Any]) -> str:
     rows = [(name, _found(value)) for name, value in summary_rows(summary)]
-    return _section("What it says", _rows(rows)) if rows else ""
+    return section("What it says", named_rows(rows)) if rows else ""
 
 
 def _found(value: Any) -> str:
@@ -110,37 +117,37 @@ def _found(value: Any) -> str:
 
 def _guarantee(guarantee: Mapping[str, Any]) -> str:
     rows: list[tuple[str, str]] = [
-        ("Claim", _text(guarantee["claim"])),
-        ("Level", f"{_text(guarantee['level'])}: {_text(guarantee['level_in_words'])}"),
-        ("Adjacency", _text(guarantee["adjacency"])),
-        ("Unit of privacy", _text(guarantee["unit_of_privacy"])),
+        ("Claim", escaped(guarantee["claim"])),
+        ("Level", f"{escaped(guarantee['level'])}: {escaped(guarantee['level_in_words'])}"),
+        ("Adjacency", escaped(guarantee["adjacency"])),
+        ("Unit of privacy", escaped(guarantee["unit_of_privacy"])),
         ("Records", f"{guarantee['records']:,}"),
         *([("Persons", f"{guarantee['persons']:,}")] if "persons" in guarantee else []),
     ]
     if "epsilon" in guarantee:
         rows.insert(1, ("Epsilon, delta", f"{guarantee['epsilon']:.6g}, {guarantee['delta']:.6g}"))
         rows.insert(2, ("Mu (Gaussian DP)", _mu(guarantee["mu_gdp"])))
-    conditions = [f"{_holds(c['holds'])}: {_text(c['name'])}, {_text(c['text'])}" for c in guarantee["conditions"]]
-    return _section("Guarantee", _rows(rows) + (f"<p>Conditions</p>{_bullets(conditions)}" if conditions else ""))
+    conditions = [f"{_holds(c['holds'])}: {escaped(c['name'])}, {escaped(c['text'])}" for c in guarantee["conditions"]]
+    return section("Guarantee", named_rows(rows) + (f"<p>Conditions</p>{bullets(conditions)}" if conditions else ""))
 
 
 def _event_tree(tree: Mapping[str, Any]) -> str:
     blocks = []
     for block in tree["blocks"]:
-        head = f"<b>{_text(block['name'])}</b>, {block['records']:,} records, {_text(block['composition'])}"
+        head = f"<b>{escaped(block['name'])}</b>, {block['records']:,} records, {escaped(block['composition'])}"
         if "epsilon" in block:
             head += f": epsilon {_number(block['epsilon'])} at delta {_number(block['delta'])}"
             head += f" ({_number(block['naive_epsilon'])} if epsilons were added); mu {_mu(block['mu_gdp'])}"
-        blocks.append(head + _bullets(map(_charge, block["charges"])))
-    return _section("Event tree", f"<p>{_text(tree['composition'])}</p>{_bullets(blocks)}")
+        blocks.append(head + bullets(map(_charge, block["charges"])))
+    return section("Event tree", f"<p>{escaped(tree['composition'])}</p>{bullets(blocks)}")
 
 
 def _charge(charge: Mapping[str, Any]) -> str:
-    text = f"{_text(charge['label'])} ({_text(charge['level'])})"
+    text = f"{escaped(charge['label'])} ({escaped(charge['level'])})"
     if "event" not in charge:
         return text
-    event = ", ".join(f"{_text(key)} {_number(value)}" for key, value in charge["event"].items() if key != "kind")
-    return f"{text}: {charge.get('count', 0):,} × {_text(charge['event'].get('kind'))} ({event})"
+    event = ", ".join(f"{escaped(key)} {_number(value)}" for key, value in charge["event"].items() if key != "kind")
+    return f"{text}: {charge.get('count', 0):,} × {escaped(charge['event'].get('kind'))} ({event})"
 
 
 def _bounds(bounds: Mapping[str, Any], split: Mapping[str, Any]) -> str:
@@ -149,111 +156,93 @@ def _bounds(bounds: Mapping[str, Any], split: Mapping[str, Any]) -> str:
         ("outcome " + outcome["name"], outcome),
         *((entry["name"], entry) for entry in covariates[:_MOST_COVARIATES]),
     ]
-    rows = [(_text(name), _range(entry), _text(entry["origin"])) for name, entry in shown]
-    rows.append(("overlap", f"propensities at least {_number(overlap['least_propensity'])}", _text(overlap["origin"])))
+    rows = [(escaped(name), _range(entry), escaped(entry["origin"])) for name, entry in shown]
+    rows.append(
+        ("overlap", f"propensities at least {_number(overlap['least_propensity'])}", escaped(overlap["origin"]))
+    )
     if "propensity" in bounds:
         known = bounds["propensity"]["known"]
-        rows.append(("propensity", f"known by the design: {_text(known)}", _text(overlap["origin"])))
+        rows.append(("propensity", f"known by the design: {escaped(known)}", escaped(overlap["origin"])))
     more = len(covariates) - _MOST_COVARIATES
     note = f"{more} more covariates are in card.json. " if more > 0 else ""
-    sizes = ", ".join(f"{_text(name)} {size:,}" for name, size in split["block_sizes"].items())
-    return _section(
+    sizes = ", ".join(f"{escaped(name)} {size:,}" for name, size in split["block_sizes"].items())
+    return section(
         "Public facts: bounds and split",
-        _table(("Column", "Bounds", "Where they come from"), rows)
-        + f"<p>{note}{_text(bounds['note'])}.</p>"
-        + f"<p>Split: share {_text(split['share_of_the_first_block'])} to the first block, public seed "
-        + f"{_text(split['public_seed'])}; blocks: {sizes}; {_text(split['how'])}.</p>",
+        html_table(("Column", "Bounds", "Where they come from"), rows)
+        + f"<p>{note}{escaped(bounds['note'])}.</p>"
+        + f"<p>Split: share {escaped(split['share_of_the_first_block'])} to the first block, public seed "
+        + f"{escaped(split['public_seed'])}; blocks: {sizes}; {escaped(split['how'])}.</p>",
     )
 
 
 def _how(card: Mapping[str, Any]) -> str:
     tuning = card["tuning"]
     text = tuning if isinstance(tuning, str) else f"{tuning['text']} (runs known of: {tuning['runs']})"
-    rows = [("Tuning cost", _text(text))]
+    rows = [("Tuning cost", escaped(text))]
     if "accountant" in card:
         accountant = card["accountant"]
         words = accountant if isinstance(accountant, str) else ", ".join(map(str, accountant.values()))
-        rows += [("Accountant", _text(words)), ("Noise", _text(card["mechanism"]["formula"]))]
+        rows += [("Accountant", escaped(words)), ("Noise", escaped(card["mechanism"]["formula"]))]
         numbers = card["mechanism"]["public_numbers"].items()
-        rows.append(("Public numbers", ", ".join(f"{_text(key)} {_number(value)}" for key, value in numbers)))
-    return _section("Accountant, mechanism and tuning", _rows(rows))
+        rows.append(("Public numbers", ", ".join(f"{escaped(key)} {_number(value)}" for key, value in numbers)))
+    return section("Accountant, mechanism and tuning", named_rows(rows))
 
 
 def _audit(audit: Mapping[str, Any]) -> str:
-    body, bounds = f"<p>{_text(audit['what_it_is'])}.</p>", audit.get("lower_bounds")
+    body, bounds = f"<p>{escaped(audit['what_it_is'])}.</p>", audit.get("lower_bounds")
     if isinstance(bounds, Mapping):
         keys = ("claimed", "bound", "delta", "confidence", "attack", "trials")
-        rows = [(_text(name), *(_number(entry.get(key)) for key in keys)) for name, entry in bounds.items()]
+        rows = [(escaped(name), *(_number(entry.get(key)) for key in keys)) for name, entry in bounds.items()]
         heads = ("Mechanism", "Claimed in the attack", "Lower bound", "Delta", "Confidence", "Attack", "Trials")
-        body += _table(heads, rows)
+        body += html_table(heads, rows)
     elif bounds is not None:
-        body += f"<p>Lower bounds: {_text(bounds)}.</p>"
+        body += f"<p>Lower bounds: {escaped(bounds)}.</p>"
     if audit.get("influence_versus_truth"):
-        rows = [(_text(head), _number(change)) for head, change in audit["influence_versus_truth"].items()]
-        body += f"<p>{_text(_TRUTH)}</p>" + _table(("Head", "Largest change over scale"), rows)
-    return _section("Audit", body)
+        rows = [(escaped(head), _number(change)) for head, change in audit["influence_versus_truth"].items()]
+        body += f"<p>{escaped(_TRUTH)}</p>" + html_table(("Head", "Largest change over scale"), rows)
+    return section("Audit", body)
 
 
 def _registry(card: Mapping[str, Any], title: str, labels: Mapping[str, str]) -> str:
     rows = []
     for name, label in labels.items():
-        section, key = name.split(".")
-        value = card["registry"]["deployment"][section][key]
+        part, key = name.split(".")
+        value = card["registry"]["deployment"][part][key]
         stated = name in card["stated_by_the_curator"] and not FIELDS[name].added  # which says so itself
         said = ' class="said"' if stated else ""
         rows.append((label, _BLANK if value is None else f"<span{said}>{_value(value)}</span>"))
-    return _section(title, _rows(rows))
+    return section(title, named_rows(rows))
 
 
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(_value(entry) for entry in value)
-    return ", ".join(_text(entry) for entry in value.values()) if isinstance(value, Mapping) else _text(value)
+    return ", ".join(escaped(entry) for entry in value.values()) if isinstance(value, Mapping) else escaped(value)
 
 
 def _footer(card: Mapping[str, Any]) -> str:
     release, missing = card["release"], len(card["to_be_filled_in_by_the_curator"])
-    versions = ", ".join(f"{_text(name)} {_text(number)}" for name, number in release["versions"].items())
-    file = f"File {_text(release['file'])}, SHA-256 {_text(release['sha256'])}" if "file" in release else ""
-    file += f"; {_text(release['signature'])}" if "signature" in release else ""
+    versions = ", ".join(f"{escaped(name)} {escaped(number)}" for name, number in release["versions"].items())
+    file = f"File {escaped(release['file'])}, SHA-256 {escaped(release['sha256'])}" if "file" in release else ""
+    file += f"; {escaped(release['signature'])}" if "signature" in release else ""
     file += ". " if file else ""
     tier = card["registry"]["deployment"]["administrative"]["tier"]
     reached = f"reaches tier {tier}" if tier else "reaches no tier yet"
     return (
-        f"<footer><p>{file}Made with {versions}. Registry fields after {_text(card['registry_schema'])}; this record "
+        f"<footer><p>{file}Made with {versions}. Registry fields after {escaped(card['registry_schema'])}; this record "
         f"{reached}: {missing} fields are left to the curator. card.json has every field.</p></footer>"
     )
 
 
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{body}</section>"
-
-
-def _rows(rows: Iterable[tuple[str, str]]) -> str:
-    """Rows of a name and of markup."""
-    return "<table>" + "".join(f"<tr><th>{_text(name)}</th><td>{value}</td></tr>" for name, value in rows) + "</table>"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_text(name)}</th>" for name in heads)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
 def _list(texts: Iterable[Any]) -> str:
-    return _bullets(map(_text, texts))
-
-
-def _bullets(items: Iterable[str]) -> str:
-    """Items of markup."""
-    return "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>"
+    return bullets(map(escaped, texts))
 
 
 def _mu(found: Mapping[str, Any]) -> str:
     if found["mu"] is None:
-        return _text(found["kind"])
+        return escaped(found["kind"])
     end = f", delta = {_number(found['down_to_delta'])}" if "down_to_delta" in found else ""
-    return f"{_number(found['mu'])} ({_text(found['kind'])}{end})"
+    return f"{_number(found['mu'])} ({escaped(found['kind'])}{end})"
 
 
 def _holds(holds: bool | None) -> str:
@@ -262,15 +251,11 @@ def _holds(holds: bool | None) -> str:
 
 def _range(entry: Mapping[str, Any]) -> str:
     if "categories" in entry:
-        return f"one of {_text(', '.join(map(str, entry['categories'])))}"
+        return f"one of {escaped(', '.join(map(str, entry['categories'])))}"
     return f"{_number(entry['low'])} to {_number(entry['high'])}"
 
 
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "–" if value is None else _text(f"{value:,}" if type(value) is int else value)
-
-
-def _text(value: Any) -> str:
-    return escape(plain(value), quote=True)
+    return "–" if value is None else escaped(f"{value:,}" if type(value) is int else value)

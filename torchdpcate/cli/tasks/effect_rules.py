@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -18,8 +17,9 @@ from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.queries import read_queries
+from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import rule_figure, save_figure
+from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed_rule import ComposedRule
@@ -99,17 +99,8 @@ class EffectRules(Rules):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the standardised covariates."""
-        effect = self.release.effect
-        if effect.rung != "linear":
-            return
-        domain = effect.domain
-        names = domain.names if effect.columns is None else [domain.names[j] for j in effect.columns]
-        slopes = effect.theta * effect.basis.energies.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
-        middle = slopes[1:] @ effect.standardisation.mean
-        slopes[0] = slopes[0] - middle - self.release.cost - self.release.cutoff
-        shown = ["intercept", *(names[feature.i] for feature in effect.basis.features)]
-        figure = rule_figure(shown, np.asarray(slopes), claim=self.release.privacy.claim)
-        save_figure(figure, self.folder / "release" / "rule.png")
+        if coefficients(self.release) is not None:
+            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule was taken, and why; what it does where it is a constant one; and the paper's method."""

@@ -8,27 +8,28 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, private_folder
-from torchdpcate.cli.task import Measure, TaskSpec
-from torchdpcate.cli.tasks.effect_points import FigurePoints
+from torchdpcate.cli.comparison import problem_of
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.drawing.effect_points import FigurePoints
+from torchdpcate.drawing.effects import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
-from torchdpcate.evaluation.figures import BAND, INTERVAL, EffectPanel, effect_panels, save_figure
+from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
 from torchdpcate.evaluation.root_error import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -39,6 +40,9 @@ from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
 
@@ -66,6 +70,13 @@ class Effects(TaskSpec):
         ),
     )
     numbers = ("pehe_zero", "noise")
+    noise_checks = (
+        NoiseCheck("planned_noise", "noise", "noise of the second stage", "Standard deviation of an answer's noise: "
+                   "planned at a typical covariate, realised as the mean public scale at the queries."),
+        NoiseCheck("planned_noise", "planned_error", "error that noise leaves", "Planned for residuals of an assumed "
+                   "size (1/14 of the outcome's range, or plan.residual_scale), realised for those that the release "
+                   "found; without sampling and noise of the nuisances."),
+    )  # fmt: skip
     shown: ClassVar = {
         "pehe": "PEHE of the release",
         "pehe_nonprivate": "PEHE non-private learner",
@@ -262,12 +273,8 @@ class Effects(TaskSpec):
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
-        holds, holds_if = BAND, ""
-        if isinstance(release, ComposedRelease) and release.law is not None:
-            holds, holds_if = INTERVAL, release.holds_if
-        panels = [self._panel(where) for where in self._all_where]
-        reader = effect_panels(panels, level=level, claim=claim, holds=holds, holds_if=holds_if)
-        save_figure(reader, self.folder / "release" / "effect.png")
+        panels = [effect_panel(release, where, level) for where in self._all_where]
+        save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
         first = panels[0]
         truth = None if study.truth is None else study.truth(x)
         others = {
@@ -277,28 +284,32 @@ class Effects(TaskSpec):
         if not self._composed:
             others["head without noise"] = self.learner.nonprivate_effect(x)
             others["plug-in"] = self.learner.plug_in_effect(x)
-        known = {name: _means(values, first.grid) for name, values in others.items() if values is not None}
+        known = {name: means(values, first.grid) for name, values in others.items() if values is not None}
         if known:  # else it would be the reader's figure once more
             curator = effect_panels([replace(first, band=None, others=known)], claim=claim)
             save_figure(curator, self.folder / "curator" / "effect.png", PRIVATE)
-        band = None if holds == INTERVAL else first.band
+        band = None if isinstance(release, ComposedRelease) else first.band  # that is an interval
         curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
         curves.save(self.folder / "curator" / CURVES_FILE)
 
-    def _panel(self, where: FigurePoints) -> EffectPanel:
-        """Return the released effect against one covariate, with what there is of a band or an interval."""
-        release, level = self._curve, float(self.config.figure.level)
-        assert release is not None
-        x, grid = where.points(release), where.grid.numpy()
-        band: np.ndarray | None = None
-        if isinstance(release, ComposedRelease):
-            if release.law is not None:
-                band = release.mean_interval(x, level, len(x) // len(grid))
-        elif noise_scales(release, x) is not None:
-            band = release.noise_band(x, level)
-        released = _means(release.effect(x), grid)
-        place, common = where.place(release), where.common(release)
-        return EffectPanel(where.name, grid, released, band, levels=where.levels, place=place, common=common)
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the effect of a single run beside what was not released; those of several runs are a report's."""
+        path = runs["folder"].iloc[0] / "curator" / CURVES_FILE
+        if len(runs) > 1 or not path.exists():
+            return {}
+        found = EffectCurves.load(path)
+        figure = effect_figure(
+            found.grid,
+            found.released,
+            found.band,
+            covariate=found.covariate,
+            others=found.others,
+            level=found.level,
+            claim=problem_of(runs).iloc[0],
+            place="as in the run's own figure",
+        )
+        return {"Effect against one covariate": figure}
 
     def _offer(self) -> None:
         """Say so where the function's own noise, restricted to the queries, is certainly less."""
@@ -397,11 +408,6 @@ class Effects(TaskSpec):
 
 ESTIMATES = {"pehe": "release", **Effects.measures[0].references, "pehe_zero": "zero effect"}
 """Estimates of an effect whose errors a summary may hold, names by keys."""
-
-
-def _means(values: Any, grid: np.ndarray) -> np.ndarray:
-    """Return the means of effects over the rows of each value of a covariate, [m]."""
-    return np.asarray(values).reshape(len(grid), -1).mean(1)
 
 
 def _moments(name: str, values: Tensor) -> dict[str, Tensor]:

@@ -7,24 +7,28 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
+from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import chosen, words
 from torchdpcate.data.study import Study
+from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.figures import rule_figure, save_figure
-from torchdpcate.features.maps import Identity, Representation
+from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.features.maps import Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.rule import DecisionRelease, RuleRelease
+from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
@@ -153,12 +157,16 @@ class Rules(TaskSpec):
 
     def write(self, summary: Mapping[str, Any]) -> None:
         """Draw the coefficients of a rule that is linear in the covariates, and report the noise to the curator."""
-        release = self.release
-        if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-            names = ["intercept", *release.features.domain.names]
-            figure = rule_figure(names, np.asarray(release.theta), claim=release.privacy.claim)
-            save_figure(figure, self.folder / "release" / "rule.png")
+        if coefficients(self.release) is not None:
+            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
         write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the rule of a single run; several are compared by a report's figures."""
+        folder = runs["folder"].iloc[0]
+        release = released_by(folder, DecisionRelease) if len(runs) == 1 else None  # type: ignore[type-abstract]
+        return {} if release is None else {"The released rule, from the release alone": release.plot()}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule it is, and what the report of the noise comes to."""

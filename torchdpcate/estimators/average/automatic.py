@@ -5,11 +5,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numpy.typing import ArrayLike
+
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.given import as_frame, treatment_and_outcome
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
@@ -22,6 +25,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.typing import Covariates, Outcome, Treatment
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -55,7 +59,7 @@ class Choice:
 
 
 @dataclass(eq=False, repr=False)
-class AverageEffect(Protecting, Parameters):
+class AverageEffect(AnswersAverage, Protecting, Parameters):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
@@ -166,7 +170,15 @@ class AverageEffect(Protecting, Parameters):
         """Return what to say of n records before anything is spent; see ``AverageEffectLearner.warning``."""
         return self.choose(n).learner.warning(n)
 
-    def fit(self, X: Any, A: Any, Y: Any = None, propensity: Any = None, *, treatment: Any = None) -> Self:
+    def fit(
+        self,
+        X: Covariates,
+        A: Treatment | Outcome,
+        Y: Outcome | None = None,
+        propensity: ArrayLike | None = None,
+        *,
+        treatment: Treatment | None = None,
+    ) -> Self:
         """Choose, and learn from the records; see ``PrivateEstimator.fit``.
 
         Raises:
@@ -174,7 +186,7 @@ class AverageEffect(Protecting, Parameters):
         """
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         try:
-            n = len(Y)
+            n = len(Y)  # type: ignore[arg-type]
         except TypeError:
             raise InputError(f"Y of type {type(Y).__name__}: give one outcome a record") from None
         return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity))
@@ -211,6 +223,9 @@ class AverageEffect(Protecting, Parameters):
         choice.learner.settings_ |= {CHOSEN_BY: AUTO, PLANNED_ERROR: choice.error.total}
         self.choice_, self.chosen_ = choice, choice.learner
         return self
+
+    def _asked(self, what: str) -> AverageEffectRelease:
+        return self._fitted(what)._asked(what)
 
     def _fitted(self, what: str) -> AverageEffectLearner:
         if "chosen_" not in vars(self):

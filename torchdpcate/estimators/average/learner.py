@@ -16,6 +16,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
@@ -38,7 +39,7 @@ DOMINATED = "noise dominates the estimate's denominator, so that any effect is p
 
 @renamed(curator_estimate="nonprivate_estimate")
 @dataclass(eq=False, repr=False)
-class AverageEffectLearner(PrivateEstimator):
+class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     r"""Learner of a weighted average effect.
 
     .. math:: \tau_h = \frac{E[h(x) (\mu_1(x) - \mu_0(x))]}{E[h(x)]}, \quad
@@ -138,7 +139,7 @@ class AverageEffectLearner(PrivateEstimator):
         charge = Charge(Purpose.RELEASE, self._mechanism.name)
         own = session.scope(self._payers(), charge)
         found = self._release_estimate(self._records, own)
-        return self._published(found, self._extras(found, own), own.entries)
+        return self._keep(self._published(found, self._extras(found, own), own.entries))
 
     @abstractmethod
     def plan(self, n: int) -> Any:

@@ -18,6 +18,7 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.blocks import Blocks
 from torchdpcate.estimators.cate.composition import Composition
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 @renamed(compare_noise="plan", curator_effect="nonprivate_effect")
 @dataclass(eq=False, repr=False)
-class CATELearner(PrivateEstimator):
+class CATELearner(AnswersEffects, PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].
 
     By default a learner is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, an
@@ -211,7 +212,7 @@ class CATELearner(PrivateEstimator):
             BudgetError: The block cannot pay.
         """
         self._ready()
-        return self._fitted.release_function(mechanism, budget)
+        return self._keep(self._fitted.release_function(mechanism, budget))
 
     def release_queries(
         self,
@@ -235,7 +236,7 @@ class CATELearner(PrivateEstimator):
         """
         self._ready()
         queries = self.schema_.within(self.schema_.matrix(X_query, "query"), "query")
-        return self._fitted.release_queries(queries, mechanism, budget, include_nuisances)
+        return self._keep(self._fitted.release_queries(queries, mechanism, budget, include_nuisances))
 
     def answer_online(
         self,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
@@ -124,6 +125,21 @@ class EffectRule(RLearner):
         release = self.release_function()
         assert isinstance(release, ComposedRelease)
         return rule_of(release, self._choices(self.schema_))
+
+    def decide(self, X: Any) -> np.ndarray:
+        """Return whom the released rule treats, int64 [m] of 0 and 1; X and errors as of ``DecisionRelease.decide``."""
+        return rule_of(self._asked("decide"), self._choices(self.schema_)).decide(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
+        return self.decide(X)
+
+    def _asked(self, what: str) -> ComposedRelease:
+        """Return the effect that the rule is made of."""
+        self._require_fitted(what)
+        found = self.release_function()
+        assert isinstance(found, ComposedRelease)
+        return found
 
     def expected_noise(
         self,

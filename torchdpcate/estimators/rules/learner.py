@@ -19,6 +19,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -52,7 +53,7 @@ old_names = renamed(gamma="ridge", gamma_bound="ridge_bound", curator_score="non
 
 @old_names
 @dataclass(eq=False, repr=False)
-class RuleLearner(PrivateEstimator):
+class RuleLearner(AnswersDecisions, PrivateEstimator):
     r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.
 
     .. math:: \min_\theta \sum_i m_i \omega_i\, \ell(\psi_i^\top\theta, t_i) + \tfrac\gamma2 \|\theta\|^2
@@ -198,7 +199,7 @@ class RuleLearner(PrivateEstimator):
 
         ready, own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
         statement = self._statement_of(mechanism, ready.guarantee, {**self.settings_, **ready.public}, own)
-        return RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement)
+        return self._keep(RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement))
 
     def plan(self, n: int | None = None) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.

@@ -12,6 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -26,7 +27,7 @@ from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import make_statement
 
 
-class TunedRule(PrivateEstimator):
+class TunedRule(AnswersDecisions, PrivateEstimator):
     """A rule learner whose settings are chosen on the private records.
 
     Args:

@@ -189,7 +189,7 @@ class PolicySelector(SelectionSettings):
         (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.chance.name), budget)
         guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
         statement = self._statement_of(mechanism, guarantee, self.settings_, own)
-        return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
+        return self._keep(PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement))
 
     def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
         """Return the choice that the fit has paid for."""

@@ -12,6 +12,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.selection.blocks import training_and_scoring
@@ -39,7 +40,7 @@ from torchdpcate.release.policy import NUISANCE, SCORING
 
 
 @dataclass(eq=False, repr=False)
-class SelectionSettings(PrivateEstimator):
+class SelectionSettings(AnswersDecisions, PrivateEstimator):
     """Settings of a ``PolicySelector``, and what follows from them and from n without any record."""
 
     domain: Domain | TableSchema

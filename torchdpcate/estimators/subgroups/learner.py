@@ -19,6 +19,7 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import StackedRecords, arm
+from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -45,7 +46,7 @@ _KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
 
 
 @dataclass(eq=False, repr=False)
-class SubgroupEffects(PrivateEstimator):
+class SubgroupEffects(AnswersCells, PrivateEstimator):
     r"""Average effects in subgroups of public cuts, each with a confidence interval, for one charge.
 
     In each cell the difference of the arms' mean outcomes, weighted by the probability of the arm where that differs
@@ -180,15 +181,18 @@ class SubgroupEffects(PrivateEstimator):
         own = session.scope([RECORDS], Charge(Purpose.RELEASE, SubgroupSums.name))
         found = SubgroupSums.prepare(self._sums, plan, self._own_learner()).run(own)
         statement = self._statement_of(SubgroupSums, found.guarantee, self.settings_, own.entries)
-        return SubgroupRelease(
-            self.subgroups_,
-            plan.released,
-            numbers_of(found.output, plan.strata.size),
-            plan.law,
-            plan.scale,
-            self.schema_,
-            statement,
-            self.weights_,
+        numbers = numbers_of(found.output, plan.strata.size)
+        return self._keep(
+            SubgroupRelease(
+                self.subgroups_,
+                plan.released,
+                numbers,
+                plan.law,
+                plan.scale,
+                self.schema_,
+                statement,
+                self.weights_,
+            )
         )
 
     def nonprivate_effects(self) -> CellEffects:

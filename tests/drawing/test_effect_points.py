@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.release.test_population import SCHEMA, release
-from torchdpcate.cli.tasks.effect_points import MID_RANGE, POPULATION, PROFILE, FigurePoints
+from torchdpcate.drawing.effect_points import MID_RANGE, POPULATION, PROFILE, FigurePoints
 from torchdpcate.errors import InputError
 from torchdpcate.release.population import reference_population
 

@@ -1,4 +1,4 @@
-"""Where the figure of an effect is drawn: one covariate varies, over public or released values of the others."""
+"""Where a figure of a release is drawn: one covariate varies, over public or released values of the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +16,16 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.population import reference_population
 from torchdpcate.release.release import EffectRelease
 
+GIVEN = "averaged over the reference population"
 MID_RANGE, POPULATION = "at mid-range", "averaged over their released means and spreads"
+SPREAD = "spread evenly over their public bounds"
 PROFILE = "at the given profile"
 _POINTS = 101
+_ROWS = 256  # of others that are spread
 _SPREADS = 2.0  # released ones about the released mean, beyond which few records lie
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FigurePoints:
     """Points of a figure, made of public facts and released numbers.
 
@@ -31,6 +34,9 @@ class FigurePoints:
         covariate: The column that varies, of the table or encoded; None takes the first encoded one.
         profile: Values of others by column, public facts: numbers of encoded columns, levels of categories. What it
             leaves open is averaged over ``reference_population`` of a composed release, else at the middle of bounds.
+        reference: Encoded rows of a public population, [k, q], that take the place of both; None without.
+        spread: Whether what no composed release knows of is spread over the bounds, not at their middle.
+        prefix: Of the arguments above in messages.
 
     Raises:
         InputError: A column that is not there, or a value outside its bounds.
@@ -39,13 +45,16 @@ class FigurePoints:
     schema: TableSchema
     covariate: str | None = None
     profile: Mapping[str, Any] | None = None
+    reference: Tensor | None = None
+    spread: bool = False
+    prefix: str = "figure."
 
     def __post_init__(self) -> None:
         known = {*self.schema.domain.names, *self.schema.columns}
         for setting, name in [("covariate", self.covariate)] + [(f"profile.{key}", key) for key in self.profile or {}]:
             if name is not None and name not in known:
                 listed = ", ".join(dict.fromkeys((*self.schema.columns, *self.schema.domain.names)))
-                raise InputError(f"figure.{setting} = {name}: not a covariate; choose among {listed}")
+                raise InputError(f"{self.prefix}{setting} = {name}: not a covariate; choose among {listed}")
         _ = self._fixed
 
     @property
@@ -59,6 +68,11 @@ class FigurePoints:
         return tuple(f"{level:g}" if isinstance(level, float) else str(level) for level in self._varied[0].levels)
 
     @property
+    def columns(self) -> list[int]:
+        """Positions of its encoded columns."""
+        return self._varied[1]
+
+    @property
     def grid(self) -> Tensor:
         """Values of the covariate: 101 between a number's bounds, its two, or positions of categories."""
         covariate, columns = self._varied
@@ -68,10 +82,12 @@ class FigurePoints:
         return torch.linspace(low, high, len(covariate.levels) or _POINTS, dtype=torch.float64)
 
     def place(self, release: EffectRelease | None) -> str:
-        """Return where the other covariates are, in words."""
-        if set(range(len(self.schema.domain.names))) <= {*self._fixed, *self._varied[1]}:
-            return PROFILE
-        found = POPULATION if isinstance(release, ComposedRelease) else MID_RANGE
+        """Return where the other covariates are, in words; empty where there are none."""
+        names, others = set(range(len(self.schema.domain.names))), {*self._varied[1]}
+        if names <= {*self._fixed, *others}:
+            return PROFILE if self._fixed else ""
+        found = POPULATION if isinstance(release, ComposedRelease) else SPREAD if self.spread else MID_RANGE
+        found = found if self.reference is None else GIVEN
         return f"{PROFILE}, or {found}" if self._fixed else found
 
     def points(self, release: EffectRelease | None) -> Tensor:
@@ -82,8 +98,14 @@ class FigurePoints:
         """
         domain, grid, columns = self.schema.domain, self.grid, self._varied[1]
         others = ((domain.covariate_low + domain.covariate_high) / 2)[None]
-        if isinstance(release, ComposedRelease) and self.place(release) != PROFILE:
+        if self.place(release) in (PROFILE, ""):
+            pass
+        elif self.reference is not None:
+            others = self.reference.clone()
+        elif isinstance(release, ComposedRelease):
             others = reference_population(release)
+        elif self.spread:
+            others = self.schema.grid(_ROWS)
         for column, value in self._fixed.items():
             others[:, column] = value
         x = others.repeat(len(grid), 1)
@@ -121,12 +143,14 @@ class FigurePoints:
                 found |= dict(zip(columns, [float(place)] if len(columns) == 1 else _one(place, columns), strict=True))
             elif len(columns) > 1 and name == covariate.name:
                 levels = ", ".join(map(str, covariate.levels))
-                raise InputError(f"figure.profile.{name} = {value}: give one of {levels}")
+                raise InputError(f"{self.prefix}profile.{name} = {value}: give one of {levels}")
             else:
-                column, number = names.index(name), to_number(f"figure.profile.{name}", value)
+                column, number = names.index(name), to_number(f"{self.prefix}profile.{name}", value)
                 low, high = self._bounds(column)
                 if not low <= number <= high:
-                    raise InputError(f"figure.profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
+                    raise InputError(
+                        f"{self.prefix}profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]"
+                    )
                 if len(columns) > 1 and number == 1:  # no other category then
                     found |= dict(zip(columns, _one(columns.index(column), columns), strict=True))
                 found[column] = number
@@ -140,7 +164,7 @@ class FigurePoints:
             if name in (covariate.name, *names):
                 return covariate, list(range(start, start + len(names)))
             start += len(names)
-        raise InputError(f"figure.covariate = {name}: not a covariate")
+        raise InputError(f"{self.prefix}covariate = {name}: not a covariate")
 
     def _bounds(self, column: int) -> tuple[float, float]:
         domain = self.schema.domain

@@ -1,0 +1,130 @@
+"""What a page's script answers is what the release answers."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.release.test_population import release as composed
+from tests.release.test_reader import RELEASES
+from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.pages.offline import columns_used, offline_model
+from torchdpcate.release import composed_rule, policy, rule
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.effect_law import EffectLaw
+
+_CALL = """
+const { evaluate } = require(process.argv[1]);
+let text = "";
+process.stdin.on("data", (part) => { text += part; }).on("end", () => {
+  const { model, asked } = JSON.parse(text);
+  console.log(JSON.stringify(asked.map((one) => evaluate(model, one))));
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed, which runs the page's script here")
+    return found
+
+
+def answered(node: str, model: Any, asked: list[list[float]]) -> list[dict[str, Any]]:
+    """Return what the page's script answers."""
+    path = str(files("torchdpcate.pages") / "page.js")
+    given = json.dumps({"model": model, "asked": asked})
+    ran = subprocess.run([node, "-e", _CALL, path], input=given, capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(ran.stdout)
+
+
+def rich(nuisances: bool) -> ComposedRelease:
+    """Return a composed effect with every kind of feature, and a law of its errors."""
+    found, draws = composed(), torch.Generator().manual_seed(3)
+    schema = found.schema
+    k = schema.domain.dimension
+    features = all_features([False, True, True, True, True])
+    p = 1 + len(features)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draws, dtype=torch.float64)
+
+    energies = normal(p).exp()
+    covariance, more = normal(p, p), normal(p, p)
+    law = EffectLaw(
+        normal(p), covariance @ covariance.T / p, torch.eye(p).double(), normal(p) / 5, 0.3, 0.2, 0.5, 0.1,
+        nuisances=more @ more.T / p if nuisances else None,
+        pull=torch.eye(p).double() if nuisances else None,
+    )  # fmt: skip
+    basis = WeightedBasis(features, energies / energies.sum())
+    units = Standardisation(normal(k) / 4, normal(k).exp() / 2)
+    theta = normal(p)
+    return ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy, law=law)
+
+
+def queries() -> tuple[list[list[float]], list[dict[str, Any]]]:
+    """Return positions of sliders, and the same people as rows of a table."""
+    draws = np.random.default_rng(5)
+    ages, sexes, sites = draws.uniform(20, 60, 40), draws.integers(0, 2, 40), draws.integers(0, 3, 40)
+    asked = [[float(a), int(s), int(t)] for a, s, t in zip(ages, sexes, sites, strict=True)]
+    rows = {"age": ages, "sex": np.array(["f", "m"])[sexes], "site": np.array(["a", "b", "c"])[sites]}
+    return asked, rows
+
+
+@pytest.mark.parametrize("nuisances", [False, True])
+def test_effects_and_intervals_agree(node: str, nuisances: bool) -> None:
+    release, (asked, rows) = rich(nuisances), queries()
+    found = answered(node, offline_model(release), asked)
+    assert [one["value"] for one in found] == pytest.approx(release.effect(rows), abs=1e-9)
+    assert np.array([one["ends"] for one in found]) == pytest.approx(release.interval(rows), abs=1e-9)
+
+
+def test_a_rule_s_gain_agrees(node: str) -> None:
+    found, (asked, rows) = rich(False).rule(cost=0.2, threshold=0.1), queries()
+    answers = answered(node, offline_model(found), asked)
+    assert [one["value"] for one in answers] == pytest.approx(found.score(rows), abs=1e-9)
+    assert [one["action"] for one in answers] == found.decide(rows).tolist()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_linear_rule_agrees(node: str, centred: bool) -> None:
+    from torchdpcate.features.maps import Identity
+
+    found = rule._example()
+    found = replace(found, features=Identity(centred).setup(found.domain), theta=torch.tensor([-0.3, 0.9]).double())
+    asked = [[float(x)] for x in np.linspace(0, 1, 21)]
+    answers = answered(node, offline_model(found), asked)
+    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(asked)), abs=1e-9)
+
+
+def test_policies_by_cuts_agree(node: str) -> None:
+    inner = {"covariate": "x0", "cut": 0.25, "above": 0, "below": 1}
+    tree = TreePolicies([{"covariate": "x0", "cut": 0.5, "above": 1, "below": inner}])
+    found = policy._example()
+    found = replace(found, policy=tree.setup(found.domain, (0, 1)))
+    asked = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
+    answers = answered(node, offline_model(found), asked)
+    assert [one["action"] for one in answers] == found.decide(np.array(asked)).tolist()
+    assert columns_used(found) == {0}
+
+
+def test_the_first_position_is_where_the_sliders_begin(node: str) -> None:
+    model = offline_model(composed_rule._example())
+    assert isinstance(model, dict)
+    (answer,) = answered(node, model, [[one["start"] for one in model["covariates"]]])
+    assert answer["action"] in (0, 1)
+
+
+def test_other_releases_say_why_not() -> None:
+    found = offline_model(RELEASES["function, identity"]())
+    assert isinstance(found, str)
+    assert "torchdpcate explore" in found

@@ -1,0 +1,107 @@
+"""The page for readers: made from a release alone, whole in one file, and nothing in it is markup of a name."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.release.test_population import release as composed
+from tests.release.test_reader import RELEASES
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.pages.reader import PAGE, reader_page, write_page
+from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
+from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
+
+OWN = rule._example().privacy  # that of the examples does not agree with itself, and such releases get no page
+HOSTILE = "<script>alert(1)</script>&\"'"
+
+
+@pytest.mark.parametrize("kind", sorted(RELEASES))
+def test_every_kind_has_a_page_that_fetches_nothing(kind: str) -> None:
+    page = reader_page(replace(RELEASES[kind](), privacy=OWN))
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?://(?!www\.w3\.org)", page.split("<details")[0])
+    assert len(page) < 1_000_000
+
+
+def test_the_page_follows_from_the_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first = rule._example().save(tmp_path / "a" / "release.safetensors")
+    second = tmp_path / "b" / "release.safetensors"
+    second.write_bytes(first.read_bytes())
+    pages = [write_page(path) for path in (first, second)]
+    assert [page.name for page in pages] == [PAGE] * 2
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+
+
+def test_names_are_text() -> None:
+    schema = TableSchema.from_dict(
+        {
+            "treatment": HOSTILE,
+            "outcome": {"name": HOSTILE + "y", "low": -1.0, "high": 1.0},
+            "covariates": {HOSTILE + "x": {"low": 0.0, "high": 1.0}},
+            "overlap": 0.1,
+        }
+    )
+    found = rule._example()
+    page = reader_page(type(found)(found.theta, found.features, schema, found.privacy))
+    assert "<script>alert" not in page
+    assert page.count("<script") == page.count("</script>") == 2  # the numbers, and the library's own
+
+
+def test_one_script_is_allowed_and_it_is_the_library_s() -> None:
+    page = reader_page(rule._example())
+    assert re.search(r"script-src 'sha256-[A-Za-z0-9+/]{43}='", page)
+    assert "unsafe-inline'; script" not in page
+    assert "script-src" not in reader_page(average_effect._example())
+
+
+def test_a_reference_changes_the_shares() -> None:
+    given = torch.tensor([[0.1], [0.2], [0.3], [0.9]], dtype=torch.float64)
+    page = reader_page(rule._example(), reference=given)
+    assert "gives a to 25% of the reference population" in page
+    assert "the 4 people of the public table" in page
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (average_effect._example, "Among everybody, a changes y by +0.25 on average (95% interval +0.152 to +0.348)."),
+        (subgroups._example, "where x0 &lt; 0.5 (95% interval +0.133 to +0.867)"),
+        (subgroups._example, "In 1 of 2 subgroups"),
+        (composed_rule._example, "the rule gives a to"),
+        (policy._example, "The policy chosen from a public library is: x0 &gt; 0.5."),
+        (policy._example, "a = 0 for 50%; a = 1 for 50%"),
+    ],
+)
+def test_findings_are_in_words(example, words: str) -> None:
+    assert words in reader_page(example())
+
+
+def test_each_covariate_in_use_has_a_figure() -> None:
+    page = reader_page(replace(composed(), privacy=OWN))
+    assert re.findall(r'alt="answers against (\w+)"', page) == ["age"]
+    assert "The answers do not depend on sex, site." in page
+
+
+def test_checksums_of_the_folder_are_renewed(tmp_path: Path) -> None:
+    path = rule._example().save(tmp_path / "release.safetensors")
+    write_sums(tmp_path)
+    write_page(path)
+    report = check_sums(tmp_path)
+    assert set(report.matching) == {"release.safetensors", PAGE}
+    assert (tmp_path / SUMS_FILE).is_file()
+
+
+def test_a_reference_of_other_columns_and_a_file_as_folder_are_refused(tmp_path: Path) -> None:
+    path = rule._example().save(tmp_path / "release.safetensors")
+    (tmp_path / "other.csv").write_text("age\n40\n")
+    with pytest.raises(InputError, match="x0"):
+        write_page(path, reference=str(tmp_path / "other.csv"))
+    with pytest.raises(InputError, match="choose another folder"):
+        write_page(path, folder=tmp_path / "other.csv")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["other.csv", "release.safetensors"]

@@ -1,0 +1,120 @@
+"""What learners answer after a fit, by the names of scikit-learn and EconML: all from the fit's one release."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchdpcate.errors import InputError
+from torchdpcate.typing import Covariates
+
+
+class Answering:
+    """A learner that keeps its release, and answers from it.
+
+    The first question makes the release and pays for it with all that is left of the budget, unless one was made
+    before; every further one is post-processing, and costs nothing.
+
+    Attributes:
+        release_: The last release that was made; none before the first.
+    """
+
+    if TYPE_CHECKING:  # every learner has them
+
+        def release(self) -> Any:
+            """Pay for a release and return it."""
+
+        def __sklearn_is_fitted__(self) -> bool: ...
+
+    def _require_fitted(self, what: str) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise InputError(f"{what}: {type(self).__name__} is not fitted; call fit(X, A, Y) first")
+
+    def _keep(self, release: Any) -> Any:
+        """Keep a release for the questions that follow, and return it."""
+        self.release_ = release
+        return release
+
+    def _asked(self, what: str) -> Any:
+        """Return the release that answers ``what``."""
+        self._require_fitted(what)
+        if "release_" not in vars(self):
+            self._keep(self.release())
+        return self.release_
+
+
+class AnswersEffects(Answering):
+    """Effects as functions of covariates.
+
+    Example:
+        >>> from torchdpcate import Dataset1, PrivacyBudget, RLearner
+        >>> study = Dataset1(n=600).load()
+        >>> learner = RLearner(study.domain, PrivacyBudget(4.0, 1e-5))
+        >>> effects = learner.fit(study.records.x, study.records.a, study.records.y).effect(study.records.x[:3])
+        >>> effects.shape, round(learner.ledger_.spent()["total"]["epsilon"], 6)
+        ((3,), 4.0)
+    """
+
+    def effect(self, X: Covariates) -> np.ndarray:
+        """Return released effects at X, [m], in outcome units; X and errors as of ``EffectRelease.effect``."""
+        return self._asked("effect").effect(X)
+
+    def predict(self, X: Covariates) -> np.ndarray:
+        """Return ``effect(X)``, [m]: the name that scikit-learn has for it."""
+        return self.effect(X)
+
+    def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+        """Return lower and upper ends, [m] each, of intervals of level 1 - alpha; see ``EffectRelease``."""
+        return self._asked("effect_interval").effect_interval(X, alpha)
+
+    def ate(self, X: Covariates) -> float:
+        """Return the mean of the released effects at X, in outcome units; see ``EffectRelease.ate``."""
+        return self._asked("ate").ate(X)
+
+    def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
+        """Return lower and upper end of the interval of that mean; see ``EffectRelease.ate_interval``."""
+        return self._asked("ate_interval").ate_interval(X, alpha)
+
+
+class AnswersDecisions(Answering):
+    """Actions as functions of covariates."""
+
+    def decide(self, X: Covariates) -> np.ndarray:
+        """Return the released rule's or policy's actions at X, int64 [m]; X and errors as of the release."""
+        return self._asked("decide").decide(X)
+
+    def predict(self, X: Covariates) -> np.ndarray:
+        """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
+        return self.decide(X)
+
+
+class AnswersAverage(Answering):
+    """One average effect, whoever is asked for."""
+
+    def ate(self, X: Covariates | None = None) -> float:
+        """Return the released average effect of the learner's estimand, in outcome units.
+
+        Args:
+            X: Not used: the average is over the records of the fit. It is there because EconML's has it.
+        """
+        return self._asked("ate").estimate
+
+    def ate_interval(self, X: Covariates | None = None, alpha: float = 0.05) -> tuple[float, float]:
+        """Return lower and upper end of the interval of level 1 - alpha.
+
+        Args:
+            X: Not used, as of ``ate``.
+            alpha: One minus the level, in (0, 1).
+
+        Raises:
+            InputError: No interval is known for this estimate, or alpha is outside (0, 1).
+        """
+        low, high = self._asked("ate_interval").interval(1 - alpha)
+        return float(low), float(high)
+
+
+class AnswersCells(Answering):
+    """Effects in subgroups."""
+
+    def table(self, level: float = 0.95, simultaneous: bool = False) -> Any:
+        """Return one row a subgroup with its effect and interval; see ``SubgroupRelease.table``."""
+        return self._asked("table").table(level, simultaneous)

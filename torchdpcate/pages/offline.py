@@ -1,0 +1,159 @@
+"""What a page's script needs to evaluate a released function by itself: released numbers and public facts."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.explore.questions import Question, questions
+from torchdpcate.features.maps import Identity
+from torchdpcate.features.standardisation import MOST
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.release import Release
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.subgroups import LEVEL
+
+MOST_FEATURES = 150
+"""Features beyond which a page has no intervals beside its sliders: two matrices of them would make it too long."""
+
+
+def offline_model(release: Release) -> dict[str, Any] | str:
+    r"""Return what a page needs to evaluate a release, as plain types, or why it cannot.
+
+    A composed effect is :math:`g(x) = \mathrm{clip}(\sum_j \beta_j f_j(z), \pm R)` with
+    :math:`\beta_j = \theta_j \sqrt{e_j}` over features f_j of standardised covariates z; its interval has the middle
+    and variance of ``EffectLaw.interval``, in the same features. A linear rule is an affine function of covariates
+    scaled to [-1, 1]; a policy by cuts is a tree.
+
+    Args:
+        release: Of effects, of a rule, or of a chosen policy.
+
+    Returns:
+        Numbers and names; or one sentence that says why this release has no such form.
+    """
+    if isinstance(release, ComposedRelease):
+        return _asked(release) | {"effect": _effect(release)}
+    if isinstance(release, ComposedRule):
+        cost = release.cost + release.cutoff
+        return _asked(release) | {"effect": _effect(release.effect), "least": _finite(cost)}
+    if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
+        return _asked(release) | {"score": _affine(release)}
+    if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
+        return _asked(release) | {"tree": _tree(release), "actions": list(release.actions)}
+    return (
+        f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
+        "functions, which torchdpcate explore and torchdpcate predict do."
+    )
+
+
+def _asked(release: Release) -> dict[str, Any]:
+    """Return the covariates with their public bounds or levels, and where the sliders begin."""
+    domain, start, found = release.domain, 0, []
+    for covariate, question in zip(release.schema.covariates, questions(release), strict=True):
+        width = len(covariate.bounds)
+        found.append(_covariate(question, start, width))
+        start += width
+    low, high = domain.covariate_low.tolist(), domain.covariate_high.tolist()
+    return {"covariates": found, "low": low, "high": high, "level": LEVEL}
+
+
+def _covariate(question: Question, first: int, width: int) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": question.name, "first": first, "width": width}
+    if question.levels:
+        return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
+    return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
+
+
+def _effect(release: ComposedRelease) -> dict[str, Any]:
+    """Return coefficients in the features without their energies, standardisation, and the law of the error."""
+    roots, law = release.basis.energies.sqrt(), release.law
+    columns = range(release.domain.dimension) if release.columns is None else release.columns
+    found = {
+        "columns": list(columns),
+        "mean": release.standardisation.mean.tolist(),
+        "sd": release.standardisation.sd.tolist(),
+        "most": MOST,
+        "features": release.basis.config(),
+        "beta": (release.theta * roots).tolist(),
+        "bound": release.domain.outcome_range,
+    }
+    if law is None or release.basis.dimension > MOST_FEATURES:
+        return found
+    square = roots[:, None] * roots
+    deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
+    return found | {
+        "law": {
+            "estimates": (law.estimates * roots).tolist(),
+            "correction": law.correction,
+            "centre": (law.centre / roots).tolist(),
+            "covariance": _lower(law.covariance * square),
+            "nuisances": None if law.nuisances is None else _lower(law.nuisances * square),
+            "variance": law.correction_variance,
+            "deviations": deviations,
+        }
+    }
+
+
+def _lower(matrix: Tensor) -> list[float]:
+    """Return a quadratic form's coefficients, row by row to the diagonal: those beside it count twice."""
+    both = matrix + matrix.T
+    both.diagonal().div_(2)
+    rows, columns = torch.tril_indices(*matrix.shape)
+    return both[rows, columns].tolist()
+
+
+def _affine(release: RuleRelease) -> dict[str, Any]:
+    """Return intercept and slopes of the score in covariates scaled to [-1, 1]."""
+    scale = 1 / math.sqrt(release.features.dimension)
+    intercept, slopes = release.theta[0].item() * scale, release.theta[1:] * scale
+    if not release.features.config()["centred"]:
+        intercept, slopes = intercept + slopes.sum().item() / 2, slopes / 2
+    return {"intercept": intercept, "slopes": slopes.tolist()}
+
+
+def _tree(release: PolicyRelease) -> Any:
+    """Return a policy as a tree: {column, cut, above, below}, leaves labels."""
+    policy, names = release.policy, release.domain.names
+    if isinstance(policy, Constants):
+        return policy.labels[0]
+    if isinstance(policy, Thresholds):
+        above, below = (
+            (release.actions[1], release.actions[0])
+            if policy.labels is None
+            else (labels[0] for labels in policy.labels)
+        )
+        return {"column": names.index(policy.covariates[0]), "cut": policy.cuts[0], "above": above, "below": below}
+    assert isinstance(policy, TreePolicies)
+    return _node(policy.trees[0], names)
+
+
+def columns_used(release: PolicyRelease) -> set[int] | None:
+    """Return the positions of the encoded columns that a policy by cuts looks at; None of any other policy."""
+    if not isinstance(release.policy, Constants | Thresholds | TreePolicies):
+        return None
+    found: set[int] = set()
+    open_nodes = [_tree(release)]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, dict):
+            found.add(node["column"])
+            open_nodes += [node["above"], node["below"]]
+    return found
+
+
+def _node(node: Any, names: tuple[str, ...]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    column = names.index(node["covariate"])
+    return {"column": column, "cut": node["cut"], **{end: _node(node[end], names) for end in ("above", "below")}}
+
+
+def _finite(number: float) -> float:
+    """Return a number that JSON knows: treating nobody or everybody needs no infinity."""
+    return max(min(number, 1e300), -1e300)

@@ -1,0 +1,169 @@
+"use strict";
+// Evaluates a released function where the page is, from the numbers in the page; nothing is sent or fetched.
+
+const FEATURES = {
+  1: (a) => a,
+  2: (a) => (a * a - 1) / Math.SQRT2,
+  x: (a, b) => a * b,
+  s: (a) => Math.sin(2.5 * a) * Math.SQRT2,
+  c: (a) => Math.cos(2.5 * a) * Math.SQRT2,
+};
+const clip = (value, low, high) => Math.min(Math.max(value, low), high);
+
+// Encoded covariates of what is asked: a number each, or positions of levels.
+function encoded(model, asked) {
+  const x = model.low.slice();
+  model.covariates.forEach((covariate, place) => {
+    const value = asked[place], first = covariate.first;
+    if (!covariate.levels) x[first] = value;
+    else if (covariate.width === 1) x[first] = value ? model.high[first] : model.low[first];
+    else for (let i = 0; i < covariate.width; i++) x[first + i] = i === value ? 1 : 0;
+  });
+  return x;
+}
+
+function scaled(model, x) {
+  return x.map((value, j) => {
+    const width = model.high[j] - model.low[j];
+    return width === 0 ? 0 : 2 * ((value - model.low[j]) / width) - 1;
+  });
+}
+
+function features(effect, u) {
+  const z = effect.columns.map((j, k) => clip((u[j] - effect.mean[k]) / effect.sd[k], -effect.most, effect.most));
+  return [1, ...effect.features.map(([kind, i, j]) => FEATURES[kind](z[i], z[j]))];
+}
+
+function quadratic(lower, f) {
+  let total = 0, at = 0;
+  for (let i = 0; i < f.length; i++) for (let j = 0; j <= i; j++) total += lower[at++] * f[i] * f[j];
+  return Math.max(total, 0);
+}
+
+const product = (a, b) => a.reduce((total, value, i) => total + value * b[i], 0);
+
+// {value, ends, action}: an effect or score, its interval where there is one, an action where one is decided.
+function evaluate(model, asked) {
+  const x = encoded(model, asked);
+  if (model.tree !== undefined) {
+    let node = model.tree;
+    while (typeof node === "object") node = x[node.column] > node.cut ? node.above : node.below;
+    return { value: node, ends: null, action: node };
+  }
+  const u = scaled(model, x);
+  if (model.score) {
+    const value = model.score.intercept + product(model.score.slopes, u);
+    return { value, ends: null, action: value > 0 ? 1 : 0 };
+  }
+  const effect = model.effect, f = features(effect, u);
+  const g = clip(product(effect.beta, f), -effect.bound, effect.bound);
+  if (model.least !== undefined) return { value: g - model.least, ends: null, action: g - model.least > 0 ? 1 : 0 };
+  if (!effect.law) return { value: g, ends: null, action: null };
+  const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
+  const variance = quadratic(law.covariance, off) + law.variance + (law.nuisances ? quadratic(law.nuisances, f) : 0);
+  const middle = product(law.estimates, f) + law.correction, half = law.deviations * Math.sqrt(variance);
+  return { value: g, ends: [Math.min(middle - half, g), Math.max(middle + half, g)], action: null };
+}
+
+function shown(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  const text = size >= 1e5 || size < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+  return value > 0 ? "+" + text : text.replace("-", "\u2212");
+}
+const plain = (value) => String(Number(value.toPrecision(4)));
+
+const SVG = "http://www.w3.org/2000/svg";
+function draw(tag, attributes, text) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+// About five round numbers between two.
+function round(low, high) {
+  const raw = (high - low) / 5, size = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((m) => m * size >= raw) * size;
+  const found = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(i * step);
+  return found;
+}
+
+// Answers along one covariate, the others as they are set.
+function chart(model, asked, place) {
+  const covariate = model.covariates[place], wide = 560, high = 290, left = 76, right = 14, top = 12, below = 54;
+  const count = covariate.levels ? covariate.levels.length : 81;
+  const at = [...Array(count).keys()].map((i) =>
+    covariate.levels ? i : covariate.low + ((covariate.high - covariate.low) * i) / (count - 1));
+  const answers = at.map((value) => evaluate(model, asked.map((old, i) => (i === place ? value : old))));
+  const all = answers.flatMap((a) => [a.value, ...(a.ends || [])]).concat(model.tree === undefined ? [0] : model.actions);
+  let low = Math.min(...all), most = Math.max(...all);
+  const margin = (most - low || 1) * 0.06;
+  low -= margin; most += margin;
+  const first = covariate.levels ? -0.5 : at[0], last = covariate.levels ? count - 0.5 : at[count - 1];
+  const px = (v) => left + ((v - first) / (last - first || 1)) * (wide - left - right);
+  const py = (v) => top + ((most - v) / (most - low)) * (high - top - below);
+  const root = draw("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", class: "chart" });
+  root.append(draw("title", {}, `answers against ${covariate.name}`));
+  const label = (v) => (model.tree === undefined ? plain(v) : String(v));
+  const marks = model.tree === undefined ? round(low, most) : model.actions;
+  for (const v of marks) {
+    root.append(draw("line", { x1: left, x2: wide - right, y1: py(v), y2: py(v), class: "rule" }));
+    root.append(draw("text", { x: left - 6, y: py(v) + 4, "text-anchor": "end" }, label(v)));
+  }
+  if (model.tree === undefined) root.append(draw("line", { x1: left, x2: wide - right, y1: py(0), y2: py(0), class: "zero" }));
+  if (covariate.levels) {
+    covariate.levels.forEach((level, i) => {
+      root.append(draw("text", { x: px(i), y: high - below + 18, "text-anchor": "middle" }, level));
+      const a = answers[i];
+      if (a.ends) root.append(draw("line", { x1: px(i), x2: px(i), y1: py(a.ends[0]), y2: py(a.ends[1]), class: "whisker" }));
+      root.append(draw("circle", { cx: px(i), cy: py(a.value), r: i === asked[place] ? 7 : 4, class: "point" }));
+    });
+  } else {
+    for (const v of [first, (first + last) / 2, last])
+      root.append(draw("text", { x: px(v), y: high - below + 18, "text-anchor": v === first ? "start" : v === last ? "end" : "middle" }, plain(v)));
+    if (answers[0].ends) {
+      const upper = at.map((v, i) => `${px(v)},${py(answers[i].ends[1])}`);
+      const lower = at.map((v, i) => `${px(v)},${py(answers[i].ends[0])}`).reverse();
+      root.append(draw("polygon", { points: [...upper, ...lower].join(" "), class: "band" }));
+    }
+    root.append(draw("polyline", { points: at.map((v, i) => `${px(v)},${py(answers[i].value)}`).join(" "), class: "line" }));
+    root.append(draw("circle", { cx: px(asked[place]), cy: py(evaluate(model, asked).value), r: 6, class: "point" }));
+  }
+  root.append(draw("text", { x: (left + wide) / 2, y: high - 6, "text-anchor": "middle", class: "name" }, covariate.name));
+  return root;
+}
+
+function start(model) {
+  const asked = model.covariates.map((covariate) => covariate.start);
+  const by = (id) => document.getElementById(id);
+  let place = model.against;
+  function refresh() {
+    const found = evaluate(model, asked);
+    by("answer").textContent = model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;
+    if (model.tree === undefined) by("number").textContent = shown(found.value);
+    by("ends").textContent = found.ends
+      ? `${Math.round(100 * model.level)}% interval ${shown(found.ends[0])} to ${shown(found.ends[1])}` : model.note;
+    by("chart").replaceChildren(chart(model, asked, place));
+  }
+  model.covariates.forEach((covariate, i) => {
+    const row = document.createElement("label"), name = document.createElement("span"), now = document.createElement("output");
+    name.textContent = covariate.name;
+    const input = document.createElement(covariate.levels ? "select" : "input");
+    if (covariate.levels) covariate.levels.forEach((level, at) => input.add(new Option(level, at)));
+    else Object.assign(input, { type: "range", min: covariate.low, max: covariate.high, step: covariate.step });
+    input.value = covariate.start;
+    const say = () => { now.textContent = covariate.levels ? "" : plain(asked[i]); };
+    input.addEventListener("input", () => { asked[i] = Number(input.value); say(); refresh(); });
+    say();
+    row.append(name, now, input);
+    by("asked").append(row);
+    by("against").add(new Option(covariate.name, i, i === place, i === place));
+  });
+  by("against").addEventListener("input", () => { place = Number(by("against").value); refresh(); });
+  by("ask").hidden = false;
+  refresh();
+}
+
+if (typeof document !== "undefined") start(JSON.parse(document.getElementById("model").textContent));
+if (typeof module !== "undefined") module.exports = { evaluate };

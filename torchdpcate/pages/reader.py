@@ -1,0 +1,282 @@
+"""A release's page for its readers, one file that works offline: findings, figures, sliders, and the card."""
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from torchdpcate._files import PUBLIC, write_text
+from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
+from torchdpcate.audit.report import shipped_results
+from torchdpcate.data.queries import read_queries
+from torchdpcate.drawing.averages import released_rows
+from torchdpcate.drawing.decisions import action_names, decision_panel
+from torchdpcate.drawing.effect_points import FigurePoints
+from torchdpcate.drawing.effects import band_words, effect_panel
+from torchdpcate.drawing.subgroups import plot_subgroups
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
+from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
+from torchdpcate.pages.pictures import decision_picture, effect_picture, svg_of
+from torchdpcate.pages.style import STYLE
+from torchdpcate.pages.words import findings, number
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
+from torchdpcate.release.display import subject
+from torchdpcate.release.file import load_release
+from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.population import reference_population
+from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+from torchdpcate.verify.card import make_card, signed_by
+from torchdpcate.verify.card_html import card_parts
+
+PAGE = "release.html"
+_ROWS = 256
+"""Rows of a reference population that figures average over, at most."""
+_MOST_FIGURES = 16
+_RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
+_UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
+
+
+def write_page(path: str | Path, reference: str | None = None, folder: str | Path | None = None) -> Path:
+    """Write the page of a release file for its readers, completely or not at all.
+
+    The page follows from the release file and the reference alone: the same bytes wherever it is made.
+
+    Args:
+        path: Release file.
+        reference: csv or parquet table of a public population that figures are averaged over, never the records; None
+            takes the released means and spreads where the release has them, else people evenly over the bounds.
+        folder: Folder to write to; None writes beside the release.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: A reference that does not fit, or a folder that cannot be written to.
+        ReleaseFileError: Not a release, changed or damaged.
+        VerificationError: The folder's ``SHA256SUMS`` is no list of checksums, or a file does not match.
+    """
+    release, path = load_release(path), Path(path)
+    text = reader_page(
+        release, path=path, reference=None if reference is None else read_queries(reference, release.schema)
+    )
+    target = path.parent if folder is None else Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        listed = (target / SUMS_FILE).is_file()
+        if listed:
+            check_sums(target)  # before anything is written
+        write_text(target / PAGE, text, PUBLIC)
+        if listed:
+            write_sums(target, [PAGE])
+    except OSError as error:
+        raise InputError(f"output = {target}: cannot be written to ({error.strerror}); choose another folder") from None
+    return target / PAGE
+
+
+def reader_page(release: Release, *, path: Path | None = None, reference: Tensor | None = None) -> str:
+    """Return the page of a release.
+
+    Args:
+        release: Any release.
+        path: Its file, whose name, checksum and signature the page shows.
+        reference: Encoded rows of a public population, [k, q]; None as in ``write_page``.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> "the rule gives a to 50% of the reference population" in reader_page(_example())
+        True
+    """
+    rows, about = _reference(release, reference)
+    parts = [
+        _header(release, path),
+        f'<div class="findings">{"".join(map(paragraph, findings(release, rows)))}</div>',
+        *_body(release, reference, rows, about),
+        _card(release, path),
+    ]
+    script = (files("torchdpcate.pages") / "page.js").read_text(encoding="utf-8")
+    asked = any('id="ask"' in part for part in parts)
+    return document(subject(release), STYLE, parts, script if asked else "")
+
+
+def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
+    """Return the reference population's rows, and who they are in words."""
+    if given is not None:
+        step = -(-len(given) // _ROWS)
+        some = "" if step == 1 else f", every {step}th of them"
+        return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
+    effect = release.effect if isinstance(release, ComposedRule) else release
+    if isinstance(effect, ComposedRelease):
+        return reference_population(effect, _ROWS), _RELEASED
+    return release.schema.grid(_ROWS), _UNIFORM
+
+
+def _header(release: Release, path: Path | None) -> str:
+    signed = "" if path is None else f"; {signed_by(path)}"
+    return (
+        f"<header><h1>{escaped(subject(release))}</h1><p>{escaped(release.privacy.claim)}; "
+        f"{release.privacy.n:,} records{escaped(signed)}.</p></header>"
+    )
+
+
+def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> Iterator[str]:
+    if isinstance(release, AverageEffectRelease):
+        picture = svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL))
+        yield section("The estimate", image(picture, "estimate with its interval") + _average_table(release))
+        yield section("What the interval holds", _holds_if(release.holds_if))
+        if release.balance is not None:
+            picture = svg_of(balance_figure(release.balance))
+            yield section("How alike treated and controls are", _wide(picture, "balance before and after weighting"))
+        return
+    if isinstance(release, SubgroupRelease):
+        yield section(
+            "Subgroups", _wide(svg_of(plot_subgroups(release)), "forest plot of subgroups") + _subgroup_table(release)
+        )
+        yield section("What the intervals hold", _holds_if(release.holds_if))
+        return
+    if isinstance(release, QueryRelease):
+        yield section("Answers", paragraph("The release answers a public list of queries and no others."))
+        return
+    yield _sliders(release)
+    yield _figures(release, given, rows, about)
+    if isinstance(release, EffectRelease):
+        yield section("What the bands hold", _bands(release))
+
+
+def _sliders(release: Release) -> str:
+    """Return the controls with the numbers that their script evaluates; why there are none, where it cannot."""
+    model = offline_model(release)
+    if isinstance(model, str):
+        return section("One person", paragraph(model))
+    treatment, outcome = release.schema.treatment, release.schema.outcome
+    model["words"] = {"effect": f"effect of {treatment} on {outcome}", "0": "do not treat", "1": f"treat ({treatment})"}
+    model["note"], model["against"] = "", _first(release)
+    if "tree" in model:
+        model["words"] = {str(action): f"{treatment}: action {action}" for action in model["actions"]}
+    elif isinstance(release, DecisionRelease):
+        model["note"] = "score; the rule treats where it is above zero"
+    short = "law" in model.get("effect", {}) or not isinstance(release, ComposedRelease) or release.law is None
+    note = "" if short else paragraph(f"Intervals beside sliders need at most {MOST_FEATURES} features.")
+    text = json.dumps(model, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return (
+        '<section id="ask" hidden><h2>One person</h2><div class="ask"><div id="asked"></div><div>'
+        '<p id="answer"></p><p id="number"></p><p id="ends"></p>'
+        '<label>against <select id="against"></select></label><div id="chart"></div></div></div>'
+        + note
+        + "<p>Numbers are worked out in this page, from what was released; nothing is sent.</p>"
+        + f'<script type="application/json" id="model">{text}</script></section>'
+        + "<noscript><p>Sliders need JavaScript; the figures below do not.</p></noscript>"
+    )
+
+
+def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> str:
+    """Return a figure for each covariate that the answers may depend on."""
+    used = _used(release)
+    if not used:
+        return ""
+    # a noise band is about one point: without a reference it is drawn there
+    average = given is not None or not isinstance(release, EffectRelease) or isinstance(release, ComposedRelease)
+    drawn = []
+    for name in used[:_MOST_FIGURES]:
+        where = FigurePoints(release.schema, name, None, rows if average else None)
+        if isinstance(release, EffectRelease):
+            picture = effect_picture(effect_panel(release, where, LEVEL), release.schema.outcome)
+        else:
+            assert isinstance(release, DecisionRelease | PolicyRelease)
+            picture = decision_picture(decision_panel(release, where), action_names(release))
+        drawn.append(image(picture, f"answers against {name}"))
+    left, unused = len(used) - len(drawn), [name for name in release.schema.columns if name not in used]
+    more = paragraph(f"{left} further covariates are not drawn.") if left else ""
+    same = paragraph(f"The answers do not depend on {', '.join(unused)}.") if unused else ""
+    whom = f"averaged over {about}" if average else "at the middle of their bounds"
+    intro = paragraph(f"One covariate varies; the others are {whom}.") + _shading(release)
+    return section("By covariate", intro + f'<div class="figures">{"".join(drawn)}</div>' + more + same)
+
+
+def _used(release: Release) -> list[str]:
+    """Return the covariates that the answers may depend on, as far as that is known."""
+    effect = release.effect if isinstance(release, ComposedRule) else release
+    found: set[int] | None = None
+    if isinstance(effect, ComposedRelease):
+        found = effect.features_used
+    elif isinstance(release, PolicyRelease):
+        found = columns_used(release)
+    return [name for name, columns in _encoded(release).items() if found is None or found & columns]
+
+
+def _first(release: Release) -> int:
+    """Return the position of the covariate that the chart shows first: a number that matters, where there is one."""
+    used, columns = _used(release) or list(release.schema.columns), list(release.schema.columns)
+    numbers = [covariate.name for covariate in release.schema.covariates if not covariate.levels]
+    return columns.index(next((name for name in used if name in numbers), used[0]))
+
+
+def _encoded(release: Release) -> dict[str, set[int]]:
+    """Return the positions of each covariate's encoded columns."""
+    found, start = {}, 0
+    for covariate in release.schema.covariates:
+        found[covariate.name] = set(range(start, start := start + len(covariate.bounds)))
+    return found
+
+
+def _shading(release: Release) -> str:
+    if not isinstance(release, ComposedRelease):
+        return ""
+    return paragraph("Grey: beyond two released spreads from the released mean, where few records lie.")
+
+
+def _bands(release: EffectRelease) -> str:
+    holds, holds_if = band_words(release)
+    if not isinstance(release, ComposedRelease):
+        return paragraph(f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn.")
+    if release.law is None:
+        return paragraph(f"There are no intervals: {release.without or 'the release has none'}.")
+    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _holds_if(holds_if)
+
+
+def _holds_if(words: str | None) -> str:
+    counted = "Intervals count sampling and all privacy noise."
+    return paragraph(f"{counted} They hold if {words}." if words else counted)
+
+
+def _average_table(release: AverageEffectRelease) -> str:
+    pairs = [("estimand", escaped(release.estimand)), ("estimate", number(release.estimate))]
+    beside = release.difference_in_means
+    if beside is not None:
+        pairs.append(("difference in means, which adjusts for nothing", number(beside.value)))
+    return named_rows(pairs)
+
+
+def _subgroup_table(release: SubgroupRelease) -> str:
+    heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
+    cells = zip(
+        release.subgroups.labels,
+        map(number, release.estimate.tolist()),
+        _ranges(release.interval()),
+        _ranges(release.interval(simultaneous=True)),
+        map("{:,.0f}".format, release.records.tolist()),
+        strict=True,
+    )
+    return f'<div class="wide">{html_table(heads, [list(map(escaped, line)) for line in cells])}</div>'
+
+
+def _ranges(intervals: np.ndarray) -> list[str]:
+    return [f"{number(low)} to {number(high)}" for low, high in intervals.tolist()]
+
+
+def _wide(picture: bytes, description: str) -> str:
+    return f'<div class="wide">{image(picture, description)}</div>'
+
+
+def _card(release: Release, path: Path | None) -> str:
+    card = make_card(release, path=path, audit=shipped_results())
+    shown = "".join(card_parts(card)).replace("<h1>Release card</h1>", "<h2>Release card</h2>")
+    return f'<details class="card"><summary>Privacy and provenance: the release card</summary>{shown}</details>'
