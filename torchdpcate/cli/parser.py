@@ -5,8 +5,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from torchdpcate._version import version
 from torchdpcate._text import plain
+from torchdpcate._version import version
 from torchdpcate.errors import InputError
 
 PROGRAM = "torchdpcate"
