@@ -217,7 +217,7 @@ def test_a_number_that_was_changed(make, number, tmp_path):
         (Purpose.OUTCOME_MODEL, "it holds an outcome model, but no charge is for it"),
         (_part("balance"), "it holds balance statistics, but no charge is for them"),
         (_part("difference_in_means"), "it holds a difference in means, but no charge"),
-        (_part("spread"), "it holds the number 'spread', but no charge is for it"),
+        (_part("sums"), "it holds the number 'spread', but no charge is for it"),
     ],
 )
 def test_what_was_not_paid_for(of, problem, tmp_path):
@@ -420,7 +420,8 @@ def test_a_slope_bound_that_does_not_count(tmp_path):
         ("ATE", {"outcome_model_fitter": "noisy_gradient"}, "outcome_model are charged by objective"),
         ("ATE", {"loss": "logistic"}, "noise of weights (tilt_scale) is more than"),
         ("ATE", {"loss": "another"}, "which is none"),
-        ("ATE", {"epsilon_difference": 400.0}, "epsilon_difference = 400 is stated, but 3.2 was charged"),
+        ("ATE", {"epsilon_sums": 400.0}, "epsilon_sums = 400 is stated, but 4.4 was charged"),
+        ("ATE", {"epsilon_difference": 0.1}, "epsilon_difference is stated, but no charge is for it"),
         ("ATE", {"epsilon_stage_one": 400.0}, "epsilon_stage_one = 400 is stated, but 2.4 was charged"),
         ("ATE", {"epsilon_outcome_model": 0.1}, "epsilon_outcome_model = 0.1 is stated, but 1.2 was charged"),
         ("ATE", {"epsilon_balance": 0.1}, "epsilon_balance is stated, but no charge is for it"),

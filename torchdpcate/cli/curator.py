@@ -1,16 +1,23 @@
 """The curator's folder of a run: settings, the fit, and every number that must not leave."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
+from torchdpcate._text import plain
 from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_BYTES, _LARGEST = 10_000_000, 1e100
 
 
 def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping[str, Tensor], folder: Path) -> None:
@@ -29,6 +36,35 @@ def write_curator(config: DictConfig, facts: Mapping[str, Any], numbers: Mapping
     write_text(folder / "fit.json", json.dumps(facts, indent=2) + "\n", PRIVATE)
     with atomic_path(folder / "numbers.safetensors", PRIVATE) as temporary:
         save_file({name: tensor.detach().cpu().double().clone() for name, tensor in numbers.items()}, temporary)
+
+
+def read_table(path: Path, name: str, numbers: Sequence[str]) -> "pd.DataFrame | None":
+    """Return a csv table of the curator's folder; None where a run wrote none.
+
+    Args:
+        path: Its file.
+        name: Its column of words.
+        numbers: Columns of finite numbers, of which those that it has are returned beside the words; it must have the
+            first.
+
+    Raises:
+        InputError: A damaged table.
+    """
+    import pandas as pd
+
+    if not path.exists():
+        return None
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a pipe would never end
+            raise ValueError
+        table = pd.read_csv(path, dtype={name: str}, keep_default_na=False)
+        found = [column for column in numbers if column in table]
+        values = table[found].astype(float)
+        if numbers[0] not in found or not len(table) or not (values.abs() < _LARGEST).all(axis=None):
+            raise ValueError
+        return values.assign(**{name: table[name].map(plain)})
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        raise InputError(f"{path}: no table of a run, or damaged; remove the run or run it again") from None
 
 
 def record_numbers(study: Study | StreamedStudy) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.progress import track
 
-from torchdpcate._files import atomic_path, write_text
+from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
 from torchdpcate.cli.comparison import (
     PROBLEM,
@@ -25,6 +25,7 @@ from torchdpcate.cli.comparison import (
     references,
     varied,
 )
+from torchdpcate.cli.curator_page import CURATOR_PAGE, FamilyReport, make_curator_page
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep_total import table_totals
 from torchdpcate.cli.tables import columns
@@ -46,8 +47,8 @@ def report(folder: str, reference: str | None = None, output: str | None = None)
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
-    ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can read it. The
-    figures beside it are drawn from releases alone.
+    ``report.html``, ``report.csv``, ``report.md`` and the figures that show more than releases do: only its owner can
+    read it. The figures beside it are drawn from releases alone.
 
     Args:
         folder: A run folder, a folder of run folders, or a release file.
@@ -72,17 +73,26 @@ def report(folder: str, reference: str | None = None, output: str | None = None)
         (family, _runs([row for row in rows if families[row["task"]] is family], family))
         for family in dict.fromkeys(families[task] for task in sorted(families))
     ]
-    secret = {name: figure for family, runs in parts for name, figure in _figures(runs, family).items()}
-    public = {name: figure for family, runs in parts for name, figure in family.public_figures(runs).items()}
-    pages = [_page(runs, family) for family, runs in parts]
+    drawn = [(_figures(runs, family), family.public_figures(runs)) for family, runs in parts]
+    secret = {name: figure for own, _ in drawn for name, figure in own.items()}
+    public = {name: figure for _, own in drawn for name, figure in own.items()}
+    tables = [_tables(runs, family) for family, runs in parts]
+    pages = [_page(found) for found in tables]
     marked, totals = f"{_MARK}: holds errors of non-private estimates.", table_totals(rows)
+    reports = [
+        FamilyReport(family, runs, found, _captioned(family, own, others))
+        for (family, runs), found, (own, others) in zip(parts, tables, drawn, strict=True)
+    ]
+    html = make_curator_page(root.absolute().name, reports, totals)
     curator = _curators_folder(root)
     _secretly(curator / "report.csv", lambda path: _write_csv(pd.concat([runs for _, runs in parts]), path))
     _secretly(curator / "report.md", lambda path: write_text(path, "\n\n".join([marked, *totals, *pages]) + "\n"))
+    _secretly(curator / CURATOR_PAGE, lambda path: write_text(path, html, PRIVATE))
     for family, runs in parts:
         _print(runs, family)
     for line in totals:
         print(line)
+    print(f"page: {curator / CURATOR_PAGE}, {NOT_FOR_PUBLICATION}")
     for name, figure in secret.items():
         _secretly(curator / name, partial(save_figure, figure))
         print(f"figure: {curator / name}, {NOT_FOR_PUBLICATION}")
@@ -138,12 +148,16 @@ def _write_csv(runs: pd.DataFrame, path: Path) -> None:
         table.to_csv(temporary, index=False)
 
 
-def _page(runs: pd.DataFrame, family: type[TaskSpec]) -> str:
-    """Return a family's tables as a page to read."""
+def _tables(runs: pd.DataFrame, family: type[TaskSpec]) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return a family's tables with their headings and notes."""
     tables = [(measure.heading, measure.note, budget_table(runs, measure)) for measure in family.measures]
     tables.append((family.heading, family.note, compare(runs, family)))
-    known = [(heading, note, table) for heading, note, table in tables if table is not None]
-    return "\n\n".join(f"# {heading}\n\n{note}\n\n{markdown(table)}" for heading, note, table in known)
+    return [(heading, note, table) for heading, note, table in tables if table is not None]
+
+
+def _page(tables: list[tuple[str, str, pd.DataFrame]]) -> str:
+    """Return a family's tables as a page of markdown."""
+    return "\n\n".join(f"# {heading}\n\n{note}\n\n{markdown(table)}" for heading, note, table in tables)
 
 
 def _print(runs: pd.DataFrame, family: type[TaskSpec]) -> None:
@@ -172,6 +186,17 @@ def _figures(runs: pd.DataFrame, family: type[TaskSpec]) -> dict[str, "Figure"]:
             title = f"{problem_of(first).iloc[0]}, seed {first['seed'].iloc[0]}"
             figures[f"effect_{file_name(data)}_n{n}.png"] = curves_figure(curves, title)
     return figures
+
+
+def _captioned(family: type[TaskSpec], secret: dict[str, "Figure"], public: dict[str, "Figure"]) -> dict[str, "Figure"]:
+    """Return figures by captions in place of the names of their files."""
+    headings = {measure.figure: measure.heading for measure in family.measures}
+    own = {headings.get(name) or _caption(name): figure for name, figure in secret.items()}
+    return own | {f"{_caption(name)}, from releases alone": figure for name, figure in public.items()}
+
+
+def _caption(name: str) -> str:
+    return name.removesuffix(".png").replace("_", " ").capitalize()
 
 
 def _drawn(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame:

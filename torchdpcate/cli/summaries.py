@@ -3,13 +3,16 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.renamed import by_any_name
-from torchdpcate.cli.task import family_of
+from torchdpcate.cli.task import TaskSpec, family_of
 from torchdpcate.errors import InputError
+from torchdpcate.release.file import RELEASE_FILE, load_release
+from torchdpcate.release.release import Release
 
+Any_Release = TypeVar("Any_Release", bound=Release)
 WORDS, COUNTS = ("mechanism", "level"), ("seed", "n")
 _LARGEST = 1e100  # beyond it, no number of a run
 
@@ -43,11 +46,30 @@ def read_summary(path: Path) -> dict[str, Any]:
             "spent_epsilon": None if spent is None else _positive(spent),
             "spent_delta": _number(summary["spent"]["total"].get("delta")),  # older runs lack it, and the next
             "generated": _flag(summary.get("generated")),
-            **{name: _number(summary[name]) for name in family.summary_keys() if name in summary},
+            **{name: _number(summary[name]) for name in _numbers_of(family) if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError):
         raise InputError(f"{path}: not a summary of a run, or damaged; remove it or run again") from None
+
+
+def released_by(run: Path, kind: type[Any_Release]) -> Any_Release | None:
+    """Return a run's release; None where it is of another kind, has been moved away or is damaged.
+
+    Args:
+        run: The run's folder.
+        kind: Class of the release.
+    """
+    try:
+        found = load_release(run / "release" / RELEASE_FILE)
+    except (InputError, OSError):
+        return None
+    return found if isinstance(found, kind) else None
+
+
+def _numbers_of(family: type[TaskSpec]) -> list[str]:
+    """Return the keys of a family's numbers, each once."""
+    return list(dict.fromkeys((*family.summary_keys(), *family.planned_keys())))
 
 
 def _number(value: Any) -> float:

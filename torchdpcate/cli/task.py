@@ -49,6 +49,25 @@ class Measure:
         return (self.key, *self.references)
 
 
+@dataclass(frozen=True)
+class NoiseCheck:
+    """A number that a plan states by public facts, beside what came out.
+
+    Attributes:
+        planned: Key of the planned number in a summary.
+        realised: Key of what came out.
+        of: What both are, in words.
+        note: How they are to be read.
+        scale: What the realised number is multiplied by.
+    """
+
+    planned: str
+    realised: str
+    of: str
+    note: str = ""
+    scale: float = 1.0
+
+
 class TaskSpec(ABC):
     """A family of tasks whose runs are comparable; an object of it is one run of a task.
 
@@ -66,6 +85,7 @@ class TaskSpec(ABC):
         summarised: Further words of the command line that a summary has under keys of their own.
         measures: What runs are compared by.
         numbers: Further numbers of a summary that are listed.
+        noise_checks: Planned numbers of a summary beside what came out.
         shown: How the numbers are called that are printed of a run, by their keys in a summary.
         config: The composed configuration; set by the runner, as the others below.
         study: The data.
@@ -81,6 +101,7 @@ class TaskSpec(ABC):
     summarised: ClassVar[tuple[str, ...]] = ()
     measures: ClassVar[tuple[Measure, ...]]
     numbers: ClassVar[tuple[str, ...]] = ()
+    noise_checks: ClassVar[tuple[NoiseCheck, ...]] = ()
     shown: ClassVar[Mapping[str, str]]
 
     config: DictConfig
@@ -96,6 +117,11 @@ class TaskSpec(ABC):
     def summary_keys(cls) -> tuple[str, ...]:
         """Return the keys of all numbers in a summary but budgets and counts."""
         return (*(key for measure in cls.measures for key in measure.keys), *cls.numbers)
+
+    @classmethod
+    def planned_keys(cls) -> tuple[str, ...]:
+        """Return the keys of numbers that plans are checked by."""
+        return tuple(key for check in cls.noise_checks for key in (check.planned, check.realised))
 
     def checked(self, config: DictConfig) -> DictConfig:
         """Return the configuration with what this task fills in; refuse what no class below would ever see.
@@ -235,6 +261,18 @@ class TaskSpec(ABC):
 
         Args:
             runs: One row a run, with its ``method``.
+        """
+        return {}
+
+    @classmethod
+    def curator_figures(cls, runs: "pd.DataFrame") -> "dict[str, Figure]":
+        """Return figures of the curator's page that show more than releases do, by their captions.
+
+        Args:
+            runs: One row a run, with its ``method``.
+
+        Raises:
+            InputError: A damaged file of the curator's.
         """
         return {}
 

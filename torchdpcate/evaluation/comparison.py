@@ -123,7 +123,7 @@ def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str], qu
         # points beside each other: ranges on top of each other could not be read
         x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
         reach = np.stack([middle - groups.min(), groups.max() - middle])
-        axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **_style(i))
+        axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **line_style(i))
     for name, style in _LEVELS.items():
         level = errors.loc[errors["line"] == name, quantity].median()
         if math.isfinite(level):
@@ -143,7 +143,7 @@ def _curves_panel(axes: "Axes", runs: Mapping[str, EffectCurves], names: Sequenc
     axes.axhline(0, color="0.8", lw=0.8, zorder=0)
     banded = sum(curves.band is not None for curves in runs.values())
     for name, curves in runs.items():
-        style = _style(names.index(name)) | {"marker": ""}
+        style = line_style(names.index(name)) | {"marker": ""}
         axes.plot(curves.grid, curves.released, label=name, lw=1.4, **style)
         if curves.band is not None and banded <= _BANDS:
             axes.fill_between(curves.grid, *curves.band.T, color=style["color"], alpha=0.07, lw=0)
@@ -163,7 +163,8 @@ def _height(runs: Sequence[EffectCurves]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _style(i: int) -> dict[str, Any]:
+def line_style(i: int) -> dict[str, Any]:
+    """Return colour, marker and line of the i-th method."""
     k = len(_COLOURS)
     return {"color": _COLOURS[i % k], "marker": _MARKERS[i % k], "ls": _LINES[i // k % len(_LINES)]}
 

@@ -58,7 +58,10 @@ _AUDITS_OF: dict[Charge, tuple[str, ...]] = {
     propensity_by("k_norm_gradient"): ("k_norm_gradient",),
     Charge(Purpose.OUTCOME_MODEL, "objective"): ("objective_box",),
     Charge(Purpose.OUTCOME_MODEL, "noisy_gradient"): ("noisy_gradient",),
-    Charge(Purpose.RELEASE, "balanced_difference", "difference"): ("covariate_balancing_effect",),
+    Charge(Purpose.RELEASE, "balanced_difference", "sums"): ("covariate_balancing_effect",),
+    Charge(Purpose.RELEASE, "balanced_difference", "difference"): (
+        "covariate_balancing_effect",
+    ),  # of earlier versions
     Charge(Purpose.RELEASE, "balanced_difference", "balance"): ("balance_statistics",),
     Charge(Purpose.RELEASE, "balanced_difference", "difference_in_means"): ("outcome_table",),
     Charge(Purpose.RELEASE, "outcome_table", "balance"): ("balance_statistics",),

@@ -137,9 +137,7 @@ def test_the_ledger_is_charged_before_and_for_everything():
     assert labels == [
         "weights: propensity by objective",
         "outcome model: by objective",
-        "release by balanced_difference: difference",
-        "release by balanced_difference: size",
-        "release by balanced_difference: spread",
+        "release by balanced_difference: sums",
         "release by balanced_difference: balance (treated)",
         "release by balanced_difference: balance (sums)",
         "release by balanced_difference: difference_in_means (table)",

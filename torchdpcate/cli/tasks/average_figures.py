@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from torchdpcate._files import PRIVATE
-from torchdpcate._text import file_name
+from torchdpcate._text import file_name, plain, spreadsheet_cell
 from torchdpcate.cli.comparison import PROBLEM, problem_of
+from torchdpcate.cli.curator import read_table
+from torchdpcate.cli.summaries import released_by
+from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
 from torchdpcate.drawing.averages import interval_row, released_rows
-from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.file import RELEASE_FILE, load_release
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +55,33 @@ def draw_curator(
     save_figure(figure, folder / "balance.png", PRIVATE)
 
 
+def curator_balances(runs: pd.DataFrame) -> "dict[str, Figure]":
+    """Return the balance figures of runs, with the balance that was not released, by their captions.
+
+    Args:
+        runs: One row a run.
+
+    Raises:
+        InputError: A damaged ``balance.csv``.
+    """
+    figures: dict[str, Figure] = {}
+    for name, folder in zip(runs["run"], runs["folder"], strict=True):
+        table = read_table(folder / "curator" / BALANCE_FILE, "feature", ("before", "after"))
+        if table is None or len(figures) >= _MOST_BALANCES:
+            continue
+        release = released_by(folder, AverageEffectRelease)
+        released = None if release is None else release.balance
+        names = table["feature"].tolist()
+        if released is not None and [plain(spreadsheet_cell(one)) for one in released.names] == names:
+            names = list(released.names)
+        else:
+            released = None
+        columns = {column: table[column].tolist() for column in ("before", "after") if column in table}
+        exact, mark = BalanceTable(names, **columns), "" if len(runs) == 1 else f", run {name}"
+        figures[f"Balance of the arms before and after weighting{mark}"] = balance_figure(released, nonprivate=exact)
+    return figures
+
+
 def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     """Return the figures of average effects by the names of their files; all numbers in them are released ones.
 
@@ -63,7 +91,8 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
     Args:
         runs: One row a run, with its ``method``.
     """
-    loaded = {name: found for name, path in zip(runs["run"], runs["folder"], strict=True) if (found := _released(path))}
+    paths = zip(runs["run"], runs["folder"], strict=True)
+    loaded = {name: found for name, path in paths if (found := released_by(path, AverageEffectRelease))}
     known = runs[runs["run"].isin(list(loaded))]
     figures: dict[str, Figure] = {}
     for problem, chosen in known.groupby(PROBLEM):
@@ -94,12 +123,3 @@ def _labels(runs: pd.DataFrame) -> list[str]:
     if runs["seed"].nunique() > 1:
         parts.append(runs["seed"].map("seed {}".format))
     return [", ".join(words) for words in zip(*parts, strict=True)]
-
-
-def _released(folder: Path) -> AverageEffectRelease | None:
-    """Return a run's release; None where it has been moved away or is damaged."""
-    try:
-        found = load_release(folder / "release" / RELEASE_FILE)
-    except (InputError, OSError):
-        return None
-    return found if isinstance(found, AverageEffectRelease) else None

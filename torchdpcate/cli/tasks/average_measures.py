@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Learner = AverageEffectLearner | AverageEffect
 
+BALANCE_FILE = "balance.csv"
+"""Balance without noise, in the curator's folder."""
 NONPRIVATE, PRIVATE_MEANS, MEANS = (
     "non-private",
     "difference in means, private at the whole budget",
@@ -143,7 +145,7 @@ def write_tables(
     ]
     tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}
     if balance is not None:
-        tables["balance.csv"] = balance.frame().rename_axis("feature")
+        tables[BALANCE_FILE] = balance.frame().rename_axis("feature")
     for name, table in tables.items():
         with atomic_path(folder / name, PRIVATE) as temporary:
             table.rename(index=spreadsheet_cell).to_csv(temporary)

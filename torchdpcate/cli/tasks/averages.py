@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
 from torchdpcate.data.queries import read_queries
@@ -76,6 +76,10 @@ class Averages(TaskSpec):
         ),
     )
     numbers = ("low", "high", "truth", "clipped", "planned_error")
+    noise_checks = (
+        NoiseCheck("planned_error", "width", "standard error of the estimate", "Sampling and noise: planned for an "
+                   "assumed outcome law, realised as the 95 % interval's width divided by twice 1.96.", 1 / 3.92),
+    )  # fmt: skip
     shown: ClassVar = {
         "estimate": "estimate",
         "low": "95 % interval from",
@@ -184,6 +188,13 @@ class Averages(TaskSpec):
         from torchdpcate.cli.tasks.average_figures import report_figures
 
         return report_figures(runs)
+
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the balance of each run with what was not released of it; see the class above."""
+        from torchdpcate.cli.tasks.average_figures import curator_balances
+
+        return curator_balances(runs)
 
     @property
     def _choice(self) -> Choice | None:

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, private_folder
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.comparison import problem_of
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
@@ -28,7 +29,7 @@ from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mecha
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
-from torchdpcate.evaluation.figures import effect_panels, save_figure
+from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
 from torchdpcate.evaluation.root_error import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -39,6 +40,9 @@ from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
 
@@ -66,6 +70,13 @@ class Effects(TaskSpec):
         ),
     )
     numbers = ("pehe_zero", "noise")
+    noise_checks = (
+        NoiseCheck("planned_noise", "noise", "noise of the second stage", "Standard deviation of an answer's noise: "
+                   "planned at a typical covariate, realised as the mean public scale at the queries."),
+        NoiseCheck("planned_noise", "planned_error", "error that noise leaves", "Planned for residuals of an assumed "
+                   "size (1/14 of the outcome's range, or plan.residual_scale), realised for those that the release "
+                   "found; without sampling and noise of the nuisances."),
+    )  # fmt: skip
     shown: ClassVar = {
         "pehe": "PEHE of the release",
         "pehe_nonprivate": "PEHE non-private learner",
@@ -280,6 +291,25 @@ class Effects(TaskSpec):
         band = None if isinstance(release, ComposedRelease) else first.band  # that is an interval
         curves = EffectCurves(first.covariate, first.grid, first.released, band, level, known)
         curves.save(self.folder / "curator" / CURVES_FILE)
+
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the effect of a single run beside what was not released; those of several runs are a report's."""
+        path = runs["folder"].iloc[0] / "curator" / CURVES_FILE
+        if len(runs) > 1 or not path.exists():
+            return {}
+        found = EffectCurves.load(path)
+        figure = effect_figure(
+            found.grid,
+            found.released,
+            found.band,
+            covariate=found.covariate,
+            others=found.others,
+            level=found.level,
+            claim=problem_of(runs).iloc[0],
+            place="as in the run's own figure",
+        )
+        return {"Effect against one covariate": figure}
 
     def _offer(self) -> None:
         """Say so where the function's own noise, restricted to the queries, is certainly less."""

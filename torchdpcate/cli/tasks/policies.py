@@ -17,10 +17,12 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
-from torchdpcate._text import spreadsheet_cell
+from torchdpcate._text import plain, spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.choice_by_scores import by_scores
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.curator import read_table
+from torchdpcate.cli.summaries import released_by
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.words import words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
@@ -36,10 +38,13 @@ from torchdpcate.release.policy import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from torchdpcate.estimators.selection.selector import PolicySelector
 
 _SURE = 0.95  # probability of the sentence about the choice
+_TABLE_FILE = "policies.csv"
+_MOST_FIGURES = 12
 _LONGEST = 60  # letters of a file's name in a summary
 
 
@@ -71,6 +76,11 @@ class Policies(TaskSpec):
         ),
     )
     numbers = ("regret", "value", "estimated_regret", "spread")
+    noise_checks = (
+        NoiseCheck("planned_noise", "estimated_regret", "mean outcome that the private choice loses", "Expected of the "
+                   "choice's law: planned for policies that are all equally far behind the best, realised for the "
+                   "estimated values of these."),
+    )  # fmt: skip
     shown: ClassVar = {
         "value": "value of the policy, estimated",
         "value_expected": "value expected of the choice",
@@ -182,7 +192,7 @@ class Policies(TaskSpec):
     def write(self, summary: Mapping[str, Any]) -> None:
         """Write what the curator knows of each policy, its figure, and the plan."""
         table, folder = self._table, self.folder / "curator"
-        with atomic_path(folder / "policies.csv", PRIVATE) as temporary:
+        with atomic_path(folder / _TABLE_FILE, PRIVATE) as temporary:
             table.assign(policy=table["policy"].map(spreadsheet_cell)).to_csv(temporary, index=False)
         figure = policy_figure(
             table["policy"].tolist(),
@@ -206,6 +216,30 @@ class Policies(TaskSpec):
             f"scores: {public['nuisance_guarantee']}{clip}; with probability {_SURE:g} its estimated mean outcome is "
             f"within {shown(behind)} (outcome units) of the library's best",
         ]
+
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return what each policy would lose and how likely its choice was, for each run."""
+        figures: dict[str, Figure] = {}
+        for name, folder in zip(runs["run"], runs["folder"], strict=True):
+            table = read_table(folder / "curator" / _TABLE_FILE, "policy", ("probability", "value", "regret"))
+            release = None if table is None else released_by(folder, PolicyRelease)
+            if table is None or release is None or len(figures) >= _MOST_FIGURES:
+                continue
+            names = table["policy"].tolist()
+            chosen = plain(spreadsheet_cell(release.name))
+            if "value" not in table or chosen not in names:
+                continue
+            mark = "" if len(runs) == 1 else f", run {name}"
+            figures[f"Selection probabilities{mark}"] = policy_figure(
+                names,
+                table["value"].to_numpy(),
+                table["probability"].to_numpy(),
+                names.index(chosen),
+                regrets=table["regret"].to_numpy() if "regret" in table else None,
+                claim=release.privacy.claim,
+            )
+        return figures
 
     @property
     def mechanism_name(self) -> str:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
+from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import chosen, words
 from torchdpcate.data.study import Study
@@ -25,6 +26,9 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
@@ -156,6 +160,13 @@ class Rules(TaskSpec):
         if coefficients(self.release) is not None:
             save_figure(self.release.plot(), self.folder / "release" / "rule.png")
         write_text(self.folder / "curator" / "noise.txt", f"{self._noise}\n", PRIVATE)
+
+    @classmethod
+    def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
+        """Return the rule of a single run; several are compared by a report's figures."""
+        folder = runs["folder"].iloc[0]
+        release = released_by(folder, DecisionRelease) if len(runs) == 1 else None  # type: ignore[type-abstract]
+        return {} if release is None else {"The released rule, from the release alone": release.plot()}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
         """Return which rule it is, and what the report of the noise comes to."""

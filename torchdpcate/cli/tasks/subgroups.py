@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,14 +15,14 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, TaskSpec
+from torchdpcate.cli.summaries import released_by
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data.study import Study
 from torchdpcate.drawing.subgroups import plot_subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.file import RELEASE_FILE, load_release
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 if TYPE_CHECKING:
@@ -77,6 +76,10 @@ class SubgroupTask(TaskSpec):
         ),
     )
     numbers = ("covered_at_once", "dominated", "cells_count")
+    noise_checks = (
+        NoiseCheck("noise_planned", "noise", "noise of a cell's effect", "Standard deviation of the privacy noise, "
+                   "root mean square over cells: planned for cells of equal size, realised at the released counts."),
+    )  # fmt: skip
     shown: ClassVar = {
         "cells_count": "cells",
         "noise": "privacy noise",
@@ -186,7 +189,7 @@ class SubgroupTask(TaskSpec):
         """Return the forest plot of each run, from release numbers alone."""
         found: dict[str, Figure] = {}
         for name, folder in list(zip(runs["run"], runs["folder"], strict=True))[:_MOST_FIGURES]:
-            release = _released(folder)
+            release = released_by(folder, SubgroupRelease)
             if release is not None:
                 mark = "" if len(runs) == 1 else f"_{file_name(name)}"
                 found[f"forest{mark}.png"] = release.plot()
@@ -227,12 +230,3 @@ def _csv(release: SubgroupRelease) -> pd.DataFrame:
 
 def _root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values)))) if len(values) else float("nan")
-
-
-def _released(folder: Path) -> SubgroupRelease | None:
-    """Return a run's release; None where it has been moved away or is damaged."""
-    try:
-        found = load_release(folder / "release" / RELEASE_FILE)
-    except (InputError, OSError):
-        return None
-    return found if isinstance(found, SubgroupRelease) else None

@@ -18,6 +18,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     Weighted,
     released_ranges,
 )
+from torchdpcate.estimators.average.joint_cost import joint_cost
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import (
     ON_WEIGHTS,
@@ -37,6 +38,8 @@ from torchdpcate.privacy.session import FitSession
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
+SUMS = "sums"
+"""The part of the release that all three sums are."""
 SCALES = 3.0
 """A denominator below this many scales of its noise is dominated by noise."""
 
@@ -57,27 +60,30 @@ class BalancedDifference(EffectEstimator):
         \Delta_N = \tfrac12 (W - w_{min}) \text{ or } 1, \quad \Delta_Q = W^2 \max\{hi, 1 - lo\}^2
 
     with the ranges of weights and outcome model over the domain at the released coefficients
-    (``EffectFacts.ranges``), or, before there are any, over all coefficients.
+    (``EffectFacts.ranges``), or, before there are any, over all coefficients. No record moves all three as far: they
+    are one event, whose scales are :math:`\Delta / \epsilon_k` for the shares of its epsilon, all times what a record
+    costs them together over that epsilon (``joint_cost``), which is about 0.74.
 
     N of ATE and ATO is clamped to [n w_min / 2, n W / 2], far from zero. The interval counts the sum of squares with a
     one-sided 90 % bound of its noise, the exact Laplace laws of D and N, and what is left of the imbalance (section
     3.6): B times ``EffectFacts.imbalance`` / N.
 
     Guarantee:
-        Certified, pure: the sum of the three epsilons, weights and outcome model being fixed before. Source: theory
+        Certified, pure: the epsilon of all three together, weights and outcome model being fixed before. Source: theory
         note ``covariate_balancing``, sections 3.4 and 3.6; docs/guarantees/balanced_difference.md.
     """
 
     name: ClassVar[str] = "balanced_difference"
     formula: ClassVar[str] = (
-        "Laplace noise on D, N and Q, scales Delta/epsilon with Delta_D = 2 W max(hi, 1-lo) for the ATE; "
-        "covariate_balancing sections 3.4 and 3.6"
+        "Laplace noise on D, N and Q as one event, scales in the ratio of Delta/epsilon with Delta_D = 2 W max(hi, "
+        "1-lo) for the ATE, such that one record's joint l1 cost is its epsilon; covariate_balancing sections 3.4, 3.6"
     )
-    numbers: ClassVar[Mapping[str, str]] = {name: name for name in ("difference", "size", "spread")}
+    numbers: ClassVar[Mapping[str, str]] = dict.fromkeys(("difference", "size", "spread"), SUMS)
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
     centred: ClassVar[bool] = True
     states: ClassVar[Stated] = states(
         *(f"{kind}_{part}" for part in parts for kind in ("scale", "epsilon")),
+        f"epsilon_{SUMS}",
         "outcome_bounds",
         *RANGES,
         *ON_WEIGHTS,
@@ -88,13 +94,12 @@ class BalancedDifference(EffectEstimator):
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        mechanisms, moved, noise = self.mechanisms(facts, epsilons), self.moved(facts), session.noise
-        for part, mechanism in mechanisms.items():
-            session.pay(mechanism.event, part=part)
+        mechanism, units, noise = self.mechanism(epsilons), self.units(facts, epsilons), session.noise
+        session.pay(mechanism.event, part=SUMS)
         sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        for part, mechanism in mechanisms.items():
-            units = (sums[part] / moved[part])[:, None]
-            sums[part] = noise.released(mechanism.add_noise(units, noise)[:, 0] * moved[part])
+        within = torch.stack([sums[part] / unit for part, unit in units.items()], -1)
+        noisy = noise.released(mechanism.add_noise(within, noise))
+        sums |= {part: noisy[:, k] * unit for k, (part, unit) in enumerate(units.items())}
         return _estimate(sums, facts, self.scales(facts, epsilons))
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
@@ -112,24 +117,51 @@ class BalancedDifference(EffectEstimator):
         scales = {f"scale_{part}": scale[0].item() for part, scale in self.scales(facts, epsilons).items()}
         return scales if facts.ranges is None else {**scales, **facts.ranges.stated}
 
-    def mechanisms(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, LaplaceMechanism]:
-        """Return the noise of each part in units of what one record moves it by.
+    def charged(self, epsilons: Mapping[str, float]) -> dict[str, float]:
+        """See ``EffectEstimator``: the three sums are one event."""
+        others = {part: epsilon for part, epsilon in epsilons.items() if part not in self.parts}
+        return {**others, SUMS: self.mechanism(epsilons).epsilon}
 
-        None for a size that is public, as it is where all weights are equal.
+    def mechanism(self, epsilons: Mapping[str, float]) -> LaplaceMechanism:
+        """Return the noise of all sums together, in the units of ``units``."""
+        return LaplaceMechanism(math.fsum(epsilons[part] for part in self.parts), 1.0)
+
+    def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
+        r"""Return in which units one record moves all sums by 1 in the :math:`\ell_1` norm, [runs] each.
+
+        They are in the ratio of :math:`\Delta / \epsilon`. A size that is public, as it is where all weights are equal,
+        has none.
         """
-        sensitivities = self.sensitivities(facts)
-        return {part: LaplaceMechanism(epsilons[part], 1.0) for part in self.parts if sensitivities[part] > 0}
+        everywhere = self.sensitivities(facts)
+        scales = {part: moved / epsilons[part] for part, moved in self.moved(facts).items() if everywhere[part] > 0}
+        cost = record_cost(facts, scales)
+        return {part: scale * cost for part, scale in scales.items()}
 
     def scales(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return the scale of the noise in each part that has some, [runs]."""
-        moved = self.moved(facts)
-        return {part: moved[part] * noise.released_scale(1) for part, noise in self.mechanisms(facts, epsilons).items()}
+        """Return the scale of the noise in each sum that has some, [runs]."""
+        units = self.units(facts, epsilons)
+        scale = self.mechanism(epsilons).released_scale(len(units))
+        return {part: unit * scale for part, unit in units.items()}
+
+    @classmethod
+    def scales_apart(cls, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
+        """Return the scales of sums that were charged one by one, as in releases of earlier versions, [runs] each."""
+        units = {part: LaplaceMechanism(epsilon, 1.0).released_scale(1) for part, epsilon in epsilons.items()}
+        return {part: moved * units[part] for part, moved in cls.moved(facts).items() if part in units}
 
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
         """See ``AverageMechanism``: the size is public where all records weigh the same."""
         least, most = estimand.size_range
         return cls.numbers if most > least else {**cls.numbers, "size": None}
+
+    @classmethod
+    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
+        """See ``AverageMechanism``: in earlier versions each sum was charged by itself."""
+        numbers = cls.numbers_of(stated.estimand)
+        if stated.own(SUMS):
+            return numbers
+        return {name: name if part is not None else None for name, part in numbers.items()}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
@@ -141,12 +173,16 @@ class BalancedDifference(EffectEstimator):
             raise ContradictionError(f"its {centre} is none")
         facts = EffectFacts.of(stated, low, high)
         facts = replace(facts, ranges=_stated_ranges(stated, facts))
-        paid = {part: stated.epsilon(part) for part, needed in cls.sensitivities(facts).items() if needed}
-        constants = exactly({name: x for name, x in cls().public(facts, paid).items() if name not in RANGES})
+        needed = [part for part, moved in cls.sensitivities(facts).items() if moved]
+        numbers = {part: stated.number(f"scale_{part}") for part in needed}
+        scales = {part: torch.tensor([scale], dtype=torch.float64) for part, scale in numbers.items()}
+        if stated.own(SUMS):
+            together = _scales_together(stated.epsilon(SUMS), facts, scales)
+        else:
+            together = cls.scales_apart(facts, {part: stated.epsilon(part) for part in needed})
+        constants = exactly({f"scale_{part}": scale.item() for part, scale in together.items()})
         if not modelled and facts.ranges is None:
             constants |= at_least({name: ends[0] for name, ends in constants.items() if name != "scale_size"})
-        numbers = {part: stated.number(f"scale_{part}") for part in paid}
-        scales = {part: torch.tensor([scale], dtype=torch.float64) for part, scale in numbers.items()}
         largest = largest_terms(facts if modelled else replace(facts, low=0.0, high=1.0))
         reaches = {part: (stated.n * term, numbers.get(part, 0.0)) for part, term in largest.items()}
         found = _estimate(stated.sums(), facts, scales)
@@ -200,6 +236,39 @@ class BalancedDifference(EffectEstimator):
         grids = {part: sum_grid(facts.n, largest) for part, largest in largest_terms(facts).items()}
         # never more than without coefficients: what rounding adds to a range that is no narrower is left out
         return {part: torch.minimum(moved[part] + grids[part], everywhere[part]) for part in cls.parts}
+
+
+def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
+    """Return the largest privacy loss of one record, [runs], in sums with Laplace noise of these scales, [runs] each.
+
+    Where terms of N are no half weights, N counts in full beside the others. Rounding adds a step of each grid.
+    """
+    ranges, of = facts.ranges, facts.estimand
+    steps = {part: sum_grid(facts.n, term) for part, term in largest_terms(facts).items()}
+    rounding = torch.stack([steps[part] / scale for part, scale in scales.items()]).sum(0)
+    if ranges is None:
+        every = [torch.tensor([end], dtype=torch.float64) for end in (of.smallest, of.most_treated, of.most_control)]
+        low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
+        ranges = ReleasedRanges((every[0], every[1]), (every[0], every[2]), (low, high))
+    joint, apart = dict(scales), torch.zeros(1, dtype=torch.float64)
+    if type(of).size is not Estimand.size and "size" in scales:
+        least, most = size_ends(facts)
+        apart = (most - least) / joint.pop("size")
+    return joint_cost(ranges.treated, ranges.control, ranges.model, joint) + apart + rounding
+
+
+def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the scales in the same ratio that a release of all sums at this epsilon has; of positive ones.
+
+    Raises:
+        ContradictionError: One is no scale.
+    """
+    for part, scale in scales.items():
+        if not 0 < float(scale) < math.inf:
+            raise ContradictionError(f"scale_{part} = {float(scale):.6g} is none")
+    released = LaplaceMechanism(epsilon, 1.0).released_scale(len(scales))
+    times = record_cost(facts, scales) * released
+    return {part: scale * times for part, scale in scales.items()}
 
 
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:

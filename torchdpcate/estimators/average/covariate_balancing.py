@@ -247,7 +247,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             "noise_per_record": plan.noise,
             **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
             "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
-            **{f"epsilon_{name}": epsilon for name, epsilon in plan.epsilons.items()},
+            **{f"epsilon_{name}": epsilon for name, epsilon in plan.estimator.charged(plan.epsilons).items()},
             **plan.estimator.public(released_facts(plan, self._learnt), plan.epsilons),
             **constants,
         }

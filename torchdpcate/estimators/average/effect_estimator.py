@@ -205,6 +205,10 @@ class EffectEstimator(AverageMechanism):
         """
         return None
 
+    def charged(self, epsilons: Mapping[str, float]) -> dict[str, float]:
+        """Return what is charged by the epsilons of a plan's parts, as statements have it: each part as it is."""
+        return dict(epsilons)
+
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the public constants, as statements have them."""
         return {}

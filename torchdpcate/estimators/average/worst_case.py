@@ -53,19 +53,19 @@ def _exact(readout: EffectEstimator, batch: Weighted, facts: EffectFacts) -> Map
     "balanced_difference",
     BalancedDifference,
     pair="a record of the largest weight that released coefficients leave, treated or not, its outcome furthest from "
-    "the outcome model",
+    "the outcome model; all three sums are shown",
 )
 def _balanced_difference(budget: PrivacyBudget) -> Game:
     features, readout = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), BalancedDifference()
     theta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)  # of both: weights up to 3.03, and means in [0.33, 0.67]
     facts = EffectFacts(_RECORDS, _ATE, 0.3, 0.7)
     facts = replace(facts, ranges=(ranges := released_ranges(facts, features, theta, theta)))
-    epsilons = {part: _LEAST * budget.epsilon for part in readout.parts}
-    epsilons["difference"] = (1 - 2 * _LEAST) * budget.epsilon
+    shares = math.fsum(readout.parts.values())
+    epsilons = {part: budget.epsilon * share / shares for part, share in readout.parts.items()}
     worlds = [_weighted(1.0, 1.0 - world, ranges.treated[1].item()) for world in (0, 1)]
     worlds = [world._replace(m=ranges.model[0].expand_as(world.m)) for world in worlds]
-    means = [_exact(readout, batch, facts)["difference"] for batch in worlds]
-    scale = readout.scales(facts, epsilons)["difference"].item()
+    means = [_exact(readout, batch, facts) for batch in worlds]
+    scales = readout.scales(facts, epsilons)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
@@ -74,13 +74,18 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
         found = readout.run(total, facts, epsilons, FitSession(noise)).released
         return torch.stack([found[part] for part in readout.parts], 1)
 
-    apart = k_norm_evidence(means[1] - means[0], scale, 1.0)
+    def evidence(shown: Tensor) -> Tensor:
+        """Return the exact log-likelihood ratio of all three sums."""
+        each = zip(readout.parts, shown.T, strict=True)
+        ratios = [((sums - means[0][p]).abs() - (sums - means[1][p]).abs()) / scales[p] for p, sums in each]
+        return torch.stack(ratios).sum(0)
+
     pure = PrivacyBudget(budget.epsilon, 0.0)
     return Game(
         draw,
         PureEvent(budget.epsilon),
         Guarantee(Level.CERTIFIED, pure),
-        evidence=lambda sums: apart(sums[:, :1] - means[0]),
+        evidence,
     )
 
 

@@ -1,0 +1,85 @@
+"""What one record costs D, N and Q together: closed forms, and no pair of records that costs more."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference, record_cost
+from torchdpcate.estimators.average.effect_estimator import EffectFacts
+from torchdpcate.estimators.average.joint_cost import Range, joint_cost
+
+PARTS = ("difference", "size", "spread")
+EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def of(*ends: float) -> Range:
+    low, high = (number(end) for end in ends)
+    return low, high
+
+
+def worst_pair(treated: Range, control: Range, model: Range, scales: dict[str, Tensor], g: torch.Generator) -> float:
+    """The largest loss of two records, over a crowd of random ones, most with an outcome at an end."""
+
+    def terms(z: float, weights: Range) -> Tensor:
+        inner = torch.rand(500, generator=g, dtype=torch.float64)
+        w = weights[0] + (weights[1] - weights[0]) * torch.cat([inner, number(0).expand(60), number(1).expand(60)])
+        y = torch.rand(len(w), generator=g, dtype=torch.float64)
+        y = torch.where(torch.rand(len(w), generator=g) < 0.7, y.round(), y)
+        place = (1.6 * torch.rand(len(w), generator=g, dtype=torch.float64) - 0.3).clamp(0, 1)
+        pull = w * (y - model[0] - (model[1] - model[0]) * place)
+        return torch.stack([(2 * z - 1) * pull, w / 2, pull.square()])
+
+    every = torch.cat([terms(0.0, control), terms(1.0, treated)], 1) / torch.stack([scales[p] for p in PARTS])
+    return float(torch.cdist(every.T[None], every.T[None], p=1.0).max())
+
+
+def test_no_pair_of_records_costs_more_and_some_pair_nearly_as_much():
+    g = torch.Generator().manual_seed(0)
+
+    def drawn(low: float, high: float) -> Range:
+        return of(*(low + (high - low) * torch.rand(2, generator=g)).sort().values.tolist())
+
+    tight = []
+    for k in range(150):
+        treated, control, model = drawn(1, 12), drawn(1, 12), drawn(0, 1)
+        model = (model[0], model[0]) if k % 3 == 0 else model
+        sizes = torch.exp(1.5 * torch.randn(3, generator=g)) * torch.tensor([10.0, 3.0, 100.0])
+        scales = {part: number(size) for part, size in zip(PARTS, sizes.tolist(), strict=True)}
+        tight.append(
+            worst_pair(treated, control, model, scales, g) / joint_cost(treated, control, model, scales).item()
+        )
+    assert max(tight) <= 1 + 1e-12
+    assert min(tight) > 0.95
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1])
+def test_squares_are_free_up_to_a_quarter_of_the_differences_share(share):
+    weights, model, none = of(2.0, 2.0), of(0.5, 0.5), of(2.0, 2.0)
+    scales = {"difference": number(2 / 0.4), "spread": number(1 / share)}  # P = 1
+    assert joint_cost(weights, none, model, scales).item() == pytest.approx(0.4, rel=1e-12)
+    more = {**scales, "spread": number(1 / 0.2)}
+    assert joint_cost(weights, none, model, more).item() > 0.4
+
+
+@pytest.mark.parametrize(("estimand", "most"), [("ATE", 0.75), ("ATO", 0.80), ("ATT", 0.85), ("ATC", 0.85)])
+def test_together_they_cost_less_than_their_sum_and_the_scales_spend_all_of_it(estimand, most):
+    facts = EffectFacts(5000, make_estimand(estimand, 0.1), 0.3, 0.7)
+    apart = BalancedDifference.scales_apart(facts, EPSILONS)
+    together = BalancedDifference().scales(facts, EPSILONS)
+    for part in PARTS:
+        assert together[part].item() < most * apart[part].item()
+    # the noise's own grid takes a millionth of it
+    assert record_cost(facts, together).item() == pytest.approx(0.55, rel=1e-5)
+    assert record_cost(facts, together).item() <= 0.55
+
+
+def test_at_the_defaults_it_is_408_thousandths_where_550_are_charged():
+    """eta = .1, m in [.3, .7]: the heavier record gives up a little of D for N."""
+    weights, model = of(10 / 9, 10.0), of(0.3, 0.7)
+    scales = {"difference": number(14 / 0.4), "size": number(40 / 9 / 0.05), "spread": number(49 / 0.1)}
+    assert joint_cost(weights, weights, model, scales).item() == pytest.approx(0.4079, abs=5e-5)
