@@ -3,7 +3,7 @@
 Names are imported when they are first used, so that ``import torchdpcate`` costs little.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchdpcate._lazy import exports
 
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from torchdpcate.second_stage.recipes import NeuralSecondStage as NeuralSecondStage
     from torchdpcate.second_stage.tangent import TangentSecondStage as TangentSecondStage
 
-__version__ = "0.1.0"
+    __version__: str
 
-__getattr__, __dir__, __all__ = exports(
+_find, __dir__, __all__ = exports(
     __name__,
     {
         "candidates.library": ("PolicyLibrary",),
@@ -132,3 +132,11 @@ __getattr__, __dir__, __all__ = exports(
         "second_stage.tangent": ("TangentSecondStage",),
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from torchdpcate._version import version
+
+        return version()
+    return _find(name)

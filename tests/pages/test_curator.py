@@ -7,18 +7,20 @@ import stat
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.test_report import add
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
+from torchdpcate.evaluation.curves import EffectCurves
 from torchdpcate.pages.curator import Part, Table, curator_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 
-HOSTILE = '<script>alert("1")</script>'
+HOSTILE = '<script>alert("1")</script>$x_{'
 PICTURE = re.compile(r'<img src="data:image/svg\+xml;base64,([^"]*)" alt="([^"]*)">')
 
 
@@ -78,18 +80,23 @@ def test_a_sweep_is_on_one_page_for_its_owner_alone(tmp_path, capsys):
 
 
 def test_words_of_runs_are_text(tmp_path):
+    line = np.linspace(0, 1, 3)
+    curves = EffectCurves(HOSTILE, line, line, others={"truth": line})
+    words = {"data": HOSTILE, "mechanism": HOSTILE, "settings": {HOSTILE: HOSTILE}, "planned_noise": 0.5}
     for i, epsilon in enumerate((1.0, 2.0)):
-        add(
-            tmp_path, f"{HOSTILE[:8]}{i}", epsilon=epsilon, data=HOSTILE, mechanism=HOSTILE, settings={HOSTILE: HOSTILE}
+        add(tmp_path, f"{HOSTILE[:8]}{i}", curves, epsilon, **words)
+        ledger = Ledger(
+            {"records": PrivacyBudget(1.0, 0.0)}, tmp_path / f"{HOSTILE[:8]}{i}" / "curator" / "ledger.json"
         )
-    text = page(tmp_path)
-    assert "<script" not in text
-    assert html.escape(HOSTILE, quote=True) in text
-    for data, _ in PICTURE.findall(text):
-        assert b"<script" not in base64.b64decode(data)
-    assert "<script" not in curator_page(
-        HOSTILE, [HOSTILE], [Part(HOSTILE, [Table(HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])])]
-    )
+        ledger.charge("records", HOSTILE, PureEvent(0.5))
+    for folder in (tmp_path, tmp_path / f"{HOSTILE[:8]}0"):
+        text = page(folder)
+        assert "<script" not in text
+        assert html.escape(HOSTILE, quote=True) in text
+        assert HOSTILE in " ".join(pictures(text).values())
+        assert not any(b"<script" in base64.b64decode(data) for data, _ in PICTURE.findall(text))
+    table = Table(HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])
+    assert "<script" not in curator_page(HOSTILE, [HOSTILE], [Part(HOSTILE, [table], note=HOSTILE)])
 
 
 def test_what_runs_do_not_have_is_left_out(tmp_path):

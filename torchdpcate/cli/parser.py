@@ -5,8 +5,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from torchdpcate import __version__
 from torchdpcate._text import plain
+from torchdpcate._version import version
 from torchdpcate.errors import InputError
 
 PROGRAM = "torchdpcate"
@@ -75,7 +75,7 @@ def make_parser() -> Parser:
     """Return the program's parser."""
     parser = Parser(prog=PROGRAM, description="Private treatment effects.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     commands.add_parser("train", help="train and release (see torchdpcate train --help)", add_help=False)

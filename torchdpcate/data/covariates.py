@@ -164,6 +164,19 @@ class Categorical(Covariate):
         return np.eye(len(self.categories))[codes]
 
 
+def bounds_in_words(covariate: Covariate) -> str:
+    """Return a covariate's name with its levels or its bounds.
+
+    Example:
+        >>> bounds_in_words(Numeric("age", 16, 60))
+        'age: 16 to 60'
+    """
+    if covariate.levels:
+        return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
+    _, low, high = covariate.bounds[0]
+    return f"{covariate.name}: {low:g} to {high:g}"
+
+
 def said(origin: str) -> dict[str, str]:
     """Return the entry of a domain file that says where bounds come from; none if nothing is said."""
     return {"origin": origin} if origin else {}

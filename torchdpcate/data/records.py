@@ -12,7 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
@@ -29,6 +29,11 @@ class CausalData:
     a: Tensor
     y: Tensor
     propensity: Tensor | None = None
+
+    def __repr__(self) -> str:
+        """Return how many records there are, and none of them."""
+        known = "" if self.propensity is None else ", propensities"
+        return f"<CausalData: {self.n:,} records of {self.x.shape[1]} covariates{known}>"
 
     @classmethod
     def from_arrays(

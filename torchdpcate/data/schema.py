@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate._display import html_table_of, some
+from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_aligned, listed, missing_columns
 from torchdpcate.data._columns import category_codes, numeric_column
-from torchdpcate.data.covariates import Categorical, Covariate, Numeric, said
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_name
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableSchema:
     """Which columns of a table are treatment, outcome and covariates, with their public domain.
 
@@ -206,6 +208,21 @@ class TableSchema:
         import pandas as pd
 
         return self.encode_treatment(pd.DataFrame({self.treatment: values}))
+
+    def __repr__(self) -> str:
+        """Return columns and the outcome's bounds, in one line."""
+        outcome = f"{self.outcome} in [{self.domain.outcome_low:g}, {self.domain.outcome_high:g}]"
+        return plain(f"<TableSchema: effect of {self.treatment} on {outcome}, by {some(self.columns)}>")
+
+    def _repr_html_(self) -> str:
+        domain = self.domain
+        rows = [
+            ("treatment", self.treatment),
+            ("outcome", f"{self.outcome}: {domain.outcome_low:g} to {domain.outcome_high:g}"),
+            ("overlap", f"{domain.overlap:g}" if domain.known_propensity is None else "propensity known by the design"),
+            ("covariates", "; ".join(map(bounds_in_words, self.covariates))),
+        ]
+        return html_table_of("TableSchema", rows)
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as numbers, float64 [n, q]; bounds are not checked here.

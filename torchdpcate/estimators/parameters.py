@@ -3,6 +3,7 @@
 from inspect import Parameter, signature
 from typing import Any, Self, TypeVar
 
+from torchdpcate._display import html_table_of
 from torchdpcate.errors import InputError
 
 _Any = TypeVar("_Any")
@@ -63,6 +64,10 @@ class Parameters:
             if argument.default is Parameter.empty or value != repr(argument.default):
                 shown.append(f"{name}={value}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, getattr(self, name)) for name in _arguments(type(self))]
+        return html_table_of(type(self).__name__, [(name, value) for name, value in rows if value is not None])
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.base import BaseEstimator

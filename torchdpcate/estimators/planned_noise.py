@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchdpcate._display import html_table_of
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
@@ -16,7 +17,7 @@ _STEPS = 60
 _CLOSE = 1.01  # least n and epsilon are known to one per cent
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlannedNoise:
     """What public facts say of the noise in a release, before any record is read; nothing is spent.
 
@@ -90,6 +91,24 @@ class PlannedNoise:
         """Noise, range and n, in words."""
         noise = f"expected noise {shown(self.value)} (outcome units)" if self.known else "expected noise not known"
         return f"{noise} of a range of {shown(self.outcome_range, 4)} at n = {self.n:,}"
+
+    def __repr__(self) -> str:
+        """Return ``line``."""
+        return f"<PlannedNoise: {self.line}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("of", self.of),
+            ("expected noise", shown(self.value)),
+            ("outcome's range", shown(self.outcome_range, 4)),
+            ("records", f"{self.n:,}"),
+            ("budget", f"epsilon = {self.budget.epsilon:.4g}, delta = {self.budget.delta:.3g}, {self.level.value}"),
+            *((name, shown(part)) for name, part in self.parts.items()),
+            ("assumes", "; ".join(self.assumes)),
+            ("left out", "; ".join(self.left_out)),
+            ("remarks", "; ".join(self.remarks)),
+        ]
+        return html_table_of("PlannedNoise", [(name, value) for name, value in rows if value])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, fit for JSON: what is not known, or infinite, is None."""

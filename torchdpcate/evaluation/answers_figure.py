@@ -55,6 +55,6 @@ def answers_figure(
         axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("queries, the smallest effect first" if against is None else covariate, parse_math=False)
     axes.set_ylabel("treatment effect")
-    axes.set_title(claim, fontsize=9)
+    axes.set_title(claim, fontsize=9, parse_math=False)
     finish(axes, ax is None)
     return figure

@@ -88,7 +88,9 @@ def balance_figure(
     axes.set_ylim(len(shown) - 0.5, -0.5)
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
     axes.set_xlabel(f"mean of the treated minus mean of the controls, in half ranges{left_out}", fontsize=9)
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9)
+    axes.set_title(
+        "\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9, parse_math=False
+    )
     finish(axes, ax is None)
     return figure
 
@@ -134,7 +136,7 @@ def interval_figure(
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlabel("\n".join([f"effect in outcome units, with {level:.0%} intervals", *below]), fontsize=9)
     secret = truth is not None or any(line.secret for line in lines)
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9, parse_math=False)
     if truth is not None or ax is not None:
         finish(axes, ax is None)
     return figure

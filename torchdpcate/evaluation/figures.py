@@ -138,7 +138,7 @@ def effect_panels(
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
     if len(panels) == 1:
-        axes[0].set_title(title, fontsize=9)
+        axes[0].set_title(title, fontsize=9, parse_math=False)
         axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip(), parse_math=False)
         if ax is not None:
             axes[0].set_xlabel("\n".join(filter(None, [axes[0].get_xlabel(), rests.replace("\n", " ")])))
@@ -148,7 +148,7 @@ def effect_panels(
             figure.supxlabel(rests, fontsize=7)
         axes[0].legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     else:
-        figure.suptitle(title, fontsize=9)
+        figure.suptitle(title, fontsize=9, parse_math=False)
         style: dict[str, Any] = {"fontsize": 8, "frameon": False, "loc": "outside lower center"}
         below = "\n".join(filter(None, [place, rests]))
         figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
@@ -179,7 +179,7 @@ def rule_figure(
     axes.margins(y=0.02)
     left_out = f"; {len(names) - len(shown)} smaller ones not shown" if len(names) > len(shown) else ""
     axes.set_xlabel(f"coefficient of the covariate scaled to [-1, 1]{left_out}", fontsize=9)
-    axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9)
+    axes.set_title("\n".join(filter(None, [claim, "treat where the sum is positive"])), fontsize=9, parse_math=False)
     if ax is not None:
         finish(axes, own=False)
     return figure
@@ -218,13 +218,16 @@ def figure_of(ax: "Axes") -> "Figure":
 def finish(ax: "Axes", own: bool, columns: int = 2) -> None:
     """Draw the legend of axes: below a figure of their own, else within them, with all words in short lines."""
     if own:
-        figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        legend = figure_of(ax).legend(loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
         return
     ax.set_title(_short_lines(ax.get_title()), fontsize=8, parse_math=False)
     ax.set_xlabel(_short_lines(ax.get_xlabel()), fontsize=8, parse_math=False)
     handles, labels = ax.get_legend_handles_labels()
     if labels:
-        ax.legend(handles, list(map(_short_lines, labels)), fontsize=7)
+        for text in ax.legend(handles, list(map(_short_lines, labels)), fontsize=7).get_texts():
+            text.set_parse_math(False)
 
 
 def _short_lines(text: str) -> str:

@@ -82,7 +82,7 @@ def forest_figure(
     more = [f"{left_out} further cells are not shown"] if left_out else []
     axes.set_xlabel("\n".join([f"effect on {outcome}, with {level:.0%} intervals", *more, *below]), fontsize=8)
     secret = nonprivate is not None or truth is not None
-    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9)
+    axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9, parse_math=False)
     finish(axes, ax is None, columns=4)
     return figure
 

@@ -56,5 +56,5 @@ def policy_figure(
     legend = lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9)
+    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9, parse_math=False)
     return figure

@@ -86,7 +86,7 @@ def _shown(part: Part) -> Iterator[str]:
     if part.note:
         yield paragraph(part.note)
     for caption, figure in part.figures.items():
-        picture = image(svg_of(figure), caption)
+        picture = image(svg_of(figure, whole=True), caption)
         yield f'<figure><div class="wide">{picture}</div><figcaption>{escaped(caption)}</figcaption></figure>'
     for table in part.tables:
         cells = html_table(table.heads, [list(map(escaped, row)) for row in table.rows])

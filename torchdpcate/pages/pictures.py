@@ -15,13 +15,20 @@ _SIZE = (4.4, 3.0)  # inches: words stay readable where a telephone shrinks the 
 _FIXED: Any = {"svg.hashsalt": "torchdpcate", "svg.fonttype": "none", "font.family": "sans-serif"}
 
 
-def svg_of(figure: "Figure") -> bytes:
-    """Return a figure as SVG, without a date, its words as text."""
+def svg_of(figure: "Figure", whole: bool = False) -> bytes:
+    """Return a figure as SVG, without a date, its words as text.
+
+    Args:
+        figure: The figure.
+        whole: Whether the picture grows where words reach beyond the figure, which takes twice as long.
+    """
     import matplotlib
 
     written = io.BytesIO()
     with matplotlib.rc_context(_FIXED):
-        figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            written, format="svg", bbox_inches="tight" if whole else None, metadata={"Date": None, "Creator": None}
+        )
     return written.getvalue()
 
 

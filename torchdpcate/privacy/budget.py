@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchdpcate._display import html_table_of
 from torchdpcate.errors import InputError
 
 _ROUNDING = 1e-9  # of an epsilon that is split
@@ -36,6 +37,9 @@ class PrivacyBudget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta))
+
+    def _repr_html_(self) -> str:
+        return html_table_of("PrivacyBudget", [("epsilon", f"{self.epsilon:.6g}"), ("delta", f"{self.delta:.3g}")])
 
     def to_dict(self) -> dict[str, float]:
         """Plain dictionary with the keys ``epsilon`` and ``delta``."""

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
+from torchdpcate._display import html_table_of
 from torchdpcate._files import PRIVATE, private_folder, write_text
+from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.account import BlockAccount, total_of
 from torchdpcate.privacy.budget import PrivacyBudget, integer
@@ -362,6 +364,20 @@ class Ledger:
         accounts = {name: self._account(name, entries).spent(self.private) for name in self._book.blocks}
         return {**accounts, "total": total_of(list(accounts.values()))}
 
+    def __repr__(self) -> str:
+        """Return blocks, budgets and how many charges there are; neither its file nor what was charged."""
+        blocks = "; ".join(f"{name}: {_words(budget)}" for name, budget in self.blocks.items())
+        return plain(f"<Ledger: {blocks}; charges: {len(self.entries)}>")
+
+    def _repr_html_(self) -> str:
+        spent = self.spent()
+        rows = []
+        for name, budget in self.blocks.items():
+            epsilon, delta, level = (spent[name][key] for key in ("epsilon", "delta", "level"))
+            used = "nothing that is claimed" if epsilon is None else f"epsilon = {epsilon:.4g}, delta = {delta:.3g}"
+            rows.append((name, f"spent {used} of {_words(budget)}; {level}"))
+        return html_table_of("Ledger", [*rows, ("charges", len(self.entries))])
+
     def remaining(self, block: str, gaussian: bool = False) -> PrivacyBudget | None:
         """What is left of a block's budget, open entries counted as planned; None if nothing is.
 
@@ -474,3 +490,7 @@ def _find(entries: tuple[Entry, ...], entry: int) -> Entry:
 
 def _with(entries: tuple[Entry, ...], new: Entry) -> tuple[Entry, ...]:
     return tuple(new if e.id == new.id else e for e in entries)
+
+
+def _words(budget: PrivacyBudget) -> str:
+    return f"epsilon = {budget.epsilon:.4g}, delta = {budget.delta:.3g}"

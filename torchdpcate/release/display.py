@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
-from torchdpcate.data.covariates import Covariate
+from torchdpcate.data.covariates import bounds_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,14 +74,7 @@ def _rows(release: "Release") -> Iterator[tuple[str, str]]:
     for name, value in release.summary().items():
         yield name.replace("_", " "), _short(value)
     more = f"; and {len(covariates) - _MOST} more" if len(covariates) > _MOST else ""
-    yield "covariates", "; ".join(map(_bounds, covariates[:_MOST])) + more
-
-
-def _bounds(covariate: Covariate) -> str:
-    if covariate.levels:
-        return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
-    _, low, high = covariate.bounds[0]
-    return f"{covariate.name}: {low:g} to {high:g}"
+    yield "covariates", "; ".join(map(bounds_in_words, covariates[:_MOST])) + more
 
 
 def _short(value: Any) -> str:

@@ -8,7 +8,8 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate._text import markdown_text
+from torchdpcate._display import html_table_of
+from torchdpcate._text import markdown_text, plain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -104,7 +105,7 @@ _CONDITION: dict[str, Check] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivacyStatement:
     """What a release guarantees. Holds public facts and released numbers alone.
 
@@ -199,6 +200,23 @@ class PrivacyStatement:
     def to_json(self) -> str:
         """Return the statement as JSON."""
         return json.dumps(self.to_dict(), indent=2)
+
+    def __repr__(self) -> str:
+        """Return the claim and the mechanism, in one line."""
+        return plain(f"<PrivacyStatement: {self.claim}; {self.mechanism}; n = {self.n:,}>")
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("claim", self.claim),
+            ("mechanism", self.mechanism),
+            ("noise", self.formula),
+            ("adjacency", self.adjacency),
+            ("unit", self.unit),
+            ("records", f"{self.n:,}"),
+            ("conditions", "; ".join(str(condition["text"]) for condition in self.conditions) or "none"),
+            ("not protected", "; ".join(self.not_protected)),
+        ]
+        return html_table_of("PrivacyStatement", rows)
 
     def to_markdown(self) -> str:
         """Return the statement as a page to read; what it says is text, never markup."""
