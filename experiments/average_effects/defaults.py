@@ -181,8 +181,8 @@ a factor 1.5 of the simulated one in {within} of the {cells} cells below.
 What it says. In the trials the default has the error of the difference in means or less, most so from few records or
 little epsilon, and follows a stratified design where the difference in means is off by 0.035. From 5,000 records on it
 is close to the estimate without noise. In the observational design nothing valid is useful from 500 records at epsilon
-= 0.5 or 1: zero is nearer to the truth, and so is the difference in means, whose bias does not fall with n. The plan
-says so before anything is spent (0.24 and 0.12 of the outcome's range), and the intervals hold the truth.
+= 0.5: zero is nearer to the truth, and so is the difference in means, whose bias does not fall with n. The plan says so
+before anything is spent (0.18 of the outcome's range), and the intervals hold the truth.
 
 {table}
 """
