@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from torchdpcate.audit.attack import AuditResult
 from torchdpcate.audit.registry import find, registry
 from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, write_report
+from torchdpcate.cli.parser import nearest
 from torchdpcate.cli.tables import facts, terminal_width
 from torchdpcate.errors import AuditFailure, InputError
 
@@ -90,7 +91,10 @@ def _parse(words: list[str]) -> dict[str, object]:
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals or key not in KEYS:
-            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}")
+            near = nearest(key, (*KEYS, "leak", "--all"), "no word is near it")
+            raise InputError(
+                f"audit: {word}: {near}; give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}"
+            )
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:
