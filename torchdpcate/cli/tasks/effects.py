@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, private_folder
-from torchdpcate.cli.comparison import problem_of
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
@@ -295,6 +294,8 @@ class Effects(TaskSpec):
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
         """Return the effect of a single run beside what was not released; those of several runs are a report's."""
+        from torchdpcate.cli.comparison import problem_of  # pandas, for reports alone
+
         path = runs["folder"].iloc[0] / "curator" / CURVES_FILE
         if len(runs) > 1 or not path.exists():
             return {}
