@@ -31,13 +31,12 @@ estimate is off by bias alone, as LGPM's is, and gives .302 there, where Table 3
 of Table 4 are to be compared by their MSE. In neither scenario is there confounding worth adjusting for, and the
 difference in means is as good as any.
 
-Table 5: the published private numbers are one draw of the noise each; ours are means of 300 draws on the same
-records. The printed mechanism has no private rows in Tables 5 and 6: with eight covariates its rejection sampler did
-not end within ten minutes. The printed mechanism has no private rows there: with eight covariates its rejection
-sampler did not end. Table 6: differences of weighted means, weights normalised within arms, in units of each
-covariate's largest value. The published unadjusted row is no difference of arm means: it is negative for Black, of
-whom there are 84 % among the treated and 25 % among the controls. (sum over treated less sum over controls) / 2,490
-is near most of its entries."""
+Table 5: the published private numbers are one draw of the noise each; ours are means of 300 draws on the same records.
+The printed mechanism has no private rows in Tables 5 and 6: with eight covariates its rejection sampler did not end
+within ten minutes. Table 6: differences of weighted means, weights normalised within arms, in units of each covariate's
+largest value. The published unadjusted row is no difference of arm means: it is negative for Black, of whom there are
+84 % among the treated and 25 % among the controls. (sum over treated less sum over controls) / 2,490 is near most of
+its entries."""
 
 
 class CovariateBalancing(Study):

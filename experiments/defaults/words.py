@@ -40,8 +40,9 @@ def squared(data: str) -> bool:
 def published() -> dict[tuple[str, int, float], float]:
     """Least mean squared error of the three private learners of Niu et al., by data, records and epsilon."""
     least: dict[tuple[str, int, float], float] = {}
-    with (HERE / "published.csv").open(newline="", encoding="utf-8") as file:
+    with (HERE.parent / "niu" / "table.csv").open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            key = (line["data"], int(line["n"]), float(line["epsilon"]))
-            least[key] = min(float(line["mse"]), least.get(key, math.inf))
+            if line["published"] and line["table"] == f"design {line['setting']}":
+                key = (f"niu_{line['setting'].lower()}", int(line["n"]), float(line["epsilon"]))
+                least[key] = min(float(line["published"]), least.get(key, math.inf))
     return least

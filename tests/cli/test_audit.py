@@ -66,6 +66,8 @@ def test_help_lists_the_mechanisms(capsys):
         (["--all", "folder=/dev/null/x"], "folder = /dev/null/x: cannot be written to"),
         (["mechanism=laplace", "noise=quiet"], "give --all, leak RUN, or KEY=VALUE"),
         (["laplace"], "give --all, leak RUN, or KEY=VALUE"),
+        (["mechansim=laplace"], "mechansim=laplace: the nearest is mechanism; give"),
+        (["leek", "run"], "leek: the nearest is leak; give"),
         (["leak"], "give one run folder"),
         (["spillover", "neighbours=3"], "in a checkout: python -m experiments.spillover"),
         (["leak", "nowhere"], "nowhere"),

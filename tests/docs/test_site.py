@@ -1,7 +1,10 @@
 """The documentation site: every public name has its entry, every page is linked, links are those of the site."""
 
 import importlib.util
+import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -77,3 +80,27 @@ def test_a_formula_is_mathml(hooks):
     shown = hooks.on_page_content(r'<span class="arithmatex">\(x &lt; 1\)</span>', None, None, None)
     assert shown.startswith("<math")
     assert "<mi>x</mi><mo>&#x0003C;</mo>" in shown
+
+
+@pytest.mark.slow
+def test_search_works_in_pages_opened_as_files_and_nothing_is_fetched(tmp_path):
+    pytest.importorskip("mkdocs")
+    words = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(SITE), "-d", str(tmp_path)]
+    subprocess.run(words, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, cwd=PROJECT)
+    fetched = [page for page in tmp_path.rglob("*.html") if re.search(r'<script[^>]+src="https?:', page.read_text())]
+    assert not fetched
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright drives the browser")
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as driver:
+        page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page()
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tmp_path / "index.html").as_uri())
+        page.wait_for_timeout(500)
+        page.keyboard.press("s")
+        page.wait_for_timeout(300)
+        page.keyboard.type("overlap")
+        page.wait_for_selector(".md-search-result__item", timeout=30_000)
+        assert not [url for url in asked if url.startswith("http")]

@@ -81,3 +81,10 @@ def test_an_interval_of_a_mean_is_that_of_the_mean_features() -> None:
         found.mean_interval(x, rows=4)
     with pytest.raises(InputError, match="this release has none"):
         release().mean_interval(x)
+
+
+def test_levels_without_a_released_share_divide_what_is_left() -> None:
+    x = reference_population(release([-0.5, -0.6], columns=(0, 2)), 4096)
+    assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.4, 0.4], abs=0.01)
+    more = reference_population(release([-0.5, 1.2], columns=(0, 2)), 4096)  # noise beyond a share of one
+    assert more[:, 2:].mean(0).tolist() == pytest.approx([1.0, 0.0, 0.0], abs=0.01)

@@ -1,5 +1,6 @@
 """``torchdpcate audit``: attacks on our own claims, and the search of a run's release for what must not be there."""
 
+import textwrap
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -11,6 +12,8 @@ from rich.table import Column, Table
 from torchdpcate.audit.attack import AuditResult
 from torchdpcate.audit.registry import find, registry
 from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, write_report
+from torchdpcate.cli.parser import nearest
+from torchdpcate.cli.tables import facts, terminal_width
 from torchdpcate.errors import AuditFailure, InputError
 
 _HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
@@ -39,8 +42,7 @@ def audit(words: list[str]) -> None:
     """
     if not words or {"-h", "--help"} & set(words):
         named = registry()
-        width = 2 + max(map(len, named))
-        print(_HELP + "\n".join(f"  {name:{width}}{case.attack}: {case.pair}" for name, case in named.items()))
+        print(_HELP + facts((f"  {name}", f"{case.attack}: {case.pair}") for name, case in named.items()))
         return
     if words[0] == "leak":
         _leak(words[1:])
@@ -89,7 +91,10 @@ def _parse(words: list[str]) -> dict[str, object]:
     for word in words:
         key, equals, _ = word.partition("=")
         if not equals or key not in KEYS:
-            raise InputError(f"audit: {word}: give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}")
+            near = nearest(key, (*KEYS, "leak", "--all"), "no word is near it")
+            raise InputError(
+                f"audit: {word}: {near}; give --all, leak RUN, or KEY=VALUE with a key of {', '.join(KEYS)}"
+            )
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:
@@ -108,7 +113,8 @@ def _show(results: list[AuditResult]) -> None:
         table.add_row(r.mechanism, r.attack, r.level, claim, f"{r.bound:.4g}{mark}", f"{r.trials:,}")
     Console().print(table)
     first = results[0]
-    print(
+    words = (
         f"bound: lower bound on epsilon, confidence {first.confidence:g} each, replace-one adjacency; for Gaussian and "
         "DP-SGD mechanisms within the family of such mechanisms, so that only one above the claim refutes without it"
     )
+    print(textwrap.fill(words, terminal_width()))

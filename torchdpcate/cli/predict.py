@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -16,6 +17,7 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
+from torchdpcate.release.subgroups import SubgroupRelease
 
 REFUSE, MISSING = "refuse", "missing"
 
@@ -85,14 +87,19 @@ def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], di
     Raises:
         InputError: The release has none.
     """
-    if not isinstance(release, ComposedRelease):
+    found_at: Callable[[Tensor, float], Any]
+    if isinstance(release, ComposedRelease):
+        found_at = release.interval
+    elif isinstance(release, SubgroupRelease):
+        found_at = release.interval_at
+    else:
         raise InputError(
             f"{path}: is a release of {release.kind}, which has no interval of an effect at a row; leave --interval out"
         )
-    release.interval(release.schema.grid(1), level)  # refuses before anything is read
+    found_at(release.schema.grid(1), level)  # refuses before anything is read
 
     def answers(x: Tensor) -> dict[str, Tensor]:
-        found = torch.from_numpy(release.interval(x, level)) if len(x) else torch.empty(0, 2, dtype=torch.float64)
+        found = torch.from_numpy(found_at(x, level)) if len(x) else torch.empty(0, 2, dtype=torch.float64)
         return {release.column: release.answer(x), "low": found[:, 0], "high": found[:, 1]}
 
     return answers

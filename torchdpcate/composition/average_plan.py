@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any, Self
 
 from torchdpcate.composition.asked import held_shares
@@ -18,8 +19,10 @@ from torchdpcate.privacy.budget import PrivacyBudget
 
 SCORES = 0.4
 """Part of epsilon that pays for the sums of scores."""
-_QUANTILE, _DEVIATIONS = 0.97, 2.170090  # of the sizes of scores, and of a normal one
+_QUANTILE = 0.97  # of the sizes of scores, where n epsilon is large enough for it
 _BINARY = 0.95  # of the largest sizes that scores of a binary outcome may have
+_MARGIN = 3.0  # standard errors of a count that either quantile is below the largest size
+_LEAST_QUANTILE = 0.75  # to which that may move them
 _SPREADS = (3.0, 10.0)  # least and largest clip, in standard deviations of normal scores
 _NOISE = 8.0  # root n epsilon over the clip's deviations: the noise is .35 of what sampling adds
 _SPIKE = 0.05  # that a part of a logit is zero: what is drawn to zero confounds
@@ -46,7 +49,7 @@ class AveragePlan(DoublyRobustPlan):
         >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
         >>> plan = AveragePlan.within(4_000, PrivacyBudget(1.0, 1e-5), domain)
         >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
-        (['outcome', 'propensity'], 0.4, 1.457)
+        (['outcome', 'propensity'], 0.4, 1.865)
     """
 
     score_epsilon: float | None = None
@@ -65,7 +68,7 @@ class AveragePlan(DoublyRobustPlan):
                 "delta = 0: effect=composed has Gaussian steps, which are only (epsilon, delta)-private; give "
                 "privacy.delta above 0, for instance 1e-5, or take effect=covariate_balancing, which is pure"
             )
-        settings = {"constants": constants or PlanConstants(spike=_SPIKE)}
+        settings = {"constants": constants or PlanConstants(spike=_SPIKE, score_margin=_MARGIN)}
         if budget is None:
             return cls.of(n, None, domain, **settings)
         scores = SCORES * budget.epsilon * (1 - _INWARDS)
@@ -121,16 +124,24 @@ class AveragePlan(DoublyRobustPlan):
     @property
     def clip_factor(self) -> float:
         """Clip of the scores over their released quantile; that of a binary outcome's are possible sizes: one."""
-        return 1.0 if self.binary else self.spread / _DEVIATIONS
+        return 1.0 if self.binary else self.spread / round(NormalDist().inv_cdf((1 + self.score_quantile) / 2), 6)
 
     @property
     def score_quantile(self) -> float:
-        """Quantile of the scores' sizes at which they are clipped, but for the factor."""
-        if not self.binary:
-            return _QUANTILE
+        r"""Quantile of the scores' sizes at which they are clipped, but for the factor.
+
+        Its counts have the standard error :math:`\sqrt{l / s} / \mu`, l how many and s their share. Where n epsilon is
+        little, the quantile stays ``score_margin`` of them below the largest size: a search whose counts all pass for
+        too few ends at the largest clip, which is many times too large.
+        """
         low, high = _SPREADS
         rare = (_RARE / (1 - _BINARY)) ** ((self.spread - low) / (high - low))
-        return 1 - (1 - _BINARY) * rare
+        wanted = 1 - (1 - _BINARY) * rare if self.binary else _QUANTILE
+        if self.budget is None:
+            return wanted
+        levels, share = self.constants.quantile_levels, self.shares.shares["residual scale"]
+        margin = self.constants.score_margin * math.sqrt(levels / share) / (self.mu * self.n)
+        return min(wanted, max(1 - margin, _LEAST_QUANTILE))
 
     @property
     def linear_priors(self) -> tuple[float, float]:

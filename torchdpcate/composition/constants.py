@@ -58,9 +58,11 @@ class PlanConstants:
         interval_edge: Largest noise of the matrix, scaled to the plan, at which an effect with intervals has further
             kinds of features.
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
+        score_margin: How far below the largest the quantile of an average effect's scores lies at least, in standard
+            errors of one of its counts, without which a search may end at the top.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {"binary_part": 1.0}
+    before: ClassVar[Mapping[str, Any]] = {"binary_part": 1.0, "score_margin": 0.0}
     """What statements mean that were made before a constant was."""
 
     quantile_levels: int = 10
@@ -91,6 +93,7 @@ class PlanConstants:
     interval_kinds: str = "12x"
     interval_edge: float = 1.0
     interval_reach: float = 3.0
+    score_margin: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self) if f.name in _TUPLES):

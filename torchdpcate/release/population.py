@@ -16,7 +16,8 @@ _LEAST_SHARE = 1e-6  # of a level, so that shares can be divided by their sum
 def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor:
     """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
 
-    Covariates are independent of each other: categories come with their released shares, numbers by the Beta law
+    Covariates are independent of each other: categories come with their released shares (those that the release leaves
+    out divide what is left), numbers by the Beta law
     between their bounds that has the released mean and spread. Covariates that the release leaves out are uniform over
     their bounds; its effect does not depend on them. The rows follow from released numbers and a fixed seed alone:
     post-processing, at no cost. No record is among them.
@@ -34,11 +35,13 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
     columns = list(range(width)) if release.columns is None else list(release.columns)
     mean[columns], spread[columns] = release.standardisation.mean, release.standardisation.sd
     share, variance = (mean + 1) / 2, (spread / 2).square()  # of the way from the lower bound to the upper one
+    known = torch.zeros(width, dtype=torch.bool)
+    known[columns] = True
     u, found, start = unit_grid(count, len(schema.covariates)), [], 0
     for i, covariate in enumerate(schema.covariates):
         of = slice(start, start := start + len(covariate.bounds))
         if isinstance(covariate, Categorical) or covariate.levels:
-            found.append(_levels(u[:, i], share[of]))
+            found.append(_levels(u[:, i], share[of], known[of]))
         else:
             found.append(_between(u[:, i], share[of].item(), variance[of].item())[:, None])
     scaled = torch.cat(found, 1)
@@ -47,11 +50,15 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
     )
 
 
-def _levels(u: Tensor, share: Tensor) -> Tensor:
-    """Return indicators [count, k] of levels with these shares [k]; of two levels, that of the second, [count, 1]."""
+def _levels(u: Tensor, share: Tensor, known: Tensor) -> Tensor:
+    """Return indicators [count, k] of levels with these shares [k]; of two levels, that of the second, [count, 1].
+
+    Levels whose share was not released divide what the others leave.
+    """
     if len(share) == 1:
         return (u[:, None] >= 1 - share).double()
-    shares = share.clamp_min(_LEAST_SHARE)
+    rest = (1 - share[known].sum()) / (~known).sum().clamp_min(1)
+    shares = torch.where(known, share, rest).clamp_min(_LEAST_SHARE)
     level = torch.searchsorted((shares / shares.sum()).cumsum(0)[:-1], u.contiguous(), right=True)
     return torch.nn.functional.one_hot(level, len(share)).double()
 

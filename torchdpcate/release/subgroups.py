@@ -138,6 +138,14 @@ class SubgroupRelease(Release):
         half = torch.where(found.noise_dominated, torch.inf, half)
         return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound).numpy()
 
+    def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
+        """Return the pointwise interval of the cell of each row of encoded covariates x [m, q], [m, 2].
+
+        Raises:
+            InputError: Several partitions, as ``answer``, or a level outside (0, 1).
+        """
+        return self.interval(level)[self._cells(x).numpy()]
+
     def contrast(self, cell: str, other: str, level: float = LEVEL) -> tuple[float, float, float]:
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
 
@@ -207,12 +215,16 @@ class SubgroupRelease(Release):
         Raises:
             InputError: Several partitions, in which a row has several cells.
         """
+        return self.effects.estimate[self._cells(x)]
+
+    def _cells(self, x: Tensor) -> Tensor:
+        """Return the positions of the rows' cells, [m]."""
         if len(self.subgroups.partitions) > 1:
             raise InputError(
                 f"release of subgroups: each row is in {len(self.subgroups.partitions)} cells, one of each partition; "
                 "see them with torchdpcate inspect, or release one partition"
             )
-        return self.effects.estimate[self.subgroups.positions(x)[:, 0]]
+        return self.subgroups.positions(x)[:, 0]
 
     def plot(self, *, level: float = LEVEL, ax: "Axes | None" = None) -> "Figure":  # type: ignore[override]
         """Return the forest plot: effects with pointwise and simultaneous intervals, a line a cell.

@@ -12,6 +12,7 @@ from tests.estimators.average.confounded import arrays
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.planned_error import ErrorPrior
+from torchdpcate.features.maps import Identity, Products
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
@@ -37,9 +38,10 @@ CHOICES = {
     ),
     "a stratified trial": (stratified(), PURE, "ATE", 5000, ["known_propensity"]),
     "no delta": (domain(overlap=0.1), PURE, "ATE", 5000, ["covariate_balancing"]),
-    "few covariates": (domain(overlap=0.1), SOME, "ATE", 5000, ["covariate_balancing", "doubly_robust"]),
+    "few covariates": (domain(overlap=0.1), SOME, "ATE", 5000, ["composed", "covariate_balancing", "doubly_robust"]),
+    "of the treated": (domain(overlap=0.1), SOME, "ATT", 5000, ["covariate_balancing", "doubly_robust"]),
     "an overlap beyond what models reach": (
-        domain(overlap=0.01), SOME, "ATE", 5000, ["covariate_balancing", "doubly_robust"],
+        domain(overlap=0.01), SOME, "ATE", 5000, ["composed", "covariate_balancing", "doubly_robust"],
     ),
 }  # fmt: skip
 
@@ -54,6 +56,18 @@ def test_what_is_valid_and_what_is_chosen(name):
     assert totals == sorted(totals)
     assert all(planned.effect in choice.reason for planned in choice.planned)
     assert ("doubly_robust" in choice.refused) == (budget is PURE and facts.known_propensity is None)
+
+
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"estimand": "ATC"}, "estimand = 'ATC'"), ({"basis": Products()}, "basis = "),
+    ({"public_sample": [[0.0] * 4]}, "public_sample = "),
+])  # fmt: skip
+def test_what_needs_balancing_weights_leaves_the_composition_out(settings, why):
+    choice = AverageEffect(domain(overlap=0.1), SOME, **settings).choose(5000)
+    assert choice.effect == "covariate_balancing"
+    assert why in choice.refused["composed"]
+    assert AverageEffect(domain(overlap=0.1), SOME, basis=Identity()).choose(5000).effect == "composed"
+    assert AverageEffect(domain(overlap=0.1), None).choose(5000).effect == "covariate_balancing"
 
 
 def test_a_choice_is_by_public_facts_alone():
@@ -104,7 +118,7 @@ def test_settings_that_no_estimator_takes_are_refused():
 def test_a_prior_of_ones_own_decides():
     prior = ErrorPrior(slope=5.0, confounding=1.0)
     adjusted = AverageEffect(domain(overlap=0.1), PrivacyBudget(4.0, 1e-5), prior=prior)
-    assert adjusted.choose(5000).effect == "doubly_robust"
+    assert [planned.effect for planned in adjusted.choose(5000).planned][1:] == ["doubly_robust", "covariate_balancing"]
 
 
 def nsw() -> tuple[TableSchema, pd.DataFrame]:

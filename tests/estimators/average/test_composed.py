@@ -123,7 +123,28 @@ def test_the_clip_grows_with_n_between_its_bounds():
     assert spreads == sorted(spreads)
     assert (spreads[0], spreads[-1]) == (3.0, 10.0)
     quantiles = [AveragePlan.within(n, BUDGET, domain("binary")).score_quantile for n in (500, 10**6)]
-    assert quantiles == pytest.approx([0.95, 0.99])
+    assert quantiles == pytest.approx([0.75, 0.99])
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(500, 0.5), (1_500, 1.0), (5_000, 0.5), (20_000, 4.0)])
+def test_the_clips_search_is_kept_off_the_largest_size(n, epsilon):
+    """Three standard errors of a count, sqrt(levels / share) / mu, lie above it; and .97 at most, .75 at least."""
+    plan = AveragePlan.within(n, PrivacyBudget(epsilon, 1e-5), domain())
+    error = math.sqrt(plan.constants.quantile_levels / plan.shares.shares["residual scale"]) / plan.mu / n
+    assert plan.score_quantile == pytest.approx(min(0.97, max(1 - 3 * error, 0.75)))
+    assert plan.clip_factor * torch.special.ndtri(torch.tensor((1 + plan.score_quantile) / 2)).item() == pytest.approx(
+        plan.spread, rel=1e-5
+    )
+
+
+def test_a_plan_of_an_earlier_version_has_its_own_clip():
+    """Its statement has no margin: the quantile is .97, and the factor that of 2.170090 deviations."""
+    facts = AveragePlan.within(1_500, BUDGET, domain()).facts()
+    earlier = [line for line in facts["constants"].split("; ") if not line.startswith("score_margin")]
+    plan = AveragePlan.from_facts({**facts, "constants": "; ".join(earlier)}, 1_500, domain())
+    assert plan.score_quantile == 0.97
+    assert plan.clip_factor == plan.spread / 2.170090
+    assert plan.facts()["constants"] == "; ".join(earlier)
 
 
 @pytest.mark.parametrize(("kind", "known", "effect"), [

@@ -74,11 +74,25 @@ def test_noise_in_the_weights_counts_where_no_outcome_model_takes_it_away():
             "constant": {"outcome_bounds": (0.5, 0.5)},
         }.items()
     }
-    assert plans["model"].facts.imbalance == 0
-    assert plans["model"].facts.slope_bound == 0.25
+    for plan in plans.values():
+        assert plan.facts.imbalance == pytest.approx(4 * plan.propensity.imbalance)
     for name in ("table", "constant"):
-        assert plans[name].facts.imbalance == pytest.approx(4 * plans[name].propensity.imbalance)
         assert plans[name].facts.slope_bound == 0.5
+
+
+def test_beside_an_outcome_model_it_counts_times_what_noise_moves_the_slopes_by():
+    """Both noises fall as 1/(n epsilon), and so does their product twice."""
+
+    def slope(n: int, epsilon: float, **settings) -> float:
+        return make_plan(n, FEATURES, ATE, PrivacyBudget(epsilon, 0.0), loss="logistic", **settings).facts.slope_bound
+
+    plan = make_plan(5_000, FEATURES, ATE, BUDGET, loss="logistic")
+    assert plan.outcome is not None
+    planned = math.sqrt(FEATURES.dimension) * 3 * plan.outcome.imbalance / 5_000
+    assert slope(5_000, BUDGET.epsilon) == pytest.approx(planned)
+    assert slope(50_000, BUDGET.epsilon) == pytest.approx(planned / 10, rel=0.02)
+    assert slope(300, 0.1) == 0.25
+    assert slope(5_000, 1.0, slope_bound=0.0) == 0.0
 
 
 def test_the_noisy_gradient_is_taken_beyond_thirty_features_with_a_delta():

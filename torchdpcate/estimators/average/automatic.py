@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -63,9 +63,9 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     r"""Average effect by the estimator of least planned error that is valid for what is known: the default.
 
     Valid are, where the domain states the propensity of a design, ``KnownPropensityEffect`` and, if that is one number,
-    ``DifferenceInMeansEffect``; else ``CovariateBalancingEffect`` and, with a delta, ``DoublyRobustEffect``, which
-    estimate the propensity. The choice is by ``planned_error``: n, budget, bounds, overlap, estimand and a stated
-    prior, all of it public. No record is read for it, and nothing is spent on it.
+    ``DifferenceInMeansEffect``; else ``CovariateBalancingEffect`` and, with a delta, ``ComposedAverageEffect`` (of the
+    ATE) and ``DoublyRobustEffect``, which estimate the propensity. The choice is by ``planned_error``: n, budget,
+    bounds, overlap, estimand and a stated prior, all of it public. No record is read, and nothing is spent on it.
 
     Guarantee:
         That of the chosen estimator, certified with the library's parts; its release states what was chosen
@@ -76,11 +76,13 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         budget: Privacy budget of fit and release; None fits without privacy.
         estimand: ``ATE``, ``ATT``, ``ATC``, ``ATO`` or another of ``ESTIMANDS``.
         overlap: Public clip of an estimated propensity; None takes the domain's overlap bound.
-        basis: Public feature map of the balancing weights; None takes intercept and scaled covariates.
+        basis: Public feature map of the balancing weights; None takes intercept and scaled covariates. With another
+            one ``ComposedAverageEffect``, whose features follow from its plan, is not considered.
         nuisance: Recipe of the doubly robust estimator's nuisances; None takes linear convex ones.
         trainer: Makes a Lightning Trainer for it.
         seed: Public seed of its split and nuisances.
-        public_sample: See ``CovariateBalancingEffect``.
+        public_sample: See ``CovariateBalancingEffect``; with one ``ComposedAverageEffect``, which releases no weights,
+            is not considered.
         prior: What a plan takes for what only the records know; None takes ``ErrorPrior.of`` the domain.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.
@@ -251,6 +253,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
 
     def _valid(self) -> dict[str, Callable[[], AverageEffectLearner]]:
         """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
+        from torchdpcate.estimators.average.composed import ComposedAverageEffect
         from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
         from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
         from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
@@ -271,9 +274,26 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
                 valid["difference_in_means"] = lambda: DifferenceInMeansEffect(self.domain, self.budget, **common)
             return valid
         balancing: dict[str, Any] = {"basis": self.basis, "public_sample": self.public_sample}
+
+        def composed() -> AverageEffectLearner:
+            """Return it, unless what was asked for needs balancing weights.
+
+            Raises:
+                InputError: It does.
+            """
+            for name, wanted in (
+                ("budget", self.budget is None),
+                ("basis", not isinstance(self.basis, Identity | None)),
+                ("public_sample", self.public_sample is not None),
+            ):
+                if wanted:
+                    raise InputError(f"{name} = {getattr(self, name)!r}: ComposedAverageEffect has no use for it")
+            return ComposedAverageEffect(self.domain, self.budget, **common)
+
         robust: dict[str, Any] = {"nuisance": self.nuisance, "trainer": self.trainer, "seed": self.seed}
         return {
             "covariate_balancing": lambda: CovariateBalancingEffect(self.domain, self.budget, **balancing, **common),
+            "composed": composed,
             "doubly_robust": lambda: DoublyRobustEffect(self.domain, self.budget, **robust, **common),
         }
 

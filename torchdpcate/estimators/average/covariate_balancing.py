@@ -73,8 +73,8 @@ class CovariateBalancingEffect(AverageEffectLearner):
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
             ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
             .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless asked for.
-        slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, and
-            .5 where there is no model.
+        slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, .5
+            where there is no model, and with one and the logistic loss what noise in its fit is planned to make it.
         public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
 
     Attributes:

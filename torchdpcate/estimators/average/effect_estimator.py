@@ -76,8 +76,7 @@ class EffectFacts:
         estimand: Estimand and overlap, which bound the weights.
         low: Least value of the outcome model, of outcomes in [0, 1].
         high: Its largest.
-        imbalance: Standard deviation of an entry of sum t w phi by the noise of stage one; 0 where an outcome model
-            makes it second order, as the logistic loss leaves it.
+        imbalance: Standard deviation of an entry of sum t w phi by the noise of stage one.
         slope_bound: B, public bound of how far the outcome model's coefficients (in phi) are off, for the interval.
         ranges: Of weights and outcome model by released coefficients, in place of the bounds that hold for all; None
             before there are any.
@@ -99,7 +98,7 @@ class EffectFacts:
             ValueError: A slope_bound that cannot count.
         """
         slope, n, of = stated.number("slope_bound"), stated.n, stated.estimand
-        left = left_imbalance(stated.number("noise_per_record") * n, of, stated.balancing, low < high)
+        left = left_imbalance(stated.number("noise_per_record") * n, of, stated.balancing)
         if slope < 0 or (slope > 0 and not left):
             raise ValueError("a slope_bound that does not count")
         return cls(n, of, low, high, left, slope)
@@ -149,18 +148,15 @@ def planned_sampling(facts: EffectFacts, prior: ErrorPrior) -> float:
     return prior.deviation * math.sqrt(prior.spread * facts.n * squares) / planned_size(facts, prior.treated)
 
 
-def left_imbalance(noise: float, estimand: Estimand, balancing: bool, centred: bool) -> float:
-    """Return what the noise of stage one leaves of the imbalance that the interval counts.
+def left_imbalance(noise: float, estimand: Estimand, balancing: bool) -> float:
+    """Return what the noise of stage one leaves of the imbalance, which the interval counts times ``slope_bound``.
 
     Args:
         noise: Standard deviation of an entry of the summed gradient, in units of the features' largest entry.
         estimand: The estimand.
         balancing: Whether the balancing loss was fitted; the noise of the logistic one shows amplified.
-        centred: Whether there is an outcome model, with which that of the logistic loss is of second order.
     """
-    if balancing:
-        return noise
-    return 0.0 if centred else noise * estimand.amplification
+    return noise if balancing else noise * estimand.amplification
 
 
 class EffectEstimator(AverageMechanism):

@@ -40,6 +40,7 @@ LOSSES = ("auto", "balancing", "logistic")
 
 _MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
 _PLAIN_SLOPE_BOUND = 0.5  # B where no outcome model takes the slopes away
+_VARIANCE = 1 / 3  # of a feature over its largest square, if it is uniform in its range
 _STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
 _NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
 
@@ -133,7 +134,8 @@ def make_plan(
         readout: Stage two, or its name.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
         shares: Parts of the budget by name, in place of the defaults; divided by their sum.
-        slope_bound: B of the interval; None takes 0.25, and 0.5 where there is no outcome model.
+        slope_bound: B of the interval; None takes 0.25, 0.5 where there is no outcome model, and with one and the
+            logistic loss what noise in its fit is planned to make it.
 
     Raises:
         InputError: An unknown name, or settings that do not fit each other or the budget.
@@ -158,10 +160,26 @@ def make_plan(
     model = None
     if second is not None:
         model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
-    facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing, model is not None))
+    facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
+    if slope_bound is None and model is not None and not balancing:
+        facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
     chosen.public(facts, epsilons)  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
     return BalancingPlan(estimand, features, balancing, ratio, propensity, model, names, chosen, facts, epsilons)
+
+
+def _planned_slope(noise: float, dimension: int) -> float:
+    r"""Return how far noise in the outcome model's fit is planned to move its slopes, all features together.
+
+    An entry of the summed gradient has the noise :math:`n r`, and the curvature of a feature of variance k, over its
+    largest square, is :math:`n k` times the slope of the sigmoid, which a slope of the mean has as well: each is off by
+    :math:`r / k`, and what the weights leave of p features adds up to :math:`\sqrt p` times that.
+
+    Args:
+        noise: r, in units of the features' largest entry.
+        dimension: p.
+    """
+    return min(math.sqrt(dimension) * noise / _VARIANCE, _MODEL_SLOPE_BOUND)
 
 
 def noiseless_plan(
