@@ -144,13 +144,35 @@ def random_problem(generator: torch.Generator, n: int) -> list[WeightedERM]:
 
 
 def test_one_record_moves_a_utility_by_no_more_than_its_bound():
-    generator, most = torch.Generator().manual_seed(0), 0.0
+    generator, most, widest = torch.Generator().manual_seed(0), 0.0, 0.0
     for _ in range(50):
         problems = random_problem(generator, 6)
         theta = torch.randn(100, 2, generator=generator, dtype=torch.float64)
-        moved = (agreement(problems[0], theta) - agreement(problems[1], theta)).abs() / problems[0].bounds.second
-        most = max(most, moved.max().item())
+        moved = agreement(problems[0], theta) - agreement(problems[1], theta)
+        most = max(most, moved.abs().max().item() / problems[0].bounds.second)
+        widest = max(widest, (moved.max() - moved.min()).item() / problems[0].bounds.first)
     assert most == pytest.approx(1.0)
+    assert widest == pytest.approx(1.0)
+
+
+def test_the_weights_of_the_others_move_two_rules_apart_by_no_more_than_the_range():
+    """What permute-and-flip hides is half the range, which every pair of weights within the bounds keeps."""
+    generator = torch.Generator().manual_seed(1)
+    psi, target = torch.eye(8, dtype=torch.float64), torch.ones(8, dtype=torch.float64)
+    turned = torch.cat([-target[:1], target[1:]])  # the replaced record's label
+    theta = 2.0 * torch.cartesian_prod(*8 * [torch.tensor([0.0, 1.0], dtype=torch.float64)]) - 1
+    bounds, worst = WeightBounds.with_indirect(1.0, 2.0), 0.0
+    for _ in range(50):
+        moves = torch.randn(7, generator=generator, dtype=torch.float64)
+        moves = torch.cat([moves.new_zeros(1), 2.0 * moves / moves.abs().sum()]).clamp(-1, 1)
+        before = torch.cat([moves.new_ones(1), (1 + moves[1:]) / 2])
+        ends = [
+            agreement(WeightedERM(psi, labels, weights, HuberHinge(), 1.0, bounds), theta)
+            for labels, weights in ((target, before), (turned, before - moves))
+        ]
+        moved = ends[0] - ends[1]
+        worst = max(worst, ((moved.max() - moved.min()) / bounds.first).item())
+    assert 0.8 < worst <= 1 + 1e-12
 
 
 def test_the_squared_loss_values_rules_by_magnitudes_as_the_others_do():

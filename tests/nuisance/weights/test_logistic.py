@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first, worst_movement
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indirect_sensitivity
+from torchdpcate.nuisance.weights.logistic import (
+    LogisticWeights,
+    first_logistic_indirect_sensitivity,
+    logistic_indirect_sensitivity,
+    logistic_reach,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +23,39 @@ from torchdpcate.nuisance.weights.logistic import LogisticWeights, logistic_indi
     [(0.25, 0.1, 21.908902), (0.25, 1.0, 6.0), (0.1, 0.1, 94.868330), (0.2, 0.05, 44.721360)],
 )
 def test_certificate(overlap, ridge, indirect):
-    """Section 8 has the indirect sensitivity of 1 / pi, of which the weights are half."""
-    assert 2 * logistic_indirect_sensitivity(overlap, ridge) == pytest.approx(indirect, abs=1e-6)
+    """Section 8 has the first one of 1 / pi, of which the weights are half; stationarity leaves less of it."""
+    assert 2 * first_logistic_indirect_sensitivity(overlap, ridge) == pytest.approx(indirect, abs=1e-6)
+    assert logistic_indirect_sensitivity(overlap, ridge) < 0.6 * indirect / 2
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.1, 0.17, 0.18, 1.0, 10.0])
+def test_no_fit_goes_beyond_its_reach(ridge):
+    """Of all fits those of one covariate and one label go farthest or, with little ridge, two crowds may."""
+    reach = logistic_reach(ridge)
+    s = np.linspace(0, reach, 2001)
+    assert ridge * reach**2 == pytest.approx((s / (1 + np.exp(s))).max(), rel=1e-6)
+    records = CausalData(torch.ones(50, 1).double(), torch.ones(50).double(), torch.zeros(50).double())
+    domain = Domain([-1.0], [1.0], -1.0, 1.0, overlap=1e-4)
+    own = 0.5 / omega(LogisticWeights(ridge), records, domain)
+    assert torch.logit(own).max() <= reach + 1e-9
+
+
+def test_a_certificate_by_linear_programming():
+    """The same supremum over mixtures of predictors and movements, which a linear program finds on a coarse grid."""
+    overlap, ridge = 0.25, 0.1
+    reach, edge = logistic_reach(ridge), np.log(3)
+    s, c = (grid.ravel() for grid in np.meshgrid(np.linspace(-reach, reach, 201), np.linspace(0, 1, 41)))
+    held = np.maximum(s, -edge)
+    steep, curved = np.exp(-held) / 2 * c, c**2 / (2 + 2 * np.cosh(held))
+    stationary = s / (1 + np.exp(s)) - ridge * s**2
+    # mixtures p scaled by t so that t (ridge + mean curvature) = 1: maximise the mean steepness
+    found = linprog(
+        -steep, A_ub=[-stationary], b_ub=[0.0], A_eq=[ridge + curved], b_eq=[1.0], bounds=(0, None), method="highs"
+    )
+    angle = np.linspace(0, np.pi, 301)
+    p = 1 / (1 + np.exp(reach * np.cos(angle)))
+    pull = np.sqrt(np.max(p[:, None] ** 2 + p**2 - 2 * p[:, None] * p * np.cos(angle[:, None] + angle)))
+    assert 0.99 < -found.fun * pull / logistic_indirect_sensitivity(overlap, ridge) < 1
 
 
 def test_the_fit_is_that_of_scikit_learn():

@@ -1,5 +1,6 @@
 """Kernel balancing: the certificate's numbers, the quadratic program it belongs to, worst neighbours."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,12 @@ from scipy.optimize import lsq_linear
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.unit_kernel import UnitKernel
-from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_indirect_sensitivity
+from torchdpcate.nuisance.weights.mmd import (
+    MMDWeights,
+    box_minimum,
+    first_mmd_indirect_sensitivity,
+    mmd_indirect_sensitivity,
+)
 
 
 def widest(w: float, alpha: float) -> float:
@@ -23,8 +29,10 @@ def test_certificate():
     h = max(widest(w, 0.5) for w in (0.0, 4.0))
     assert h == pytest.approx(4.301163, abs=1e-6)
     ratio = math.sqrt(13 / (h**2 / 0.5))
-    assert 2 * mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) == pytest.approx(6.075154 * ratio, abs=1e-6)
-    assert 2 * mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) / ratio + 2 * 4.0 == pytest.approx(14.075154, abs=1e-6)
+    first = first_mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0)
+    assert 2 * first == pytest.approx(6.075154 * ratio, abs=1e-6)
+    assert 2 * first / ratio + 2 * 4.0 == pytest.approx(14.075154, abs=1e-6)
+    assert mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) == pytest.approx(first * math.sqrt(48 / 52))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9, 1.0])
@@ -35,7 +43,16 @@ def test_the_pull_of_a_record(alpha, cap):
     pull = {w: w * form[0] - alpha for w in (0.0, cap)}
     assert {w: np.linalg.norm(r) for w, r in pull.items()} == pytest.approx({w: widest(w, alpha) for w in pull})
     ours = max(r @ np.linalg.solve(form, r) for r in pull.values())
-    assert 4 * mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * ours)
+    assert 4 * first_mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * ours)
+    # both records at once: features at any angle that the kernel allows, weights anywhere between their ends
+    both = np.kron(np.linalg.inv(form), np.eye(2))
+    found = []
+    for arm, k, w, other in itertools.product((0, 1), (0.0, 0.5, 1.0), *2 * [np.linspace(0, cap, 5)]):
+        before, after = w * form[0] - alpha, other * form[arm] - alpha
+        apart = np.kron(before, [1.0, 0.0]) - np.kron(after, [k, math.sqrt(1 - k * k)])
+        found.append(apart @ both @ apart)
+    assert 16 * mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * max(found))
+    assert max(found) <= 4 * ours * (1 + 1e-12)
     theirs = max(widest(w, alpha) for w in pull) ** 2 / alpha
     assert ours == pytest.approx(theirs) if alpha == 1 else ours < theirs
 

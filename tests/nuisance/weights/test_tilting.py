@@ -5,20 +5,51 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import linprog, minimize
 
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.tilting import TiltingLoss, TiltingWeights, tilting_indirect_sensitivity
+from torchdpcate.nuisance.weights.tilting import (
+    TiltingLoss,
+    TiltingWeights,
+    first_tilting_indirect_sensitivity,
+    largest_mean_tilt,
+    tilting_indirect_sensitivity,
+)
 
 
 @pytest.mark.parametrize(("ridge", "indirect"), [(0.1, 26.832816), (1.0, 8.485281)])
 def test_certificate(ridge, indirect):
     """Section 8 has that of 1 / pi with sqrt(2) (cap - 1) for the gradient's norm, sqrt(1 + (cap - 1)^2)."""
-    assert 2 * tilting_indirect_sensitivity(4.0, ridge) == pytest.approx(
-        indirect * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6
-    )
+    first = first_tilting_indirect_sensitivity(4.0, ridge)
+    assert 2 * first == pytest.approx(indirect * math.hypot(1, 3) / (math.sqrt(2) * 3), abs=1e-6)
+    assert tilting_indirect_sensitivity(4.0, ridge) < 0.8 * first
+
+
+@pytest.mark.parametrize("ridge", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("cap", [2.1, 20.0])
+def test_no_mean_weight_is_above_its_bound(cap, ridge):
+    """The bound is that of a linear program over predictors; fits of confounded records lie below."""
+    u = np.linspace(-math.log(cap / 2), math.log(cap / 2), 101)
+    own, other = (grid.ravel() for grid in np.meshgrid(u, u))
+    stationary = own * (2 * np.exp(own) - 1) + ridge * own**2 - other + ridge * other**2
+    found = linprog(-np.exp(own), A_ub=[stationary], b_ub=[0.0], A_eq=[np.ones_like(own)], b_eq=[1.0], method="highs")
+    assert 0.99 < -found.fun / largest_mean_tilt(cap, ridge) < 1
+    for seed in range(3):
+        records, domain = confounded(100, 2, seed)
+        assert omega(TiltingWeights(ridge, cap), records, domain).mean() < largest_mean_tilt(cap, ridge)
+
+
+def test_a_large_ridge_bounds_the_weights():
+    """No fit goes beyond the norm 1/ridge: all of one arm, the other arm's tilt comes nearest to it."""
+    domain = DOMAIN
+    assert TiltingWeights(ridge=2.0, cap=20.0).span(domain) == pytest.approx((math.exp(-0.5), math.exp(0.5)))
+    records = CausalData(torch.ones(50, 1).double(), torch.zeros(50).double(), torch.zeros(50).double())
+    records.a[0] = 1.0
+    treated = omega(TiltingWeights(ridge=2.0, cap=20.0), records, domain)[0].item()
+    assert 1.5 < treated < math.exp(0.5)
 
 
 @pytest.mark.parametrize("cap", [2.1, 4.0, 20.0])

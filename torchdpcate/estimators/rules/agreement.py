@@ -15,7 +15,8 @@ def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
     .. math:: U(\theta) = \sum_i w_i 1\{(\psi_i^\top\theta > 0) = (t_i > 0)\}
 
     w_i are the problem's `stakes`: also with the squared loss the weights times the magnitudes. Replacing a record
-    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own.
+    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own; and it moves two rules'
+    U apart by at most W_1, their range, half of which is all that permute-and-flip has to cover.
 
     Args:
         problem: The weighted ERM, the curator's.
@@ -39,7 +40,7 @@ def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSo
 
     Args:
         utilities: [k].
-        sensitivity: The most that replacing one record moves any of them: W_2 for `agreement`.
+        sensitivity: Half of the most that replacing one record moves two of them apart: W_1 / 2 for `agreement`.
         epsilon: Privacy budget of the choice.
         noise: Where the noise comes from.
 

@@ -143,7 +143,7 @@ class PrivatelyTunedRule(TunedRule):
         scores = [agreement(problem, rule.theta[None]) for problem, rule in zip(problems, rules, strict=True)]
         # the weights' first stage may have spent a part of the block's epsilon
         epsilon = judge._rule_budget(judge.budget).epsilon
-        return choose(torch.cat(scores), problems[0].bounds.second, epsilon, self._noise)
+        return choose(torch.cat(scores), problems[0].bounds.first / 2, epsilon, self._noise)
 
 
 @renamed(gammas="ridges")
@@ -235,7 +235,7 @@ def _rule_tuning(budget: PrivacyBudget) -> Game:
     utilities = [agreement(problem, rules) for problem in problems]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [choose(utilities[world], bounds.second, budget.epsilon, noise) for _ in range(runs)]
+        chosen = [choose(utilities[world], bounds.first / 2, budget.epsilon, noise) for _ in range(runs)]
         return torch.tensor(chosen, dtype=torch.float64)[:, None]
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))

@@ -16,6 +16,9 @@ from torchdpcate.nuisance.weights.scheme import FittedWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.session import FitSession
 
+CERTIFICATE = 2
+"""Which bounds of weights and of their indirect sensitivity releases are made with; where none is stated, 1."""
+
 
 @dataclass(frozen=True)
 class BalancingWeights(WeightScheme):
@@ -32,7 +35,10 @@ class BalancingWeights(WeightScheme):
         InputError: A ridge that is not positive.
     """
 
-    states = ("indirect_sensitivity", *(f"weights_{name}" for name in ("ridge", "cap", "alpha", "bandwidth")))
+    states = (
+        "indirect_sensitivity",
+        *(f"weights_{name}" for name in ("ridge", "cap", "alpha", "bandwidth", "certificate")),
+    )
 
     ridge: float
 
@@ -40,9 +46,18 @@ class BalancingWeights(WeightScheme):
     def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
         """See ``WeightScheme.stated_bounds``."""
         cap = public.get("weights_cap")
-        largest = 1 / overlap if cap is None else as_number(cap)
-        indirect = as_number(public["indirect_sensitivity"])
-        return WeightBounds.with_indirect(largest / 2, indirect), None
+        most = (1 / overlap if cap is None else as_number(cap)) / 2
+        certificate = public.get("weights_certificate", 1)
+        if certificate not in (1, CERTIFICATE):
+            raise InputError(f"weights_certificate = {certificate!r}: this version knows 1 and {CERTIFICATE}")
+        if certificate == CERTIFICATE:
+            most = cls.largest(as_number(public["weights_ridge"]), 2 * most)
+        return WeightBounds.with_indirect(most, as_number(public["indirect_sensitivity"])), None
+
+    @classmethod
+    def largest(cls, ridge: float, cap: float) -> float:
+        """Return the largest weight of fits with this ridge whose 1 / pi(a|x) is capped; public."""
+        return cap / 2
 
     def __post_init__(self) -> None:
         """Refuse a first stage that nothing holds in place."""
@@ -73,7 +88,8 @@ class BalancingWeights(WeightScheme):
             raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
         public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
         stated = {f"weights_{name}": value for name, value in public.items()} | {
-            "indirect_sensitivity": bounds.indirect
+            "indirect_sensitivity": bounds.indirect,
+            "weights_certificate": CERTIFICATE,
         }
         return BalancedWeights(bounds, stated, records.x, records.a, omega)
 

@@ -1,5 +1,6 @@
 """Kernel balancing weights: a quadratic program on a box, with their certified indirect sensitivity."""
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -21,16 +22,16 @@ _BALANCED = 2.0  # 1 / pi(a|x) in a balanced trial: where the ridge pulls to
 
 
 def mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> float:
-    r"""Indirect sensitivity of kernel balancing weights, half of those in [0, R], for a kernel of K(x, x) at most one.
+    r"""Indirect sensitivity of kernel balancing weights, half of those in [0, R], for a kernel K in [0, 1].
 
-    .. math:: D_1 = \tfrac12 \sqrt{\frac{n - 1}{n \rho}}\, h, \quad
-        h^2 = \max_{w \in \{0, R\}} w^2 - 2\alpha w + 2\alpha
+    .. math:: D_1 = \tfrac14 \sqrt{\frac{n - 1}{n \rho}}\, H, \quad
+        H^2 = \max_{w, w' \in \{0, R\}} \max_{k \in \{0, 1\}} Q(w) + Q(w') - 2 k\, C_\pm(w, w')
 
     In the two arms' feature space the objective's quadratic form is B, with 1 on the diagonal and -(1 - alpha) off it,
-    and a record of arm a and weight w adds r = w B e_a - alpha (1, 1) to its half gradient. With u what the other
-    weights' change D adds up to there, strong monotonicity gives
-    <u, B u> + n rho ||D||^2 <= <u, r - r'> <= |B^{1/2} u| |B^{-1/2} (r - r')|, and |B^{-1/2} r|^2 = w^2 - 2 alpha w +
-    2 alpha. Bounding B by its least eigenvalue alpha instead gives section 4.2 of the theory note ``policy_learning``.
+    and a record of arm a and weight w adds r = w B e_a - alpha (1, 1), times its feature, to its half gradient. With u
+    what the other weights' change D adds up to there, strong monotonicity gives
+    <u, B u> + n rho ||D||^2 <= <u, r - r'> <= |B^{1/2} u| H, where Q(w) = w^2 - 2 alpha w + 2 alpha is
+    |B^{-1/2} r|^2, C the product of two such, of one arm or of both, and k the kernel between the two records.
 
     Args:
         n: Records.
@@ -40,6 +41,22 @@ def mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> 
 
     Example:
         >>> round(mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0), 6)
+        1.729884
+    """
+    pulls = []
+    for w, other in itertools.product((0.0, cap), repeat=2):
+        lengths = sum(v * v - 2 * alpha * v + 2 * alpha for v in (w, other))
+        for entry in (1.0, alpha - 1):  # of B: the same arm, or the other
+            product = entry * w * other - alpha * (w + other) + 2 * alpha
+            pulls.append(lengths - 2 * min(product, 0.0))
+    return math.sqrt((n - 1) / (n * ridge) * max(pulls)) / 4
+
+
+def first_mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> float:
+    r"""The bound that releases before certificate 2 were made with: 2 h for H, h the larger of the two lengths.
+
+    Example:
+        >>> round(first_mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0), 6)
         1.800521
     """
     widest = max(w * w - 2 * alpha * w + 2 * alpha for w in (0.0, cap))
@@ -74,7 +91,7 @@ class MMDWeights(BalancingWeights):
     Example:
         >>> domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)
         >>> round(MMDWeights(ridge=1.0).bounds(400, domain).first, 3)
-        5.801
+        5.73
     """
 
     name = "mmd"

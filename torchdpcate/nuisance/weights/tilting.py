@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,24 +17,75 @@ from torchdpcate.erm.solver import minimise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.balancing import BalancingWeights, largest_inverse
+from torchdpcate.nuisance.weights.stationarity import between, highest, largest_difference, least_bound
 
 _STRAY = 1e-10  # how far the fit of an arm may stop from the minimiser
 
 
+@cache
+def largest_mean_tilt(cap: float, ridge: float) -> float:
+    r"""Largest mean of the weights e^{u}, u the predictor of a record's own arm, which stationarity allows.
+
+    .. math:: \bar\omega = \min_{\lambda \ge 0} \sup_{|u| \le R} \{ e^u - \lambda (u(2 e^u - 1) + \rho u^2) \}
+        + \lambda \sup_{|u| \le R} \{ u - \rho u^2 \}
+
+    Example:
+        >>> round(largest_mean_tilt(20.0, 0.1), 2)
+        1.88
+    """
+    reach = math.log(cap / 2)
+    u = between(-reach, reach)
+    tilt, ridged = np.exp(u), ridge * u * u
+    own, other = u * (2 * tilt - 1) + ridged, u - ridged
+    steep = 1 + 2 * ridge * reach
+
+    def bound(multiplier: float) -> float:
+        first = highest(tilt - multiplier * own, u, cap / 2 + multiplier * (cap * (1 + reach) + steep))
+        return first + multiplier * highest(other, u, steep)
+
+    return min(cap / 2, least_bound(bound, cap))
+
+
+@cache
 def tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
     r"""Indirect sensitivity of the weights e^{<l, psi>}, half of 1 / pi, on features of norm at most one.
 
-    .. math:: D_1 = \tfrac12 \sqrt{1 + (c - 1)^2}\, \min\{ 2 c / \rho,\; \sqrt{c / \rho} \}
+    .. math:: D_1 = \max\big\{ 2 c\, M(\bar\omega / 2), \; (H + 2)\, M(\tfrac{H}{H + 2} \bar\omega) \big\},
+        \quad M(W) = \min\Big\{\frac{W}{\rho + 2 W}, \sqrt{\frac{W}{8 \rho}}\Big\}
 
-    A record's gradient has norm at most 1 in the other arm's block and c - 1 in its own, hence the root: section 4.2 of
-    the theory note ``policy_learning`` has sqrt(2) (c - 1) there. It does not depend on n.
+    The first where the record changes its arm, the second where it does not, H then being the largest difference of two
+    gradients of its arm and at least 2. The mean weight is at most `largest_mean_tilt`. It does not depend on n. Proof:
+    docs/guarantees/balancing_weights.md.
 
     Args:
         cap: c > 2, the largest 2 e^{<l, psi>}.
         ridge: rho of the mean objective.
 
     Example:
-        >>> round(tilting_indirect_sensitivity(4.0, 0.1), 6)
+        >>> round(tilting_indirect_sensitivity(4.0, 0.1), 2)
+        7.52
+    """
+    mean = largest_mean_tilt(cap, ridge)
+    reach = math.log(cap / 2)
+    stays = max(2.0, largest_difference(lambda u: 2 * np.exp(u) - 1, reach, cap))
+
+    def moved(weight: float) -> float:
+        # at most a quarter where the ridge is small beside the curvature that all weights have together
+        return weight / (ridge + 2 * weight) if weight < ridge / 2 else math.sqrt(weight / (8 * ridge))
+
+    return max(2 * cap * moved(mean / 2), (stays + 2) * moved(mean * stays / (stays + 2)))
+
+
+def first_tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
+    r"""The bound that releases before certificate 2 were made with, without stationarity.
+
+    .. math:: D_1 = \tfrac12 \sqrt{1 + (c - 1)^2}\, \min\{ 2 c / \rho,\; \sqrt{c / \rho} \}
+
+    A record's gradient has norm at most 1 in the other arm's block and c - 1 in its own, hence the root: section 4.2 of
+    the theory note ``policy_learning`` has sqrt(2) (c - 1) there.
+
+    Example:
+        >>> round(first_tilting_indirect_sensitivity(4.0, 0.1), 6)
         10.0
     """
     return math.hypot(1, cap - 1) * min(2 * cap / ridge, math.sqrt(cap / ridge)) / 2
@@ -88,8 +141,8 @@ class TiltingWeights(BalancingWeights):
 
     Example:
         >>> domain = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.25)
-        >>> round(TiltingWeights(ridge=1.0).bounds(400, domain).first, 6)
-        7.162278
+        >>> round(TiltingWeights(ridge=1.0).bounds(400, domain).first, 2)
+        6.17
     """
 
     name = "entropy"
@@ -98,19 +151,24 @@ class TiltingWeights(BalancingWeights):
     cap: float | None = None
     features: FeatureMap | None = None
 
+    @classmethod
+    def largest(cls, ridge: float, cap: float) -> float:
+        """Return the largest weight: that of the cap, or at the norm 1/ridge, beyond which no fit goes."""
+        return min(cap / 2, math.exp(min(1 / ridge, 700.0)))
+
     def span(self, domain: Domain) -> tuple[float, float]:
         """Return the weights at either end of the tilts."""
-        most = largest_inverse(self.cap, domain) / 2
+        most = self.largest(self.ridge, largest_inverse(self.cap, domain))
         return 1 / most, most
 
     def indirect_sensitivity(self, n: int, domain: Domain) -> float:
         """Return the indirect sensitivity; either fit stops near its minimiser and takes every weight with it."""
-        cap = largest_inverse(self.cap, domain)
+        cap = 2 * self.span(domain)[1]
         return tilting_indirect_sensitivity(cap, self.ridge) + 2 * (n - 1) * cap / 2 * _STRAY
 
     def balance(self, records: CausalData, domain: Domain) -> Tensor:
         """Return the weights of the records, [n]."""
-        reach = math.log(largest_inverse(self.cap, domain) / 2)
+        reach = math.log(self.span(domain)[1])
         psi = on_domain(self.features, domain)(records.x)
         arms = torch.stack([records.a == 0, records.a == 1]).to(psi)
         gamma, none = records.n * self.ridge, psi.new_zeros(2, psi.shape[1])
