@@ -20,6 +20,7 @@ from torchdpcate.registry import conf_dir
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
+_TABLES = frozenset({"data.path", "data.domain"})  # of data=table, which data.path implies
 _OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
 _NEAREST, _LIKE = 3, 0.6
 _NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
@@ -252,7 +253,9 @@ def _check_names(overrides: Sequence[Override]) -> None:
         own = key.split(".")[0].split("/")[0] == _HYDRA or (last.startswith("_") and above in known)
         named = key in groups or key in known or (above in known.intersection(_OPEN))
         if not (own or override.is_delete() or named):
-            raise InputError(f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups)}")
+            raise InputError(
+                f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups | _TABLES)}"
+            )
 
 
 def _check_used(override: Override, used: Mapping[str, str]) -> None:

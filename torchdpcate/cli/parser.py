@@ -16,6 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 _RELEASE = "release file, or run folder"
 _LIKE = 0.6
+_ALONE = ("-h", "--help", "--version", "--debug")
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +39,11 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
     """
     commands = subparsers()
     first = next((word for word in words if not word.startswith("-")), None)
+    strange = [word for word in words if word.startswith("-") and first is None and word not in _ALONE]
+    if strange:
+        raise InputError(
+            f"{plain(strange[0])}: no such option; {nearest(strange[0], _ALONE, f'{PROGRAM} --help shows all')}"
+        )
     if first is not None and first not in commands:
         raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
     given, rest = make_parser().parse_known_args(words)
