@@ -54,7 +54,7 @@ def test_the_loss_follows_the_public_ratio():
     # the noise that hides the solver's stop adds a little, the more the more records there are
     assert few.ratio == pytest.approx(sigma / 5_000, rel=1e-4)
     assert many.facts.imbalance == pytest.approx(sigma, rel=2e-3)
-    assert few.facts.imbalance == 0
+    assert few.facts.imbalance > 0  # of the logistic loss too: what the model cannot take away
 
 
 def test_the_overlap_is_balanced_by_the_logistic_loss_and_its_noise_always_counts():
