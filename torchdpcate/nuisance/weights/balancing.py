@@ -26,7 +26,7 @@ class BalancingWeights(WeightScheme):
 
     One record moves the weights of the others by at most the indirect sensitivity :math:`D_1`, a public number, so the
     rule's noise grows from :math:`2 \omega_{max}` to :math:`D_1 + 2 \omega_{max}`. The indirect sensitivity does not
-    fall with n: with few records or little ridge, weights by a private propensity (`PrivateWeights`) may need less noise.
+    fall with n: with few records or little ridge, a private propensity's weights (`PrivateWeights`) may need less.
 
     Args:
         ridge: Strong convexity of the first stage's mean objective, positive and public.
