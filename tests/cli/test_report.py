@@ -1,5 +1,6 @@
 """``report``: means over seeds, methods distinguished by what varies, figures, and a table of a real sweep."""
 
+import html
 import json
 import os
 import re
@@ -150,7 +151,7 @@ def test_a_sweep_becomes_tables_and_figures(tmp_path, capsys):
         add(tmp_path, str(i), curves(i), epsilon, mechanism=mechanism, seed=seed, settings={"a.b": "1"})
     report(str(tmp_path))
     names = {path.name for path in (tmp_path / "curator").iterdir()}
-    assert names == {"report.csv", "report.md", "error_against_budget.png", "effect_dataset1_n1350.png"}
+    assert names == {"report.csv", "report.html", "report.md", "error_against_budget.png", "effect_dataset1_n1350.png"}
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
     runs = pd.read_csv(tmp_path / "curator" / "report.csv")
     assert len(runs) == 8
@@ -363,7 +364,7 @@ def test_what_is_the_curators_of_a_report_is_in_the_curators_folder_and_says_so(
     assert {"report.csv", "report.md", "estimate_against_budget.png"} < {path.name for path in written}
     for path in written:
         assert path.stat().st_mode & 0o777 == 0o600, path.name
-        assert "curator's, not for publication" in texts[path].lower(), path.name
+        assert "curator's, not for publication" in html.unescape(texts[path]).lower(), path.name
     assert len(pd.read_csv(folder / "report.csv")) == 2
 
 
@@ -381,7 +382,7 @@ def test_a_run_of_its_own_keeps_its_curators_files(averages, tmp_path, monkeypat
     os.chmod(folder / "curator", 0o755)
     before = {path.name for path in (folder / "curator").iterdir()}
     texts = reported(folder, monkeypatch)
-    assert {path.name for path in (folder / "curator").iterdir()} - before == {"report.csv", "report.md"}
+    assert {path.name for path in (folder / "curator").iterdir()} - before == {"report.csv", "report.html", "report.md"}
     assert {path.name for path in texts if path.parent == folder} == {"interval.png", "balance.png"}
     assert (folder / "curator").stat().st_mode & 0o777 == 0o700
 
