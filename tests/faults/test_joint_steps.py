@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,7 +105,8 @@ def test_nobody_is_left_and_the_ledger_counts_the_steps(tmp_path, whom, how):
     assert 4 <= entry["count"] < 100_000
     assert printed == "", "the script ran once"
     if whom == "other":
-        assert "ProcessError: trainer: process 1 of 3 ended at step" in said
+        # The children stand in no order.
+        assert re.search(r"ProcessError: trainer: process [12] of 3 ended at step", said)
         assert "(signal 9); the others were stopped and the ledger keeps the steps that were paid" in said
     if how == "SIGTERM":
         assert main.returncode == 143
