@@ -37,9 +37,7 @@ def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
             for x in corners:
                 one = Batch(x[None], FEATURES(x[None]), torch.tensor([treated]).double(), torch.zeros(1).double())
                 rows.append(
-                    StackedRecords(one).total(
-                        statistics.terms(theta, FEATURES, torch.tensor([share], dtype=torch.float64), 1)
-                    )[0]
+                    StackedRecords(one).total(statistics.terms(theta, FEATURES, torch.tensor([share]).double(), 1))[0]
                 )
         each = torch.stack(rows)
         moved.append((each[:, None] - each).abs().amax((0, 1)))
