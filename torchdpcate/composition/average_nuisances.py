@@ -1,6 +1,5 @@
 """Nuisances of an average effect by one composition on all records, and doubly robust scores by them."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,13 @@ from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisance_noise import Covariates, public_points
 from torchdpcate.composition.records import private_start
-from torchdpcate.composition.regressions import FittedNuisance, logistic_variances, outcome_variances, weak_prior
+from torchdpcate.composition.regressions import FittedNuisance
+from torchdpcate.composition.score_errors import Fitted, ScoreErrors
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.privacy.session import FitSession
-
-_STEEPEST = 0.25  # of a sigmoid
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +29,18 @@ class AverageNuisances:
     Attributes:
         centre: About which scores are clipped: the arms' difference at public points.
         clip: Of the scores about it.
-        error: Standard deviation of what the errors of both nuisances move the mean score by.
+        errors: What errors of both nuisances move the mean score by; None where the propensity is known.
         scores: Doubly robust scores [n], the curator's.
     """
 
     centre: float
     clip: float
-    error: float
+    errors: ScoreErrors | None
     scores: Tensor
+
+    def error(self, square: float) -> float:
+        """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
+        return 0.0 if self.errors is None else self.errors.deviation(self.centre, self.clip, square)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +50,16 @@ class _Arms:
     Attributes:
         values: m_0 and m_1 at the records, [n] each.
         at_points: The same at public points, [N] each.
-        features: Its features for controls and for the treated at these points, [N, 1 + p] each.
         curvatures: Released, [1 + p, 1 + p].
+        coefficients: Released, [1 + p].
+        solution: The same before they were shrunk.
     """
 
     values: tuple[Tensor, Tensor]
     at_points: tuple[Tensor, Tensor]
-    features: tuple[Tensor, Tensor]
     curvatures: Tensor
+    coefficients: Tensor | None
+    solution: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +98,28 @@ class AverageRegressions(ArmRegressions):
             )
             return control, treated
 
-        at_points = features(points)
-        return _Arms(means(features(z)), means(at_points), at_points, curvatures), points
+        values, at_points = (means(features(at)) for at in (z, points))
+        return _Arms(values, at_points, curvatures, mean.coefficients, mean.solution), points
+
+    def fitted_propensity(self, found: FittedNuisance) -> Fitted:
+        """Return what the propensity's regression released, and how it was asked for."""
+        asked, _ = self.logistic_plan("propensity", self.plan.propensity(self.two_levels), found.curvatures)
+        assert found.coefficients is not None
+        assert found.solution is not None
+        return Fitted("propensity", asked, found.curvatures, found.coefficients, found.solution, 1.0)
+
+    def fitted_arms(self, found: _Arms, scale: float, centre: float) -> Fitted:
+        """Return what the regression of both arms released; see ``both_arms``."""
+        regression, d = self.plan.arms(self.two_levels), found.curvatures
+        binary = self.plan.binary
+        asked = (
+            self.logistic_plan("outcome", regression, d)[0]
+            if binary
+            else self.outcome_plan(regression, d, scale, centre)
+        )
+        assert found.coefficients is not None
+        assert found.solution is not None
+        return Fitted("outcome", asked, d, found.coefficients, found.solution, 1.0 if binary else scale)
 
     def clip_of(self, sizes: Tensor, domain: Domain) -> float:
         """Return the clip of scores: a private quantile of their sizes [n] times the plan's factor, below its most."""
@@ -153,71 +176,10 @@ def average_nuisances(
         clip = regressions.clip_of(farthest / torch.where(a > 0.5, pi, 1 - pi), domain)
     else:
         clip = regressions.clip_of((scores - centre).abs(), domain)
-    error = 0.0
+    errors = None
     if estimated is not None and steps.private:
-        error = nuisance_error(regressions, estimated, arms, points, start.outcome.clip, session.unit.records)
-    return AverageNuisances(centre, clip, min(error, domain.outcome_range), scores)
-
-
-def nuisance_error(
-    regressions: AverageRegressions,
-    propensity: FittedNuisance,
-    arms: _Arms,
-    points: Tensor,
-    scale: float,
-    per_person: int = 1,
-) -> float:
-    r"""Return the standard deviation of what the errors of both nuisances move the mean score by; released numbers.
-
-    At x the score's mean is off by exactly
-
-    .. math:: B(x) = \delta\pi(x) \Big(\frac{\delta m_1(x)}{\hat\pi(x)} + \frac{\delta m_0(x)}{1 - \hat\pi(x)}\Big),
-
-    hence by :math:`E_{xx'}[C_\pi(x, x')\, C_g(x, x')]` in variance, with the covariances of :math:`\delta\pi` and of
-    the bracket that noise and sampling leave under the regressions' weak priors: :math:`(V^{-1} + P^{-1})^{-1}` of
-    the coefficients, V by released curvatures.
-
-    Args:
-        regressions: The fits.
-        propensity: Its regression.
-        arms: That of the outcomes.
-        points: Public points [N, k].
-        scale: Clip of the outcome regression, released.
-        per_person: Records of each person.
-    """
-    plan, levels = regressions.plan, regressions.two_levels
-    logit, outcome = plan.propensity(levels), plan.arms(levels)
-    assert propensity.coefficients is not None
-    phi = logit.basis(points)
-    pi = torch.sigmoid(phi @ propensity.coefficients).clamp(plan.overlap, 1 - plan.overlap)
-    slope = pi * (1 - pi)
-    of_pi = _posterior(
-        logistic_variances(plan, "propensity", propensity.curvatures, per_person), weak_prior(logit, "logit", 1.0)
-    )
-    size = scale
-    if plan.binary:  # the slope of the outcome's sigmoid is at most a quarter
-        size = _STEEPEST * scale
-        variances = size**2 * logistic_variances(plan, "outcome", arms.curvatures, per_person)
-        prior = size**2 * weak_prior(outcome, "logit", 1.0)
-    else:
-        variances = outcome_variances(plan, arms.curvatures, scale, per_person)
-        prior = weak_prior(outcome, "outcome", scale)
-    control, treated = arms.features
-    of_logit, of_mean = plan.linear_priors
-    left_logit, left_mean = (_left_out(basis, points) for basis in (logit.basis, outcome.basis.shared))
-    rows, pulls = slope[:, None] * phi, treated / pi[:, None] + control / (1 - pi)[:, None]
-    left_rows, left_pulls = slope[:, None] * left_logit, left_mean / slope[:, None]  # 1/pi + 1/(1 - pi) = 1/slope
-    errors = rows @ of_pi @ rows.T + of_logit * left_rows @ left_rows.T
-    moves = pulls @ _posterior(variances, prior) @ pulls.T + of_mean * size**2 * left_pulls @ left_pulls.T
-    return math.sqrt(max(float((errors * moves).mean()), 0.0))
-
-
-def _left_out(basis: WeightedBasis, points: Tensor) -> Tensor:
-    """Return the covariates [N, k'] at points [N, k] that have no linear feature in a basis."""
-    there = {feature.i for feature in basis.features if feature.kind == "1"}
-    return points[:, [j for j in range(points.shape[1]) if j not in there]]
-
-
-def _posterior(variances: Tensor, prior: Tensor) -> Tensor:
-    """Return (V^-1 + P^-1)^-1 of estimates with covariance V [p, p] and a prior's variances P [p]."""
-    return torch.linalg.inv(torch.linalg.inv(variances) + (1 / prior).diag())
+        bounds = domain.outcome_low, domain.outcome_high
+        logit = regressions.fitted_propensity(estimated)
+        both = regressions.fitted_arms(arms, start.outcome.clip, start.centre)
+        errors = ScoreErrors(plan, start.two_levels, points, logit, both, arms.at_points, bounds, session.unit.records)
+    return AverageNuisances(centre, clip, errors, scores)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from torchdpcate.composition.asked import held_shares
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.expectations import LOGIT_PRIOR, OUTCOME_PRIOR, PROPENSITY_CURVATURE
+from torchdpcate.composition.expectations import PROPENSITY_CURVATURE
 from torchdpcate.composition.shares import Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -142,17 +142,6 @@ class AveragePlan(DoublyRobustPlan):
         levels, share = self.constants.quantile_levels, self.shares.shares["residual scale"]
         margin = self.constants.score_margin * math.sqrt(levels / share) / (self.mu * self.n)
         return min(wanted, max(1 - margin, _LEAST_QUANTILE))
-
-    @property
-    def linear_priors(self) -> tuple[float, float]:
-        """Weak prior variances of a linear feature of variance one: of the logit, and of the outcome in squared scales.
-
-        They stand for what is not asked for; a binary outcome's is that of its logit.
-        """
-        features, constants = all_features([False] * self.kept, self.constants.kinds), self.constants
-        logit = LOGIT_PRIOR * float(self._prior(features, constants.propensity_variance)[0])
-        times = LOGIT_PRIOR if self.binary else OUTCOME_PRIOR
-        return logit, times * float(self._prior(features, constants.outcome_variance)[0])
 
     def facts(self) -> dict[str, Any]:
         """Return what the plan is made of beside n and the domain, and what it decides, as statements have it."""

@@ -14,6 +14,8 @@ NUISANCES = 1.3
 """Noise of the effect over that of its own steps."""
 LOGIT_PRIOR, LOGIT_CONSTANT = 3.0, 4.0
 """Prior variance of a logit's features over the planned one, by their weak ridge, and that of its constant."""
+LOGIT_SIZE = 1.5
+"""Scale by which parts of a logit are drawn to zero."""
 OUTCOME_PRIOR = 2.0
 """That of the outcome regression's features, by its weak ridge."""
 WANDERING = 1.1

@@ -72,3 +72,43 @@ class NewtonPoints:
     @property
     def _late(self) -> int:
         return self._taken - self._warm
+
+
+def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    r"""Return how the mean of ``NewtonPoints`` responds to a sum's linear part, and the covariance of its noise.
+
+    Of a sum with the gradient :math:`H \theta - b`, noise apart, the mean is :math:`R\,b`, linear in b: with
+    :math:`P = L L^\top` and :math:`L^{-1} (H + \rho) L^{-\top} = U \Lambda U^\top` it is
+
+    .. math:: R = Q\, f(\Lambda)\, Q^\top, \qquad Q = L^{-\top} U,
+
+    f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
+    :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
+    or the largest that does not overshoot.
+
+    Args:
+        plan: How the fit was asked for.
+        hessian: H, [p, p].
+        noise: Standard deviation of a coordinate's noise, if all of the step were one event.
+
+    Returns:
+        R, [p, p], and the covariance of the noise, [p, p].
+    """
+    late, warm = plan.steps - plan.warm, plan.warm
+    root = torch.linalg.cholesky(plan.preconditioner)
+    inner = torch.linalg.solve_triangular(root, hessian + plan.ridge.diag(), upper=False)
+    inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
+    value, vector = torch.linalg.eigh((inner + inner.T) / 2)
+    q = torch.linalg.solve_triangular(root.T, vector, upper=True)
+    kept = 1 - min(plan.size, 1 / float(value[-1])) * value  # of an error, from one iterate to the next
+    step = torch.arange(plan.steps, dtype=torch.float64)[:, None]
+    # of one number, theta_k = (1 - kept^k) / value, and a noise of step j adds a kept^(k - 1 - j) to a later theta_k
+    response = 1 + (1 - value) * ((1 - kept ** step[warm:]) / value).mean(0)
+    first = (step + 1).clamp_min(warm)
+    later = (kept ** (first - 1 - step) - kept ** (plan.steps - 1 - step)) / value
+    factors = ((step >= warm) + (1 - value) * later) / late
+    squares = torch.full((plan.steps,), late / (1 - plan.warm_share if warm else 1.0), dtype=torch.float64)
+    if warm:
+        squares[:warm] = warm / plan.warm_share
+    inside = (factors.T @ (squares[:, None] * factors)) * (q.T @ q)
+    return (q * response) @ q.T, noise**2 * q @ inside @ q.T

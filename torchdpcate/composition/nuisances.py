@@ -37,10 +37,12 @@ class Learnt:
     Attributes:
         scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
         coefficients: Of the features, paid for, [1 + p]; None where they are not all.
+        solution: The same before they were shrunk, as the solver released them, [1 + p].
     """
 
     scores: Callable[[Tensor], Tensor]
     coefficients: Tensor | None = None
+    solution: Tensor | None = None
 
 
 class ComposedNuisance(ABC):
@@ -108,8 +110,9 @@ class Additive(ComposedNuisance):
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
         """See ``ComposedNuisance``."""
-        theta = shrink(self.solver.solve(fit, plan, steps))
-        return Learnt(lambda features: features @ theta.to(features.device), theta)
+        found = self.solver.solve(fit, plan, steps)
+        theta = shrink(found)
+        return Learnt(lambda features: features @ theta.to(features.device), theta, found)
 
     @property
     def by_features(self) -> "Additive | None":

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
 from torchdpcate.composition.effect_sums import clipped, private_sums
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, OUTCOME_PRIOR, WANDERING
+from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, LOGIT_SIZE, OUTCOME_PRIOR, WANDERING
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
@@ -36,11 +36,13 @@ class FittedNuisance:
         values: At the records, [n]; the curator's.
         curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
         coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
+        solution: The same before they were shrunk.
     """
 
     values: Tensor
     curvatures: Tensor
     coefficients: Tensor | None
+    solution: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ class Regressions:
         asked, shrink = self.logistic_plan("propensity", regression, d)
         learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
         pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
-        return FittedNuisance(pi, d, learnt.coefficients)
+        return FittedNuisance(pi, d, learnt.coefficients, learnt.solution)
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -169,12 +171,14 @@ class Regressions:
         if not self.plan.binary:
             fit = self.outcome_fit(psi, weight, y, scale, centre)
             score = learner.learn(fit, self.outcome_plan(regression, d, scale, centre), z, self.steps)
-            return Learnt(lambda features: fit.means(score.scores(features)), score.coefficients), d
+            return Learnt(lambda features: fit.means(score.scores(features)), score.coefficients, score.solution), d
         # y is -1/2 or 1/2 of the range, which is the scale
         asked, shrink = self.logistic_plan("outcome", regression, d)
         logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
         logit = learner.learn(logistic, asked, z, self.steps, shrink)
-        return Learnt(lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients), d
+        return Learnt(
+            lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients, logit.solution
+        ), d
 
     def outcome_fit(self, psi: Tensor, weight: Tensor, y: Tensor, scale: float, centre: float) -> LinearFit:
         """Return the outcome regression of records whose outcome is not binary.
@@ -220,7 +224,7 @@ class Regressions:
 
         def shrink(theta: Tensor) -> Tensor:
             estimates = without_ridge(theta, asked)
-            return shrunk(regression, theta, estimates, variances, 1.5, plan.constants.spike)
+            return shrunk(regression, theta, estimates, variances, LOGIT_SIZE, plan.constants.spike)
 
         return asked, shrink
 

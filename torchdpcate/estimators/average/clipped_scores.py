@@ -1,7 +1,7 @@
 """Clipped doubly robust scores on all records: two sums in one pure event, and what follows from them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -49,7 +49,13 @@ def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
 
 
 def release_clipped(
-    scores: Tensor, centre: float, clip: float, error: float, epsilon: float, session: FitSession, runs: int = 1
+    scores: Tensor,
+    centre: float,
+    clip: float,
+    error: Callable[[float], float],
+    epsilon: float,
+    session: FitSession,
+    runs: int = 1,
 ) -> NoisyEstimate:
     r"""Pay for both sums and conclude.
 
@@ -60,7 +66,8 @@ def release_clipped(
         scores: Doubly robust scores by released nuisances, [n], or [runs, n], in outcome ranges.
         centre: c, released.
         clip: S, released.
-        error: Standard deviation by the errors of both nuisances, from released numbers.
+        error: Standard deviation by the errors of both nuisances, at most one, of released numbers and of the mean of
+            v^2 that intervals count.
         epsilon: Of both sums together.
         session: Pays, and draws the noise.
         runs: How many runs on one data set.
@@ -69,7 +76,9 @@ def release_clipped(
     mechanism, noise = sums_mechanism(scores.shape[-1], epsilon), session.noise
     session.pay(mechanism.event, part=SUMS)
     noisy = noise.released(mechanism.add_noise(sums.expand(max(runs, len(sums)), -1), noise))
-    return conclude(noisy[:, 0], 2 * noisy[:, 1], centre, clip, error, scores.shape[-1], mechanism.released_scale(2))
+    n, scale, squares = scores.shape[-1], mechanism.released_scale(2), 2 * noisy[:, 1]
+    errors = [error(square) for square in (_upper(squares, scale, n) / n).tolist()]
+    return conclude(noisy[:, 0], squares, centre, clip, torch.tensor(errors, dtype=torch.float64), n, scale)
 
 
 def clipped_sums(scores: Tensor, centre: float, clip: float) -> Tensor:
@@ -79,7 +88,7 @@ def clipped_sums(scores: Tensor, centre: float, clip: float) -> Tensor:
 
 
 def conclude(
-    total: Tensor, squares: Tensor, centre: float, clip: float, error: float, n: int, scale: float
+    total: Tensor, squares: Tensor, centre: float, clip: float, error: Tensor | float, n: int, scale: float
 ) -> NoisyEstimate:
     """Return the estimate and the law of its error by released numbers.
 
@@ -88,12 +97,12 @@ def conclude(
         squares: Q, [runs].
         centre: c.
         clip: S.
-        error: Standard deviation by the errors of both nuisances.
+        error: Standard deviation by the errors of both nuisances, [runs] or for all.
         n: Number of records.
         scale: Of the noise in D, half of that in Q.
     """
     every = torch.ones_like(total)
-    upper = (squares + UPPER * 2 * scale).clamp(0, n)
+    upper = _upper(squares, scale, n)
     numbers = {name: value * every for name, value in zip(NUMBERS, (centre, clip, error), strict=True)}
     return NoisyEstimate(
         estimate=(centre + clip * total / n).clamp(-1, 1),
@@ -104,6 +113,11 @@ def conclude(
         size=every * n,
         released={"difference": total, "spread": squares, **numbers},
     )
+
+
+def _upper(squares: Tensor, scale: float, n: int) -> Tensor:
+    """Return the sums of squares [runs] that intervals count."""
+    return (squares + UPPER * 2 * scale).clamp(0, n)
 
 
 class ClippedScores(AverageMechanism):

@@ -46,10 +46,11 @@ class ComposedAverageEffect(AverageEffectLearner):
 
     Guarantee:
         Certified (epsilon, delta) with delta > 0: (.6 epsilon, delta) for the steps, given which the sums are
-        pure with the rest (docs/guarantees/clipped_scores.md). The interval counts sampling, all noise and what errors
-        of both nuisances do together, by released covariances. It does not count the bias of the clip, nor that of
-        features that follow neither the propensity nor the outcomes. Source: Robins, Rotnitzky & Zhao (1994), Dong,
-        Roth & Su (2022); theory notes ``composed_estimator`` and ``composed_intervals``.
+        pure with the rest (docs/guarantees/clipped_scores.md). The interval counts sampling, all noise, what errors of
+        both nuisances do together and what the clip makes of them, by released numbers. It does not count skewed
+        scores beyond the clip, nor features that follow neither the propensity nor the outcomes, beyond their prior.
+        Source: Robins, Rotnitzky & Zhao (1994), Dong, Roth & Su (2022); theory notes ``composed_estimator`` and
+        ``composed_intervals``.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
@@ -124,8 +125,12 @@ class ComposedAverageEffect(AverageEffectLearner):
         self.nuisances_ = found = self._nuisances(records, plan, self._session.scope([RECORDS], COMPOSED_SCORES))
         if plan.score_epsilon is not None:
             own, unit = self._session.scope([RECORDS], Charge(Purpose.RELEASE, self.mechanism.name)), self._unit()
-            numbers = found.centre / unit, found.clip / unit, found.error / unit
-            self._found = release_clipped(found.scores / unit, *numbers, plan.score_epsilon, own)
+            numbers = found.centre / unit, found.clip / unit
+
+            def error(square: float) -> float:
+                return min(found.error(square) / unit, 1.0)
+
+            self._found = release_clipped(found.scores / unit, *numbers, error, plan.score_epsilon, own)
             self._paid = own.entries
 
     def _nuisances(self, records: CausalData, plan: AveragePlan, session: FitSession) -> AverageNuisances:

@@ -29,6 +29,10 @@ def opposed_scores() -> Tensor:
     return scores
 
 
+def _no_error(square: float) -> float:
+    return 0.0
+
+
 @worst_case(
     "clipped_scores",
     ComposedAverageEffect,
@@ -41,7 +45,7 @@ def _clipped_scores(budget: PrivacyBudget) -> Game:
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         session = FitSession(noise)
-        found = release_clipped(worlds[world], _CENTRE, _CLIP, 0.0, budget.epsilon, session, runs).released
+        found = release_clipped(worlds[world], _CENTRE, _CLIP, _no_error, budget.epsilon, session, runs).released
         return torch.stack([found["difference"], found["spread"] / 2], 1)
 
     def evidence(shown: Tensor) -> Tensor:

@@ -1,0 +1,89 @@
+"""Errors of both nuisances in the mean of clipped scores: pairs of points, what a clip adds, the solver's law."""
+
+import pytest
+import torch
+
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
+from torchdpcate.composition.clipping import Clipped
+from torchdpcate.composition.linear_fit import FitPlan
+from torchdpcate.composition.newton_points import NewtonPoints, newton_law
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+
+STEPS, WARM = 12, 3
+
+
+def _plan(warm=WARM):
+    scaling = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
+    curvature = scaling.diag()
+    curvature[0, 1] = curvature[1, 0] = 0.3
+    ridge = torch.tensor([0.1, 0.2, 0.05], dtype=torch.float64)
+    share = 0.2 if warm else 0.0
+    return FitPlan("outcome", scaling, ridge, STEPS, warm, share, 0.27, curvature)
+
+
+def _hessian():
+    return torch.tensor([[1.8, 0.5, 0.1], [0.5, 0.9, -0.1], [0.1, -0.1, 0.6]], dtype=torch.float64)
+
+
+def _run(plan, b, noise):
+    """The mean of Newton points of a quadratic sum, noise [steps, p] in its gradients; its size is never cut."""
+    points = NewtonPoints(plan)
+    points._against = 2.0
+    for row in noise:
+        points.step(_hessian() @ points.theta - b + row)
+    return points.mean
+
+
+@pytest.mark.parametrize("warm", [0, WARM])
+def test_newton_points_of_a_quadratic_sum_have_the_law(warm):
+    plan, none = _plan(warm), torch.zeros(STEPS, 3, dtype=torch.float64)
+    response, covariance = newton_law(plan, _hessian(), 1.5)
+    b = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    assert torch.allclose(response @ b, _run(plan, b, none), atol=1e-12)
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    for j in range(STEPS):
+        variance = 1.5**2 * (warm / 0.2 if j < warm else (STEPS - warm) / (0.8 if warm else 1.0))
+        for k in range(3):
+            unit = none.clone()
+            unit[j, k] = 1
+            moved = _run(plan, 0 * b, unit)
+            expected += variance * moved.outer(moved)
+    assert torch.allclose(covariance, expected, atol=1e-12)
+
+
+def _errors(share):
+    g = torch.Generator().manual_seed(1)
+    x = torch.rand(3_000, 3, generator=g, dtype=torch.float64)
+    a = (torch.rand(3_000, generator=g, dtype=torch.float64) < share).double()
+    y = x[:, 0] + 0.3 * a + 0.2 * torch.randn(3_000, generator=g, dtype=torch.float64)
+    domain = Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, overlap=0.1)
+    learner = ComposedAverageEffect(domain, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(2)).fit(x, a, y)
+    return learner.nuisances_
+
+
+def test_the_product_is_the_mean_over_pairs_of_points():
+    errors = _errors(0.5).errors
+    whole = torch.ones(len(errors.points), dtype=torch.float64)
+    clipped = Clipped(whole, whole, whole, whole)
+    moves, (rows, covariance) = errors._moves(0.2, clipped, clipped), errors._propensity_errors
+    pulls = moves.treated / errors._pi[:, None] + moves.control / (1 - errors._pi)[:, None]
+    pairs = (rows @ covariance @ rows.T) * (pulls @ moves.covariance @ pulls.T)
+    assert errors._product(moves) == pytest.approx(pairs.mean().item(), rel=1e-9)
+
+
+def test_a_clip_adds_where_it_takes_more_of_one_arm_than_of_the_other():
+    even, rare = _errors(0.5), _errors(0.15)
+    wide = [found.errors.deviation(found.centre, 100 * found.clip, 1e-6) for found in (rare, even)]
+    narrow, balanced = (found.error(0.3) / none for found, none in zip((rare, even), wide, strict=True))
+    assert narrow > 1.5
+    assert balanced < narrow
+
+
+def test_an_arm_with_few_records_has_the_larger_error():
+    """The released correlation of the constants is lost in noise; that by the propensity is not."""
+    errors = _errors(0.15).errors
+    whole = torch.ones(len(errors.points), dtype=torch.float64)
+    clipped = Clipped(whole, whole, whole, 0 * whole)
+    moves = errors._moves(0.2, clipped, clipped)
+    control, treated = (of.mean(0) @ moves.covariance @ of.mean(0) for of in (moves.control, moves.treated))
+    assert treated > 2 * control

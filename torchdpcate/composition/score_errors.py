@@ -1,0 +1,318 @@
+"""What errors of both nuisances do to the mean of clipped doubly robust scores, from released numbers."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.asked import held_shares, prior_variances
+from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.composition.clipping import (
+    ArmScores,
+    Clipped,
+    clipped_by_normal,
+    clipped_normal,
+    clipped_of_two_values,
+    first_order,
+    normal_residual,
+)
+from torchdpcate.composition.doubly_robust import ArmRegression
+from torchdpcate.composition.expectations import LOGIT_PRIOR, LOGIT_SIZE, OUTCOME_PRIOR
+from torchdpcate.composition.linear_fit import FitPlan
+from torchdpcate.composition.newton_points import newton_law
+from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.data.split import public_generator
+from torchdpcate.features.weighted_basis import WeightedBasis, all_features, lengths
+
+_LARGE = 1e9  # n mu at which a prior has all kinds of features
+_RARE = 0.01  # least probability of either value of an outcome, where slopes are taken
+
+
+class Fitted(NamedTuple):
+    """A nuisance's regression and what it released.
+
+    Attributes:
+        step: That paid for it.
+        asked: How it was asked for.
+        curvatures: Mean curvatures of its features, [p, p].
+        coefficients: [p].
+        solution: The same before they were shrunk, [p].
+        slope: Bound of a record's gradient.
+    """
+
+    step: str
+    asked: FitPlan
+    curvatures: Tensor
+    coefficients: Tensor
+    solution: Tensor
+    slope: float
+
+
+class _Errors(NamedTuple):
+    """Errors of coefficients.
+
+    Attributes:
+        covariance: [p, p].
+        response: Of the coefficients to what the records add to the gradient's linear part, [p, p].
+    """
+
+    covariance: Tensor
+    response: Tensor
+
+
+class _Moves(NamedTuple):
+    """Errors of the outcome's means at points, of all coefficients and of features that were not asked for.
+
+    Attributes:
+        control: What they move m_0 by, [N, p].
+        treated: What they move m_1 by, [N, p].
+        covariance: Of the coefficients, [p, p].
+        joint: Their covariance with the records' part of the mean score, over the clip, [p].
+    """
+
+    control: Tensor
+    treated: Tensor
+    covariance: Tensor
+    joint: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreErrors:
+    r"""The law of what errors of both nuisances move the mean of clipped scores by: released numbers and public facts.
+
+    Unclipped, the mean score is off by exactly
+
+    .. math:: E[B], \quad
+        B(x) = \delta\pi(x) \Big(\frac{\delta m_1(x)}{\hat\pi(x)} + \frac{\delta m_0(x)}{1 - \hat\pi(x)}\Big).
+
+    With :math:`p_a(x)` the probability that a score of arm a is not clipped and p their mean, the clip adds, to first
+    order,
+
+    .. math:: L = E[(p_0 - p_1)((1 - \pi)\,\delta m_1 + \pi\,\delta m_0)] + (1 - p)\,E[\delta m_1 - \delta m_0],
+
+    which is zero where nothing is clipped, and to order zero :math:`E\,\mathrm{clip}(\varphi - c) - E[\varphi - c]`.
+    The variance is that of B, that of L, twice L's covariance with the records' part of the mean score, if it is
+    positive, and the square of the last. Residuals are normal, of the deviation that the released squares say, or of
+    two values. Means are over points of a public seed with the released correlations.
+
+    Errors of coefficients are those of ``NewtonPoints`` (``newton_law``) with curvatures by the released propensity;
+    features that were not asked for have their share of a prior, relative to the linear ones as these were found.
+
+    Attributes:
+        plan: The public plan.
+        two_levels: Whether each kept covariate has two levels.
+        points: That stand for the records, [N, k].
+        propensity: Its regression.
+        outcome: That of both arms.
+        means: m_0 and m_1 at the points, in outcome units.
+        bounds: Of the outcome.
+        per_person: Records of each person.
+    """
+
+    plan: AveragePlan
+    two_levels: tuple[bool, ...]
+    points: Tensor
+    propensity: Fitted
+    outcome: Fitted
+    means: tuple[Tensor, Tensor]
+    bounds: tuple[float, float]
+    per_person: int = 1
+
+    def deviation(self, centre: float, clip: float, square: float) -> float:
+        """Return the standard deviation, in outcome units.
+
+        Args:
+            centre: c, about which scores are clipped, released.
+            clip: S, at which, released.
+            square: Mean of squares of clipped scores over the clip, released.
+        """
+        pi, (m0, m1) = self._pi, self.means
+        middle = (m1 - m0 - centre) / clip
+        scores = ArmScores(middle, -1 / ((1 - pi) * clip), 1 - pi), ArmScores(middle, 1 / (pi * clip), pi)
+        if self.plan.binary:
+            width, residual = self._width, 0.0
+            shares = self._shares
+            control, treated = (clipped_of_two_values(s, m, width) for s, m in zip(scores, shares, strict=True))
+        else:
+            residual = normal_residual(scores, square)
+            control, treated = (clipped_by_normal(s, residual, self.outcome.slope) for s in scores)
+        moves = self._moves(residual, control, treated)
+        of_control, of_treated = first_order(pi, control.inside, treated.inside)
+        row = (of_control @ moves.control + of_treated @ moves.treated) / len(pi)
+        linear = float(row @ moves.covariance @ row) + 2 * clip * max(float(row @ moves.joint), 0.0)
+        bias = clip * float((pi * treated.mean + (1 - pi) * control.mean - middle).mean())
+        return math.sqrt(max(self._product(moves), 0.0) + max(linear, 0.0) + bias**2)
+
+    def _product(self, moves: _Moves) -> float:
+        """Return the variance of E[B]: the mean of the product of two covariances over pairs of points."""
+        rows, covariance = self._propensity_errors
+        pulls = moves.treated / self._pi[:, None] + moves.control / (1 - self._pi)[:, None]
+        both = rows.T @ pulls / len(rows)
+        return float(((covariance @ both @ moves.covariance) * both).sum())
+
+    @cached_property
+    def _pi(self) -> Tensor:
+        least = self.plan.overlap
+        logits = self.plan.propensity(self.two_levels).basis(self.points) @ self.propensity.coefficients
+        return torch.sigmoid(logits).clamp(least, 1 - least)
+
+    @property
+    def _width(self) -> float:
+        return self.bounds[1] - self.bounds[0]
+
+    @property
+    def _shares(self) -> tuple[Tensor, Tensor]:
+        """Probabilities of the higher of two values in both arms, [N]."""
+        control, treated = ((m - self.bounds[0]) / self._width for m in self.means)
+        return control, treated
+
+    @cached_property
+    def _propensity_errors(self) -> tuple[Tensor, Tensor]:
+        """Rows [N, p] and covariance [p, p] of the propensity's errors."""
+        basis = self.plan.propensity(self.two_levels).basis
+        phi, slope = basis(self.points), self._pi * (1 - self._pi)
+        weight = 1 / lengths(phi)
+        unit = _units(self.propensity.curvatures, _moments(phi, weight))
+        squares = (unit * _moments(phi, weight * slope), unit * _moments(phi, weight.square() * slope))
+        found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
+        variance = self.plan.constants.propensity_variance
+        left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, LOGIT_PRIOR)
+        return slope[:, None] * torch.cat([phi, left], 1), torch.block_diag(found, variances.diag())
+
+    def _moves(self, residual: float, control: Clipped, treated: Clipped) -> _Moves:
+        """Return the errors of the outcome's means; residual: its standard deviation, of an outcome of many values."""
+        plan, pi, fitted = self.plan, self._pi, self.outcome
+        regression = plan.arms(self.two_levels)
+        basis, none = regression.basis, torch.zeros_like(self._pi)
+        psi = basis(self.points, none), basis(self.points, none + 1)
+        share, weight = (1 - pi, pi), (1 / lengths(psi[0]), 1 / lengths(psi[1]))
+
+        def over_arms(of: tuple[Tensor, Tensor]) -> Tensor:
+            return sum((_moments(psi[a], share[a] * of[a]) for a in (0, 1)), torch.zeros(()))
+
+        unit = _units(fitted.curvatures, over_arms(weight))
+        squared = weight[0].square(), weight[1].square()
+        if plan.binary:
+            rate0, rate1 = (m.clamp(_RARE, 1 - _RARE) for m in self._shares)
+            slopes = rate0 * (1 - rate0), rate1 * (1 - rate1)
+            hessian, sampling = (unit * over_arms((w[0] * slopes[0], w[1] * slopes[1])) for w in (weight, squared))
+            found = self._logistic(fitted, basis.parts, basis.energies, hessian, sampling)
+            steep = self._width * slopes[0][:, None], self._width * slopes[1][:, None]
+            weak, scale = LOGIT_PRIOR, 1.0
+        else:
+            found = self._huber(residual, unit * over_arms(weight), unit * over_arms(squared))
+            steep = torch.ones_like(pi)[:, None], torch.ones_like(pi)[:, None]
+            weak, scale = OUTCOME_PRIOR, fitted.slope**2
+        pulls = zip(psi, share, weight, (control.product, treated.product), strict=True)
+        joint = found.response @ sum(((s * w * c) @ f / len(f) for f, s, w, c in pulls), torch.zeros(()))
+        left, variances = self._left_out_of_arms(regression, found.covariance, weak, scale)
+        return _Moves(
+            steep[0] * torch.cat([psi[0], left[0]], 1),
+            steep[1] * torch.cat([psi[1], left[1]], 1),
+            torch.block_diag(found.covariance, variances.diag()),
+            torch.cat([self.per_person * joint, torch.zeros_like(variances)]),
+        )
+
+    def _logistic(
+        self, fitted: Fitted, parts: dict[str, list[int]], energies: Tensor, hessian: Tensor, sampling: Tensor
+    ) -> _Errors:
+        """Return the errors of a logit's coefficients, whose ridge is undone and whose parts are drawn to zero.
+
+        Args:
+            fitted: The regression.
+            parts: Positions of its coefficients by kind.
+            energies: Of its features, [p].
+            hessian: Mean curvature, [p, p].
+            sampling: Mean of squares of gradients, [p, p].
+        """
+        every, asked = torch.eye(len(hessian), dtype=torch.float64), fitted.asked
+        planned = asked.scaling.diag() if asked.curvature is None else asked.curvature
+        undo = every + torch.linalg.solve(planned, asked.ridge.diag())
+        found = self._linear(fitted, hessian, sampling, undo)
+        t, variances = undo @ fitted.solution, found.covariance.diagonal()
+        drawn = variances.clone()
+        for part in parts.values():
+            sizes = LOGIT_SIZE / (len(part) * energies[part]).sqrt()
+            drawn[part] = EmpiricalBayes(self.plan.constants.spike).moments(t[part], variances[part], sizes)[1]
+        return _Errors(drawn.diag(), found.response)
+
+    def _huber(self, residual: float, hessian: Tensor, squares: Tensor) -> _Errors:
+        """Return the errors of the outcome's coefficients where residuals are normal, of mean curvatures within."""
+        slope = self.outcome.slope
+        law = clipped_normal(torch.zeros(1).double(), torch.tensor([residual / slope]).double())
+        every = torch.eye(len(hessian), dtype=torch.float64)
+        return self._linear(self.outcome, law.inside * hessian, law.square * slope**2 * squares, every)
+
+    def _linear(self, fitted: Fitted, hessian: Tensor, sampling: Tensor, undo: Tensor) -> _Errors:
+        """Return the errors of ``undo`` times the mean of Newton points: noise, sampling, and what it never reaches."""
+        n, noise = self.plan.n, 2 * fitted.slope / self.plan.shares.of(fitted.step)
+        response, covariance = newton_law(fitted.asked, n * hessian, noise)
+        response, covariance = undo @ response, undo @ covariance @ undo.T
+        covariance = covariance + self.per_person * n * response @ sampling @ response.T
+        lost = torch.eye(len(hessian), dtype=torch.float64) - n * response @ hessian
+        t = undo @ fitted.solution
+        return _Errors(covariance + lost @ (t.outer(t) + covariance) @ lost.T, response)
+
+    def _left_out_of_arms(
+        self, regression: ArmRegression, covariance: Tensor, weak: float, scale: float
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Return features that neither arm's mean has, [N, l] for controls and for the treated, and variances [l]."""
+        basis, constants, theta = regression.basis, self.plan.constants, self.outcome.coefficients
+        k = basis.shared.dimension
+        part = scale * constants.outcome_variance, theta[:k], covariance[:k, :k], weak
+        shared, of_shared = self._left_out(basis.shared, *part)
+        if basis.contrast is None:
+            return (shared, shared), of_shared
+        part = scale * constants.head_variance / 4, theta[k:], covariance[k:, k:], weak
+        contrast, of_contrast = self._left_out(basis.contrast, *part)
+        arms = torch.cat([shared, -contrast], 1), torch.cat([shared, contrast], 1)
+        return arms, torch.cat([of_shared, of_contrast])
+
+    def _left_out(
+        self, basis: WeightedBasis, variance: float, theta: Tensor, covariance: Tensor, weak: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return features at the points that a function does not have, [N, l], and their prior variances, [l].
+
+        The prior is the plan's, times the mean square of the linear features that were asked for over what it expects
+        of these, or ``weak`` where there are none. Covariates that were not kept have a linear feature each.
+
+        Args:
+            basis: Features that it has.
+            variance: Prior variance of a function.
+            theta: Coefficients, [1 + p].
+            covariance: Of their errors, [1 + p, 1 + p].
+            weak: That ratio where there are none.
+        """
+        plan = self.plan
+        features = all_features(self.two_levels, plan.constants.kinds)
+        prior = prior_variances(features, variance, plan.constants, _LARGE)
+        linear = [position for position, feature in enumerate(basis.features, 1) if feature.kind == "1"]
+        if linear:
+            expected = prior[[features.index(basis.features[position - 1]) for position in linear]].sum()
+            squares = theta[linear].square() + covariance.diagonal()[linear]
+            weak = float((basis.energies[linear] * squares).sum() / expected)
+        there = set(basis.features)
+        out = [j for j, feature in enumerate(features) if feature not in there]
+        of_out = WeightedBasis(tuple(features[j] for j in out), torch.ones(1 + len(out), dtype=torch.float64))
+        found, variances, unseen = of_out(self.points)[:, 1:], weak * prior[out], plan.covariates - plan.kept
+        if not unseen:
+            return found, variances
+        held = float(held_shares(features[:1], plan.kept, plan.covariates))
+        each = weak * float(prior[: plan.kept].sum()) * (1 - held) / held / unseen
+        generator = public_generator(0, "covariates left out")
+        far = torch.randn(len(found), unseen, generator=generator, dtype=torch.float64)
+        return torch.cat([found, far], 1), torch.cat([variances, variances.new_full((unseen,), each)])
+
+
+def _moments(features: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean of weight f f' over points, [p, p]."""
+    return features.T @ (weight[:, None] * features) / len(features)
+
+
+def _units(released: Tensor, model: Tensor) -> Tensor:
+    """Return what makes the diagonal of curvatures at points the released one, [p, p]."""
+    root = (released.diagonal() / model.diagonal()).sqrt()
+    return root.outer(root)
