@@ -1,6 +1,11 @@
 """The page, its numbers and the figure, from results that are made up."""
 
 import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +13,10 @@ import pytest
 
 from torchdpcate.audit.attack import AuditResult
 from torchdpcate.audit.page import audit_figure
+from torchdpcate.audit.processes import in_processes
 from torchdpcate.audit.registry import find, registry
 from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, ProcessError
 
 DOCS = Path(__file__).parents[2] / "docs" / "guarantees"
 RESULT = AuditResult(
@@ -53,6 +59,36 @@ def test_all_audits_run_at_the_settings():
     assert result.claimed == 2.0
     assert result.trials == 1000
     assert seen[-1] == ("laplace", 1000, 1000)
+
+
+@pytest.mark.slow
+def test_processes_share_the_audits_and_keep_their_order():
+    seen, cases = [], [find(name) for name in ("laplace", "k_norm", "cube")]
+    settings = AuditSettings(trials=2_000)
+    found = audit_all(cases, settings, lambda *done: seen.append(done), processes=2)
+    assert [(r.mechanism, r.trials, r.bound > 0.5) for r in found] == [(case.name, 4_000, True) for case in cases]
+    assert sorted(name for name, *_ in seen) == ["cube", "k_norm", "laplace"]
+    assert [done[1:] for done in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert multiprocessing.active_children() == []
+
+
+def kill(name: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def late(name: str) -> None:
+    time.sleep(300)
+
+
+@pytest.mark.faults
+def test_a_killed_process_is_one_error_and_an_interrupt_leaves_none():
+    with pytest.raises(ProcessError, match="processes = 2: one of them was killed"):
+        in_processes(kill, ["a", "b"], 2, lambda *_: None)
+    timer = threading.Timer(8.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        in_processes(late, ["a", "b"], 2, lambda *_: None)
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_all_of_the_registry_is_written_into_a_folder(tmp_path, monkeypatch, cap
     few = {name: find(name) for name in ("laplace", "k_norm")}
     monkeypatch.setattr(command, "registry", lambda: few)
     folder = tmp_path / "found"
-    assert main(["audit", "--all", f"folder={folder}", "trials=2000", "confidence=0.9"]) == 0
+    assert main(["audit", "--all", f"folder={folder}", "trials=2000", "confidence=0.9", "processes=1"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "audit.json", "audit.png"]
     results = json.loads((folder / "audit.json").read_text())["results"]
     assert [(r["mechanism"], r["confidence"], r["trials"]) for r in results] == [
@@ -61,6 +61,8 @@ def test_help_lists_the_mechanisms(capsys):
         (["mechanism=laplace", "--all"], "either mechanism=NAME or --all"),
         (["epsilon=1"], "either mechanism=NAME or --all"),
         (["mechanism=laplace", "folder=x"], "folder:"),
+        (["mechanism=laplace", "processes=2"], "processes:"),
+        (["--all", "processes=0"], "processes = 0"),
         (["mechanism=laplace", "mechanism=gaussian"], "give each key once"),
         (["--all", "folder="], "with a value"),
         (["--all", "folder=/dev/null/x"], "folder = /dev/null/x: cannot be written to"),

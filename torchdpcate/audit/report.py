@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AuditResult, audit
 from torchdpcate.audit.page import audit_figure, page
+from torchdpcate.audit.processes import in_processes
+from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number
 from torchdpcate.privacy.worst_case import WorstCase
@@ -59,27 +62,39 @@ def audit_all(
     cases: Iterable[WorstCase],
     settings: AuditSettings,
     on_progress: Callable[[str, int, int], None] = lambda label, done, total: None,
+    processes: int = 1,
 ) -> list[AuditResult]:
-    """Attack the mechanisms one after the other.
+    """Attack the mechanisms one after the other, or some side by side.
 
     Args:
         cases: Declarations, as ``registry`` returns them.
         settings: Budget, confidence, runs.
-        on_progress: Called with (name of the mechanism, runs done, runs in total).
+        on_progress: Called with (name of the mechanism, runs done, runs in total); with several processes, with (the
+            mechanism that was done last, mechanisms done, mechanisms in total).
+        processes: That share the work; above 1 they are started anew and take the registry's declarations of
+            these names.
+
+    Raises:
+        InputError: A number of processes below 1.
+        ProcessError: A process was killed.
     """
+    cases = list(cases)
+    if integer("processes", processes, least=1) > 1 and len(cases) > 1:
+        return in_processes(partial(_attacked, settings), [case.name for case in cases], processes, on_progress)
     results = []
     for case in cases:
         on_progress(case.name, 0, 1)
-        results.append(
-            audit(
-                case,
-                settings.budget,
-                confidence=settings.confidence,
-                trials=settings.trials,
-                progress=lambda done, total, name=case.name: on_progress(name, done, total),  # type: ignore[misc]
-            )
-        )
+        results.append(_audited(case, settings, progress=partial(on_progress, case.name)))
     return results
+
+
+def _attacked(settings: AuditSettings, name: str) -> AuditResult:
+    return _audited(find(name), settings)
+
+
+def _audited(case: WorstCase, settings: AuditSettings, **how: Any) -> AuditResult:
+    budget, confidence, trials = settings.budget, settings.confidence, settings.trials
+    return audit(case, budget, confidence=confidence, trials=trials, **how)
 
 
 def make_folder(folder: Path) -> None:

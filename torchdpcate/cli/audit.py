@@ -1,5 +1,6 @@
 """``torchdpcate audit``: attacks on our own claims, and the search of a run's release for what must not be there."""
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -15,19 +16,22 @@ from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, writ
 from torchdpcate.cli.parser import nearest
 from torchdpcate.cli.tables import facts, terminal_width
 from torchdpcate.errors import AuditFailure, InputError
+from torchdpcate.privacy.budget import integer
 
 _HELP = """usage: torchdpcate audit mechanism=NAME [epsilon=1] [delta=1e-5] [confidence=0.95] [trials=N]
-       torchdpcate audit --all [folder=FOLDER] [epsilon=1] ...
+       torchdpcate audit --all [folder=FOLDER] [processes=N] [epsilon=1] ...
        torchdpcate audit leak RUN
 
 Attack a mechanism on its worst-case neighbours: a lower bound on epsilon beside the claim. Exit code 1 if the bound
-exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder.
+exceeds the claim. --all attacks every mechanism and writes a page, its numbers and a figure into the folder;
+by default as many processes share the work as there are processors, up to 8.
 leak searches a run's release folder for anything equal, or nearly equal, to the curator's numbers.
 
 mechanisms:
 """
 _SPILLOVER = "python -m experiments.spillover"
-KEYS = ("mechanism", "folder", *AuditSettings.__dataclass_fields__)
+_MOST = 8  # processes, by default: each may take 2 GB
+KEYS = ("mechanism", "folder", "processes", *AuditSettings.__dataclass_fields__)
 
 
 def audit(words: list[str]) -> None:
@@ -54,6 +58,9 @@ def audit(words: list[str]) -> None:
         raise InputError("audit: give either mechanism=NAME or --all")
     if "folder" in given and not every:
         raise InputError("folder: one mechanism is printed, not written; use --all")
+    if "processes" in given and not every:
+        raise InputError("processes: one mechanism is one process's work; use --all")
+    processes = integer("processes", given.pop("processes", min(_MOST, os.cpu_count() or 1)), least=1)
     folder, name = Path(str(given.pop("folder", "audit"))), given.pop("mechanism", None)
     settings = AuditSettings(**given)  # type: ignore[arg-type]
     cases = list(registry().values()) if every else [find(str(name))]
@@ -66,6 +73,7 @@ def audit(words: list[str]) -> None:
             cases,
             settings,
             on_progress=lambda label, done, total: progress.update(bar, description=label, completed=done, total=total),
+            processes=processes,
         )
     _show(results)
     if every:

@@ -36,7 +36,9 @@ def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
         for treated in (0.0, 1.0):
             for x in corners:
                 one = Batch(x[None], FEATURES(x[None]), torch.tensor([treated]).double(), torch.zeros(1).double())
-                rows.append(StackedRecords(one).total(statistics.terms(theta, FEATURES, share, 1))[0])
+                rows.append(
+                    StackedRecords(one).total(statistics.terms(theta, FEATURES, torch.tensor([share]).double(), 1))[0]
+                )
         each = torch.stack(rows)
         moved.append((each[:, None] - each).abs().amax((0, 1)))
     largest = torch.stack(moved).amax(0)

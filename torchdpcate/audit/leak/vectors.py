@@ -1,5 +1,7 @@
 """The searches of the leak scan that compare vectors and records."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import pdtrc
 
@@ -15,34 +17,51 @@ def copied_vectors(released: Released, curator: Curator, alpha: float) -> tuple[
     A vector to compare with is one of the curator's, a column of the records, or the noise itself: what a
     released vector and the curator's differ by.
     """
-    by_length: dict[int, list[tuple[Numbers, np.ndarray]]] = {}
-    for numbers in released.found:
-        for rows in _rows(numbers.values):
-            by_length.setdefault(rows.shape[1], []).append((numbers, rows))
+    of_length = _of_length(released, curator)
     others = [(name, vector) for name, vector in {**curator.vectors, **curator.records}.items()]
     for name, vector in curator.vectors.items():
-        for numbers, rows in by_length.get(len(vector), []):
-            if numbers.values.ndim == 1:
-                others.append((f"the noise of {numbers.place} ({numbers.place} less {name})", rows[0] - vector))
-    jobs = [
-        (name, vector, numbers, rows)
-        for name, vector in others
-        if len(vector) >= SHORTEST
-        for numbers, rows in by_length.get(len(vector), [])
-    ]
-    pairs = sum(len(rows) for *_, rows in jobs)
+        if len(vector) in of_length:
+            held = of_length[len(vector)]
+            for numbers, row in zip(held.owners, held.rows, strict=True):
+                if numbers.values.ndim == 1:
+                    others.append((f"the noise of {numbers.place} ({numbers.place} less {name})", row - vector))
+    jobs = [(name, vector, of_length[len(vector)]) for name, vector in others if len(vector) in of_length]
+    pairs = sum(len(held.rows) for *_, held in jobs)
     findings = []
-    for name, vector, numbers, rows in jobs:
-        finite = np.isfinite(rows) & np.isfinite(vector)
-        free = finite & ~is_public(np.abs(rows), curator) & ~is_public(np.abs(vector), curator)
-        slope, chance = multiples_of(np.where(finite, vector, 0.0), np.where(finite, rows, 0.0), free)
+    for name, vector, held in jobs:
+        finite = held.finite & np.isfinite(vector)
+        free = finite & ~held.public & ~is_public(np.abs(vector), curator)
+        slope, chance = multiples_of(np.where(finite, vector, 0.0), np.where(finite, held.rows, 0.0), free)
         for i in np.flatnonzero(np.isfinite(slope) & (chance <= np.log(alpha / pairs))):
             times = "" if abs(slope[i] - 1) < 1e-6 else f"{slope[i]:.6g} times "
             what = f"{len(vector)} numbers, without noise: {times}{name}"
-            findings.append(
-                Finding(numbers.file, numbers.place, what, _shown(rows[i]), float(np.exp(chance[i]) * pairs))
-            )
+            by, shown = held.owners[i], _shown(held.rows[i])
+            findings.append(Finding(by.file, by.place, what, shown, float(np.exp(chance[i]) * pairs)))
     return pairs, findings
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """The released vectors of one length: [k, m] numbers, where they stand, and which are finite or public."""
+
+    rows: np.ndarray
+    owners: list[Numbers]
+    finite: np.ndarray
+    public: np.ndarray
+
+
+def _of_length(released: Released, curator: Curator) -> dict[int, _Held]:
+    """Return the released vectors by their length, all of one length together."""
+    found: dict[int, list[tuple[Numbers, np.ndarray]]] = {}
+    for numbers in released.found:
+        for rows in _rows(numbers.values):
+            found.setdefault(rows.shape[1], []).append((numbers, rows))
+    held = {}
+    for length, parts in found.items():
+        rows = np.concatenate([rows for _, rows in parts])
+        owners = [numbers for numbers, part in parts for _ in part]
+        held[length] = _Held(rows, owners, np.isfinite(rows), is_public(np.abs(rows), curator))
+    return held
 
 
 def _rows(values: np.ndarray) -> list[np.ndarray]:

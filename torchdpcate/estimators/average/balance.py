@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,6 +47,13 @@ def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalanc
     return BalanceTable(names_of(features), expected=mean, expected_sd=[imbalance / size] * len(mean))
 
 
+class ReleasedSums(NamedTuple):
+    """What the statistics follow from: numbers of treated [runs], and sums in their units, [runs, 2 (p - 1)]."""
+
+    treated: Tensor
+    sums: Tensor
+
+
 @dataclass(frozen=True)
 class BalanceStatistics:
     r"""Private imbalance of every feature phi_j in [-1, 1] before and after weighting.
@@ -81,16 +89,10 @@ class BalanceStatistics:
             size: N, released.
             session: Pays, and draws the noise.
         """
-        count, noise = self.count, session.noise
-        session.pay(count.event, part="treated")
-        session.pay(self.sums(records.n).event, part="sums")
-        n = records.n
-        treated = noise.released(count.add_noise(_treated(records), noise))[0, 0].item()
-        share = min(max(treated, 1.0), n - 1.0) / n
-        unit, mechanism = self.units(share, features.dimension - 1), self.sums(n)
-        exact = records.total(self.terms(theta, features, share, n))
-        moved = noise.released(mechanism.add_noise(exact, noise))[0] * unit
+        shown = self.released(records, theta, features, session)
+        n, share = records.n, self.share(shown.treated, records.n)[0].item()
         plain, half = n * share * (1 - share), features.dimension - 1
+        moved = shown.sums[0] * self.units(share, half)
         before_sd, after_sd = self.deviations(n, share, half, size)
         return BalanceTable(
             names_of(features),
@@ -99,6 +101,29 @@ class BalanceStatistics:
             after=(moved[half:] / size).tolist(),
             after_sd=[after_sd] * half,
         )
+
+    def released(
+        self, records: Records, theta: Tensor, features: FeatureMap, session: FitSession, runs: int = 1
+    ) -> ReleasedSums:
+        """Pay for the numbers that everything follows from, and draw them: so many runs, each independent of others.
+
+        Args:
+            records: The records.
+            theta: Released coefficients of the weights, [1, p].
+            features: Feature map.
+            session: Pays, and draws the noise.
+            runs: How often.
+        """
+        count, sums, noise = self.count, self.sums(records.n), session.noise
+        session.pay(count.event, part="treated")
+        session.pay(sums.event, part="sums")
+        treated = noise.released(count.add_noise(_treated(records).expand(runs, -1), noise))[:, 0]
+        exact = records.total(self.terms(theta, features, self.share(treated, records.n), records.n))
+        return ReleasedSums(treated, noise.released(sums.add_noise(exact, noise)))
+
+    def share(self, treated: Tensor, n: int) -> Tensor:
+        """Return p, the share of treated by their released number, inside (0, 1)."""
+        return treated.clamp(1.0, n - 1.0) / n
 
     @property
     def count(self) -> LaplaceMechanism:
@@ -125,20 +150,30 @@ class BalanceStatistics:
         # terms are rounded so that sums are exact, each by half a step
         return KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(n, 1.0), math.inf)
 
-    def units(self, share: float, features: int) -> Tensor:
-        """Return by how much one record moves an entry of the plain and of the weighted sums, [2 * features]."""
-        most = torch.tensor([2 * max(share, 1 - share), 2 * self.estimand.largest], dtype=torch.float64)
-        return most.repeat_interleave(features)
+    def units(self, share: float | Tensor, features: int) -> Tensor:
+        """Return by how much one record moves an entry of the plain and of the weighted sums, [..., 2 * features]."""
+        share = torch.as_tensor(share, dtype=torch.float64)
+        plain = 2 * torch.maximum(share, 1 - share)
+        most = torch.stack([plain, torch.full_like(plain, 2 * self.estimand.largest)], -1)
+        return most.repeat_interleave(features, -1)
 
-    def terms(self, theta: Tensor, features: FeatureMap, share: float, n: int) -> Terms:
-        """Return the sums of a batch in their ``units``, [1, 2 (p - 1)]: plain ones, then weighted ones."""
-        unit = self.units(share, features.dimension - 1)[:, None]
+    def terms(self, theta: Tensor, features: FeatureMap, share: Tensor, n: int) -> Terms:
+        """Return the sums of a batch in their ``units``, [runs, 2 (p - 1)]: plain ones, then weighted ones.
+
+        Args:
+            theta: Released coefficients of the weights, [1, p].
+            features: Feature map.
+            share: p of each run, [runs].
+            n: Number of records.
+        """
+        unit = self.units(share, features.dimension - 1)[..., None]
 
         def terms(batch: Batch) -> Tensor:
             phi = (batch.psi[:, 1:] / features.largest_entry).T
             w = self.estimand.weights(predictor(batch.psi, theta), batch.z)[0]
-            each = torch.cat([(batch.z - share) * phi, (2 * batch.z - 1) * w * phi]) / unit
-            return exact_sum(each, n, 1.0)[None]
+            plain = (batch.z - share[:, None, None]) * phi
+            weighted = ((2 * batch.z - 1) * w * phi).expand_as(plain)
+            return exact_sum(torch.cat([plain, weighted], -2).div_(unit), n, 1.0)
 
         return terms
 
@@ -146,7 +181,8 @@ class BalanceStatistics:
         """Return the imbalance as it is. The curator's, never to be published."""
         share = _treated(records)[0, 0].item() / records.n
         units = self.units(share, features.dimension - 1)
-        sums = records.total(self.terms(theta, features, share, records.n))[0] * units
+        one = torch.tensor([share], dtype=torch.float64)
+        sums = records.total(self.terms(theta, features, one, records.n))[0] * units
         size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
         half, plain = len(sums) // 2, records.n * share * (1 - share)
         return BalanceTable(

@@ -12,7 +12,7 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
-from torchdpcate.estimators.average.balance import COUNT, BalanceStatistics
+from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted, released_ranges
@@ -25,10 +25,11 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 _ATE = ATE(0.1)
 _RECORDS = 50
+_AT_ONCE = 10_000  # runs whose terms of all records are in memory
 _LEAST = 0.01  # of epsilon, for the parts that the pair does not move
 
 
@@ -124,29 +125,44 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
 @worst_case(
     "balance_statistics",
     BalanceStatistics,
-    pair="a treated record among many controls, at either end of every covariate",
+    pair="half of the records are treated and all weights are the largest: a record at one end of the covariate is "
+    "treated or not; the share of treated is shown too",
 )
 def _balance(budget: PrivacyBudget) -> Game:
-    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
-    features, theta = on_domain(None, domain), torch.tensor([[-9.0, 0.0, 0.0]], dtype=torch.float64)
-    statistics, share = BalanceStatistics(budget.epsilon, _ATE), 0.02
-    z, worlds = torch.zeros(_RECORDS, dtype=torch.float64), []
-    z[0] = 1.0
-    for end in (1.0, 0.0):
-        x = torch.full((_RECORDS, 2), 0.5, dtype=torch.float64)
-        x[0] = end
-        records = StackedRecords(Batch(x, features(x), z, torch.zeros_like(z)))
-        worlds.append(records.total(statistics.terms(theta, features, share, _RECORDS)))
-    pure = PrivacyBudget(budget.epsilon, 0.0)
-    sums = statistics.sums(_RECORDS)
-    evidence = k_norm_evidence((worlds[1] - worlds[0])[0], sums.released_scale(4), math.inf)
-    return Game(
-        # the number of treated is the same in both, and says nothing
-        draw=lambda world, runs, noise: sums.add_noise(worlds[world].expand(runs, -1), noise),
-        event=PureEvent((1 - COUNT) * budget.epsilon),
-        guarantee=Guarantee(Level.CERTIFIED, pure),
-        evidence=lambda shown: evidence(shown - worlds[0]),
-    )
+    domain, pure = Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(budget.epsilon, 0.0)
+    features, theta = on_domain(None, domain), torch.zeros(1, 2, dtype=torch.float64)
+    statistics = BalanceStatistics(budget.epsilon, ATE(0.5))  # whose weights are 2, whatever theta is
+    x = torch.full((2 * _RECORDS, 1), 0.5, dtype=torch.float64)
+    x[0], worlds = 1.0, []
+    for treated in (1.0, 0.0):
+        z = (torch.arange(2 * _RECORDS) % 2).double()
+        z[0] = treated
+        worlds.append(StackedRecords(Batch(x, features(x), z, torch.zeros_like(z))))
+    n = worlds[0].n
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        shown = [
+            statistics.released(worlds[world], theta, features, FitSession(noise), part)
+            for part in _parts(runs)  # each run has its own share, and hence terms of all records
+        ]
+        return torch.cat([torch.cat([one.treated[:, None], one.sums], 1) for one in shown])
+
+    def evidence(shown: Tensor) -> Tensor:
+        """Return the exact log-likelihood ratio of the number of treated and the sums, whose means it decides."""
+        share, ratio = statistics.share(shown[:, 0], n), torch.zeros(len(shown), dtype=torch.float64)
+        scales = statistics.count.released_scale(1), statistics.sums(n).released_scale(2)
+        for sign, records in zip((1, -1), worlds, strict=True):
+            far = (shown[:, 0] - records.batch.z.sum()).abs() / scales[0]
+            means = torch.cat([records.total(statistics.terms(theta, features, p, n)) for p in share.split(_AT_ONCE)])
+            ratio += sign * (far + (shown[:, 1:] - means).abs().amax(1) / scales[1])
+        return ratio
+
+    return Game(draw, PureEvent(budget.epsilon), Guarantee(Level.CERTIFIED, pure), evidence)
+
+
+def _parts(runs: int) -> list[int]:
+    """Return the sizes of parts of so many runs that fit into memory."""
+    return [min(_AT_ONCE, runs - start) for start in range(0, runs, _AT_ONCE)]
 
 
 @worst_case(
@@ -156,10 +172,11 @@ def _balance(budget: PrivacyBudget) -> Game:
 )
 def _effect(budget: PrivacyBudget) -> Game:
     domain, pure = Domain([0.0], [1.0], 0.0, 1.0), PrivacyBudget(budget.epsilon, 0.0)
-    features, estimand = on_domain(None, domain), ATE(0.45)
-    # little of the claim goes to what the pair does not move: outcome model, size and spread
-    shares = {"stage_one": 0.4, "outcome_model": 0.05, "difference": 0.5, "size": _LEAST, "spread": _LEAST}
-    settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.45, 0.55), "shares": shares}
+    features, estimand = on_domain(None, domain), ATE(0.495)
+    # little of the claim goes to what the pair moves by half, or not: propensity, outcome model, size and spread;
+    # weights and outcome model have narrow ranges, whose ends are what noise in the difference must hide
+    shares = {"stage_one": 0.1, "outcome_model": 0.02, "difference": 0.86, "size": _LEAST, "spread": _LEAST}
+    settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.495, 0.505), "shares": shares}
     plan = make_plan(_RECORDS, features, estimand, pure, **settings)
     x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
     y, worlds = torch.full_like(z, 0.5), []
