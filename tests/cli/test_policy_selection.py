@@ -25,8 +25,9 @@ HILLSTROM, ACIC = SHARED / "hillstrom" / "hillstrom.csv.gz", SHARED / "acic2016"
 SMALL = ["task=policy_selection", "data.n=2000", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
 RUNS = {
     "composed": ["privacy.delta=1e-5"],
-    "stable": [],
-    "exponential": ["mechanism=exponential", "selection.split=0.4"],
+    "pure": [],
+    "stable": ["nuisance_guarantee=stability"],
+    "exponential": ["mechanism=exponential", "selection.split=0.4", "nuisance_guarantee=stability"],
     "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee.constants=paper"],
     "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
@@ -98,7 +99,7 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
     assert found["delta"] == (1e-5 if name in ("private", "composed") else 0)
     assert set(found["blocks"]) == (
-        {"scoring"} if name in ("composed", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
+        {"scoring"} if name in ("composed", "pure", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
     )
     report = scan(folder)
     assert report.leaks == ()

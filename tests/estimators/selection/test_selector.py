@@ -48,7 +48,8 @@ def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 
 def selector(**settings) -> PolicySelector:
-    return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **settings})
+    own = {} if "nuisance" in settings else {"nuisance_guarantee": "stability"}
+    return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **own, **settings})
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, ScoreSource, WithKnown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING, Charge, Purpose
-from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.session import FitSession
@@ -74,7 +74,7 @@ class PolicySelector(SelectionSettings):
             all records), ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
             functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
         mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
-            composed scores, beside whose steps it costs least, and ``permute_and_flip`` for others.
+            composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
         split: Share of the records that train nuisances, where nuisances are trained.
@@ -242,13 +242,14 @@ class PolicySelector(SelectionSettings):
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
-        largest = domain.outcome_range * (0.5 + 1 / self._overlap())
-        step = sum_grid(max(records.n, FEWEST), largest)
-        # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
-        rounded = 3 * step * (records.n / self._source.choice_share if self._source.moves_all_scores else 1)
-        return utilities(
-            torch.round(scores / step) * step, self.library_, records.x
-        ), self.guaranteed_.range_sensitivity + rounded
+        largest, bound = domain.outcome_range * (0.5 + 1 / self._overlap()), self.guaranteed_.range_sensitivity
+        # a number is rounded by half a step at most: two policies, two neighbours; and a step for their last places
+        if not self._source.moves_all_scores:
+            step = sum_grid(max(records.n, FEWEST), largest)
+            return utilities(torch.round(scores / step) * step, self.library_, records.x), bound + 3 * step
+        grids = TwoGrids.of(max(records.n, FEWEST), largest)  # n times a step: the steps must not grow with n
+        sums = utilities(grids.parts(scores), self.library_, records.x).sum(0)
+        return sums, bound + (3 * grids.fine * records.n + grids.coarse) / self._source.choice_share
 
     def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):

@@ -89,7 +89,8 @@ class SelectionSettings(AnswersDecisions, PrivateEstimator):
     def chance(self) -> type[SelectionMechanism]:
         """Class of the choice: the one that is asked for, or the one that the scores decide on."""
         composed = isinstance(self.nuisances(), ComposedScores)
-        return SELECTIONS.find(self.mechanism or ("exponential" if composed else "permute_and_flip"))
+        beside = composed and (self.budget is None or self.budget.delta > 0)
+        return SELECTIONS.find(self.mechanism or ("exponential" if beside else "permute_and_flip"))
 
     def choice_plan(self, n: int) -> ChoicePlan:
         """Return the public plan of a choice by composed scores.
