@@ -131,7 +131,7 @@ class ComposedScores(ScoreSource):
             )
         if budget is not None and budget.delta == 0 and facts.arms > 2:
             raise InputError(
-                f"delta = 0: nuisance_guarantee = composed has pure events for two actions, and there are {facts.arms}; "
+                f"delta = 0: nuisance_guarantee = composed has pure events for two actions, not for {facts.arms}; "
                 "give privacy.delta above 0, for instance 1e-6, or use nuisance_guarantee=stability"
             )
 
