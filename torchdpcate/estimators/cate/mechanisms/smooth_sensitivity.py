@@ -108,10 +108,11 @@ def known_smoothness(stated: float, noise: SmoothNoise) -> bool:
         earlier = smoothness(noise.epsilon, noise.delta, noise.dimension)
         if math.isclose(stated, earlier, rel_tol=CLOSE):
             return True
-    if not 0 < stated <= largest_smoothness(noise.epsilon, noise.dimension):
+    most = largest_smoothness(noise.epsilon, noise.dimension)
+    if not 0 < stated <= most * (1 + 1e-12):  # a logarithm's last bit
         return False
     # of two that promise the same noise, rounding may pick either
-    return noise.expected(stated) <= noise.expected(noise.smoothness) * (1 + CLOSE)
+    return noise.expected(min(stated, most)) <= noise.expected(noise.smoothness) * (1 + CLOSE)
 
 
 class SmoothSensitivity(QueryMechanism):
