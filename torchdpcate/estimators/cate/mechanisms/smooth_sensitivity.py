@@ -193,7 +193,10 @@ class SmoothSensitivity(QueryMechanism):
         pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=10.0, n=1_000)
         far, near = Identity().setup(DOMAIN)(torch.tensor([[FAR], [NEAR]], dtype=torch.float64))
         turn = torch.stack([far, near])  # orthonormal; the pair moves along the second axis
-        stages = [given_stage(replace(problem, psi=problem.psi @ turn)) for problem in (pair.first, pair.second)]
+        stages = [
+            given_stage(replace(problem, psi=torch.as_tensor(problem.psi) @ turn))
+            for problem in (pair.first, pair.second)
+        ]
         before, after = (SmoothSensitivity().prepare(stage, queries(1), budget) for stage in stages)
         means = [stage.correction(queries(1)) for stage in stages]
         xi = before.public["smoothness"]
