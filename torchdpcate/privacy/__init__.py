@@ -49,6 +49,13 @@ __getattr__, __dir__, __all__ = exports(
             "expected_regret",
         ),
         "shared_ledger": ("RunLedger", "SharedLedger"),
+        "smooth_gaussian": (
+            "SmoothNoise",
+            "largest_smoothness",
+            "smooth_gaussian_curve",
+            "smooth_gaussian_delta",
+            "smooth_gaussian_multiplier",
+        ),
         "unit": ("PrivacyUnit",),
         "worst_case": (
             "Game",

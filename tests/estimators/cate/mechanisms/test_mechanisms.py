@@ -16,13 +16,15 @@ from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbati
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     SmoothSensitivity,
+    known_smoothness,
     local_sensitivity,
     smooth_bound,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smoothness
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
 from torchdpcate.second_stage.linear import huber_sensitivity, solve
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
@@ -262,3 +264,16 @@ def test_checks_come_before_training():
         ObjectivePerturbation().check(LinearSecondStage(ridge=1e-6), 0.9, 400, BUDGET)
     with pytest.raises(InputError, match=r"delta = 0: mechanism = output"):
         OutputPerturbation().check(LinearSecondStage(), 0.9, 400, PrivacyBudget(1.0, 0.0))
+
+
+@pytest.mark.parametrize(("d", "epsilon"), [(1, 1.0), (10, 1.0), (300, 5.0)])
+def test_a_stated_smoothness_is_the_one_picked_or_the_earlier_one(d, epsilon):
+    noise = SmoothNoise(epsilon, 1e-5, d, condition=0.02, n=4_000)
+    assert known_smoothness(noise.smoothness * (1 - 1e-9), noise)
+    assert known_smoothness(smoothness(epsilon, 1e-5, d), noise)
+    wrong = (noise.smoothness * 1.2, noise.smoothness / 1.2, largest_smoothness(epsilon, d) * 1.01, 0.0, math.nan)
+    assert not any(known_smoothness(stated, noise) for stated in wrong)
+
+
+def test_the_earlier_smoothness_is_unknown_where_its_noise_was_not_proved():
+    assert not known_smoothness(smoothness(40.0, 1e-5, 1), SmoothNoise(40.0, 1e-5, 1, condition=0.02, n=4_000))
