@@ -68,8 +68,8 @@ one a product of two covariates confounds. Shares of the steps were chosen on se
 RIDGES = """
 ## Other ridges of stable nuisances
 
-Their default ridge lets a training record do as much as noise covers for a scoring record. Regret at epsilon = 1 where it
-may do another part of that, on half of these laws (a part of .1 means about ten times the ridge):
+Their default ridge lets a training record do as much as noise covers for a scoring record. Regret at epsilon = 1 where
+it may do another part of that, on half of these laws (a part of .1 means about ten times the ridge):
 """
 READING = """
 ## Reading
@@ -77,8 +77,8 @@ READING = """
 - Composed scores have .56, .51 and .14 of the regret before at epsilon = 1 in the five designs (n = 1,000, 4,000 and
   20,000), and .61 to .70 of it on random laws that chose nothing; at epsilon = .5 .23 to .75 in all. Every cell is
   below .8 of what it was.
-- Unequal payments alone take an eighth of the noise of stable nuisances, and hardly any regret: .96 to 1.02 of it in the
-  designs, .94 to 1.00 on random laws. At their default ridge those fits are close to their targets anyway: a larger
+- Unequal payments alone take an eighth of the noise of stable nuisances, and hardly any regret: .96 to 1.02 of it in
+  the designs, .94 to 1.00 on random laws. At their default ridge those fits are close to their targets anyway: a larger
   ridge has less regret, a smaller one more.
 - What made the difference is the range of the scores: at most twice a clip near the residual scale, where stable
   nuisances answer for an outcome at the end of its range over the least propensity that they may fit.
