@@ -1,5 +1,7 @@
 """Which mechanism needs less noise at given queries, from public facts alone."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -8,7 +10,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.smooth_gaussian import SmoothNoise
 from torchdpcate.second_stage.linear import squared_sensitivity
-from torchdpcate.second_stage.stage import RKHSStage
+from torchdpcate.second_stage.stage import LinearStage, RKHSStage
 
 
 def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -> dict[str, float]:
@@ -35,6 +37,9 @@ def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -
     eta, B = bounds.weight**2 / (n * stage.ridge), bounds.weight
     worst = norm * squared_sensitivity(B, bounds.target, stage.ridge, n)
     least = (1 + eta) * worst * stage.ridge / (stage.ridge + B**2)
-    smooth = SmoothNoise(budget.epsilon, budget.delta, len(queries), eta, n)
-    noise["smooth_sensitivity"] = smooth_bound(least, worst, eta, smooth.smoothness) * smooth.multiplier
+    d = len(queries)
+    dimension = min(d, stage.features.dimension) if isinstance(stage, LinearStage) else d
+    smooth = SmoothNoise(budget.epsilon, budget.delta, dimension, eta, n)
+    scale = smooth_bound(least, worst, eta, smooth.smoothness) * smooth.multiplier
+    noise["smooth_sensitivity"] = scale * math.sqrt(dimension / d)
     return noise

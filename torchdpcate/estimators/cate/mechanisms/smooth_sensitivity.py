@@ -97,15 +97,26 @@ def _noise(budget: PrivacyBudget, answers: int, condition: float, n: int) -> Smo
     return SmoothNoise(budget.epsilon, budget.delta, answers, condition, n)
 
 
-def known_smoothness(stated: float, noise: SmoothNoise) -> bool:
+def answer_axes(J: Tensor) -> Tensor:
+    """Return an orthonormal basis of what J theta can be, [d, r]: all answers, or fewer where there are more of them.
+
+    Args:
+        J: Features at the queries, [d, p]; r = min(d, p).
+    """
+    d, p = J.shape
+    return torch.linalg.qr(J).Q if d > p else torch.eye(d, dtype=J.dtype, device=J.device)
+
+
+def known_smoothness(stated: float, noise: SmoothNoise, answers: int) -> bool:
     """Return whether a stated smoothness is the one picked now, or that of earlier releases.
 
     Args:
         stated: By a release.
         noise: What its public numbers make of it.
+        answers: Their number, by which earlier releases went, even if fewer coefficients make them.
     """
     if noise.epsilon <= 3 * math.log(2 / noise.delta):  # as far as the earlier noise was proved
-        earlier = smoothness(noise.epsilon, noise.delta, noise.dimension)
+        earlier = smoothness(noise.epsilon, noise.delta, answers)
         if math.isclose(stated, earlier, rel_tol=CLOSE):
             return True
     most = largest_smoothness(noise.epsilon, noise.dimension)
@@ -116,10 +127,11 @@ def known_smoothness(stated: float, noise: SmoothNoise) -> bool:
 
 
 class SmoothSensitivity(QueryMechanism):
-    r"""Answers plus N(0, sd^2 I_d), sd = kappa Sigma(D), of which one record changes Sigma by at most e^xi.
+    r"""Answers plus N(0, sd^2 U U'), sd = kappa Sigma(D), of which one record changes Sigma by at most e^xi.
 
-    kappa is the least that is (epsilon, delta)-private, of ``smooth_gaussian_multiplier``; xi is picked by public
-    numbers (``SmoothNoise``).
+    U, [d, r], spans what the answers of p coefficients can be: r = min(d, p), and r = d for kernels. kappa is the least
+    that is (epsilon, delta)-private in r dimensions, of ``smooth_gaussian_multiplier``; xi is picked by public numbers
+    (``SmoothNoise``).
 
     Guarantee:
         Certified (epsilon, delta) for every fixed value of the nuisances: the construction of Nissim,
@@ -137,6 +149,8 @@ class SmoothSensitivity(QueryMechanism):
         effects_stated(formula, QUERIES, "smoothness"),
         other_formulas=("sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6",),
     )
+    # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
+    noise_ratio = 0.002
     accepts = (LinearSecondStage, KernelSecondStage)
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
@@ -145,20 +159,24 @@ class SmoothSensitivity(QueryMechanism):
         problem: LinearProblem | KernelStage
         if isinstance(stage, KernelStage):
             problem = squared = stage.squared()
-            bounds = kernel_local_sensitivity(squared, queries)
+            bounds, axes = kernel_local_sensitivity(squared, queries), torch.eye(len(queries), dtype=torch.float64)
         else:
             squared = self.require_linear(stage).squared()
-            problem = squared.problem
-            bounds = local_sensitivity(problem, squared.features(queries.to(squared.theta)))
-        domain = stage.block.domain
-        rounding = math.sqrt(queries.shape[0]) * public_step(domain)
+            problem, J = squared.problem, squared.features(queries.to(squared.theta))
+            bounds, axes = local_sensitivity(problem, J), answer_axes(J).cpu()
+        domain, dimension = stage.block.domain, axes.shape[1]
+        rounding = math.sqrt(dimension) * public_step(domain)
         local, worst = (bound + rounding for bound in bounds)
-        noise = _noise(budget, len(queries), problem.condition, problem.n)
-        scale = smooth_bound(local, worst, problem.condition, noise.smoothness) * noise.multiplier
+        noise = _noise(budget, dimension, problem.condition, problem.n)
+        drawn = gaussian_answers(
+            axes.T @ squared.correction(queries).cpu(),
+            smooth_bound(local, worst, problem.condition, noise.smoothness) * noise.multiplier,
+            domain,
+        )
         return Prepared(
             event=ApproximateEvent(budget.epsilon, budget.delta),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
-            draw=gaussian_answers(squared.correction(queries), scale, domain),
+            draw=lambda source, runs: drawn(source, runs) @ axes.T,
             public={"smoothness": noise.smoothness},
         )
 
@@ -170,15 +188,21 @@ class SmoothSensitivity(QueryMechanism):
         N = torch.linalg.matrix_norm(torch.linalg.solve(head.curvature, head.queries.T), 2).item()
         step = head.ridge * squared_sensitivity(head.weight_bound, head.target_bound, head.ridge, head.n)
         eta = head.problem.condition
-        noise = _noise(budget, len(head.queries), eta, head.n)
-        return smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
+        d, dimension = len(head.queries), min(head.queries.shape)
+        noise = _noise(budget, dimension, eta, head.n)
+        scale = smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
+        return scale * math.sqrt(dimension / d)
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
         yield from facts.once()
-        noise = _noise(facts.budget, facts.answers, facts.problem(math.inf).condition, facts.n)
-        if not known_smoothness(as_number(facts.privacy.public["smoothness"]), noise):
+        unknown = facts.features is None and "kernel" not in facts.head  # how many coefficients there are
+        dimension = facts.answers if facts.features is None else min(facts.answers, facts.size)
+        noise = _noise(facts.budget, dimension, facts.problem(math.inf).condition, facts.n)
+        stated = as_number(facts.privacy.public["smoothness"])
+        most = largest_smoothness(facts.budget.epsilon, 1 if unknown else dimension)
+        if not (known_smoothness(stated, noise, facts.answers) or (unknown and 0 < stated <= most)):
             yield from facts.stated(smoothness=noise.smoothness)
         yield from facts.band(None)
 
