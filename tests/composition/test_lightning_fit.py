@@ -176,4 +176,4 @@ def test_steps_are_cut_where_they_point_against_each_other():
     points.step(one)
     assert points.size == 0.25
     points.step(-one)
-    assert points.size == pytest.approx(0.15)
+    assert points.size.item() == pytest.approx(0.15)
