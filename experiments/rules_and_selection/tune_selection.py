@@ -49,10 +49,14 @@ VALUES: dict[str, tuple[Any, ...]] = {
 EFFECTS = "those of effects"
 
 
-def confounded(seed: int) -> Setting | None:
-    """Return a law in which a product of two covariates confounds; None where the effect is constant."""
+def confounded(seed: int, n: int | None = None) -> Setting | None:
+    """Return a law in which a product of two covariates confounds, of n records if given.
+
+    None where the effect is constant.
+    """
     rng = np.random.default_rng([seed, 77])
-    n = round(math.exp(rng.uniform(*np.log(SIZES))))
+    any_n = round(math.exp(rng.uniform(*np.log(SIZES))))
+    n = any_n if n is None else n
     drawn = random_setting(seed, n=n, epsilon=float(rng.choice(EPSILONS[:4])))
     records, effect, truth = drawn.case.records, drawn.effects, drawn.case.truth
     if float(truth.std()) < 1e-9:

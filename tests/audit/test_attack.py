@@ -49,7 +49,7 @@ def test_known_laws_come_within_a_tenth_of_the_claim(name, epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("output", 0.9), ("objective", 0.5)])
+@pytest.mark.parametrize(("name", "least"), [("output", 0.9), ("objective", 0.6)])
 def test_attained_sensitivities_come_near_the_claim(name, least):
     result = audit(find(name), BUDGET, noise=NoiseSource.fixed(1), trials=100_000)
     assert least <= result.bound <= 1.0

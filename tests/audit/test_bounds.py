@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from torchdpcate.audit.bounds import Rates, clopper_pearson, epsilon_bound, gaussian_bound, pure_bound
+from torchdpcate.audit.bounds import (
+    Rates,
+    best_factors,
+    clopper_pearson,
+    curve_bound,
+    epsilon_bound,
+    gaussian_bound,
+    pure_bound,
+)
+from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
@@ -107,3 +116,21 @@ def test_rates_are_bounded_together():
 def test_counts_of_several_runs_of_a_pure_event_are_refused():
     with pytest.raises(InputError, match="one run"):
         epsilon_bound(PureEvent(1.0), 2, 0.0, Rates(0.1, 0.2))
+
+
+def test_a_proved_curve_is_refuted_at_any_of_its_points_and_its_family_measures_by_how_much():
+    """Of the curve of a Gaussian mechanism the bound is that of `gaussian_bound`, but for the grid of epsilons."""
+    rates = Rates(0.3, 0.45)
+    mu = float(gaussian_bound(rates))
+
+    def family(mine):
+        return lambda factor, epsilons: gaussian_curve(factor * mine, epsilons)
+
+    expected = gaussian_epsilon(1 / mu, 1e-5)
+    for mine in (0.5 * mu, mu, 2 * mu):
+        assert curve_bound(family(mine), 1e-5, rates) == pytest.approx(expected, rel=3e-3)
+        assert curve_bound(family(mine), 1e-5, rates) <= expected
+    assert curve_bound(family(mu), 1e-5, Rates(0.4, 0.4)) == 0.0
+    many = Rates(np.array([0.3, 0.4, 0.3]), np.array([0.45, 0.4, 0.6]))
+    factors = best_factors(family(mu), many)
+    assert factors[1] == 0 < 0.96 < factors[0] <= 1 < factors[2]

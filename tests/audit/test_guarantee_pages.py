@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.stats import ncx2, norm
+from scipy.stats import norm
 
+from tests.privacy.scaled_gaussians import exact_delta
 from torchdpcate.audit.registry import registry
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
@@ -213,30 +214,19 @@ def test_the_grid_of_the_objective_noise_is_covered(monkeypatch):
     assert math.log(true / false) > 1.5
 
 
-def exact_delta(epsilon: float, d: int, t: float, h: float) -> float:
-    """delta(epsilon) of N(h, e^2t I) against N(0, I) in d dimensions; t not zero."""
-    r = math.exp(t)
-    a, c = 0.5 - 0.5 / r**2, h / (r**2 - 1)
-    bound = (epsilon + d * t + h * h / (2 * r * r)) / a + c * c
-    tail = ncx2.sf if a > 0 else ncx2.cdf
-    if bound <= 0:
-        return 0.0
-    return float(tail(bound / r**2, d, ((h + c) / r) ** 2) - math.exp(epsilon) * tail(bound, d, c * c))
-
-
 def worst_delta(epsilon: float, delta: float, d: int) -> float:
-    """Largest over scale ratios of the smooth sensitivity's noise, means apart by the whole sensitivity."""
+    """Largest over scale ratios of the earlier noise, means apart by the whole sensitivity."""
     xi, h = smoothness(epsilon, delta, d), epsilon / (5 * math.sqrt(2 * math.log(2 / delta)))
     return max(exact_delta(epsilon, d, t, h) for t in xi * np.linspace(-1, 1, 20))
 
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-5, 1e-3])
 @pytest.mark.parametrize("d", [1, 30, 300])
-def test_smooth_noise_keeps_its_delta_as_far_as_the_proof_goes(d, delta):
+def test_the_earlier_smooth_noise_keeps_its_delta_as_far_as_its_proof_goes(d, delta):
     assert max(worst_delta(e, delta, d) for e in (0.1, 1, 10, 3 * math.log(2 / delta))) < delta
 
 
-def test_smooth_noise_fails_for_a_huge_epsilon():
+def test_the_earlier_smooth_noise_fails_for_a_huge_epsilon():
     """The formula by itself, which is why the code refuses it (``test_calibration``)."""
     assert worst_delta(100, 1e-5, 1) > 1e-5
 

@@ -5,7 +5,13 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi
 
-from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_delta, objective_sigma
+from torchdpcate.erm.gaussian_scale import (
+    gaussian_curve,
+    gaussian_scale,
+    objective_curve,
+    objective_delta,
+    objective_sigma,
+)
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 
@@ -98,6 +104,36 @@ def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
     assert found <= delta * (1 + 1e-3)
     if angle == 0:
         assert found >= delta * (1 - 1e-2)  # parallel gradients attain it: v = 2 cannot be lowered
+
+
+def plane_delta(points, sigma, e):
+    """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, L_k the loss of a shift by points[k]."""
+    grid = np.linspace(-9, 9, 1_201)
+    N, M = np.meshgrid(grid, grid)
+    density = np.exp(-(N**2 + M**2) / 2) / (2 * np.pi) * (grid[1] - grid[0]) ** 2
+    losses = [h @ h / 2 + h[0] * N + h[1] * M for h in np.asarray(points) / sigma]
+    return (np.maximum(0, -np.expm1(e - np.max(losses, axis=0))) * density).sum()
+
+
+@pytest.mark.parametrize("angle", np.linspace(np.pi / 3, np.pi, 5))
+@pytest.mark.parametrize("e", [-0.3, 0.0, 0.2, 1.0])
+def test_the_triangle_of_a_slope_of_one_sign_keeps_the_curve_at_every_angle_and_epsilon(angle, e):
+    """Gradients of length 1 at this angle: the shift is 0, g, -g' or g - g', 2 long where they are opposite."""
+    g, other = np.array([1.0, 0.0]), np.array([math.cos(angle), math.sin(angle)])
+    for sigma in (1.0, 6.0):
+        bound = objective_curve(2 / sigma, np.array([e])).item()
+        found = plane_delta([0 * g, g, -other, g - other], sigma, e)
+        assert found <= bound * (1 + 1e-3)
+        if angle == np.pi and e > 0:
+            assert found == pytest.approx(gaussian_curve(2 / sigma, np.array([e])).item(), rel=1e-2)
+
+
+def test_the_curve_of_four_points_is_twice_the_gaussian_one_as_far_as_it_is_proved():
+    left = np.array([-1.0, 0.1, 0.3, 1.0, 4.0])
+    single = objective_curve(0.25, left, vertices=2)
+    assert single[:2].tolist() == [1.0, 1.0]  # 0.25^2 > 2 (sqrt(1.01) - 1)
+    expected = [2 * gaussian_delta(0.0625, e) for e in left[2:]]
+    assert single[2:] == pytest.approx(expected, rel=1e-8)
 
 
 def test_where_the_proof_of_the_hull_ends_the_profile_is_taken():

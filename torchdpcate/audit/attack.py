@@ -10,7 +10,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from torchdpcate.audit.bounds import Rates, epsilon_bound, gaussian_bound, pure_bound
+from torchdpcate.audit.bounds import Rates, best_factors, curve_bound, epsilon_bound, gaussian_bound, pure_bound
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import gaussian_epsilon
@@ -160,12 +160,18 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
         claimed=None if claim is None else claim.epsilon,
         nominal=terms.budget.epsilon,
         delta=delta,
-        bound=epsilon_bound(game.event, game.count, delta, Rates.of(hits[0], hits[1], trials, terms.confidence)),
+        bound=_bound(game, delta, Rates.of(hits[0], hits[1], trials, terms.confidence)),
         confidence=terms.confidence,
         trials=2 * trials,
         false_rate=hits[0] / trials,
         true_rate=hits[1] / trials,
     )
+
+
+def _bound(game: Game, delta: float, rates: Rates) -> float:
+    if game.curve is not None:
+        return curve_bound(game.curve, delta, rates)
+    return epsilon_bound(game.event, game.count, delta, rates)
 
 
 def _draw(game: Game, world: int, runs: int, noise: NoiseSource) -> Tensor:
@@ -210,7 +216,9 @@ def _threshold(game: Game, scores: list[Tensor], trials: int, confidence: float,
 
 
 def _quick(game: Game, rates: Rates, delta: float) -> np.ndarray:
-    """Bounds that order thresholds as ``epsilon_bound`` does, for many at once."""
+    """Bounds that order thresholds as ``_bound`` does, for many at once."""
+    if game.curve is not None:
+        return best_factors(game.curve, rates)
     if isinstance(game.event, PureEvent | ApproximateEvent):
         return pure_bound(rates, delta if isinstance(game.event, ApproximateEvent) else 0.0)
     return gaussian_bound(rates)
@@ -234,6 +242,6 @@ def _enough(game: Game, rates: Rates, most: int, confidence: float, delta: float
 def _reached(game: Game, rates: Rates, delta: float) -> float:
     """Epsilon that the rates would refute; a DP-SGD run is taken for one Gaussian, for it is only to plan with."""
     if not isinstance(game.event, DPSGDEvent):
-        return epsilon_bound(game.event, game.count, delta, rates)
+        return _bound(game, delta, rates)
     mu = float(gaussian_bound(rates))
     return gaussian_epsilon(1 / mu, delta) if mu > 0 else 0.0

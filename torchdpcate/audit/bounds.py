@@ -13,6 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
+from torchdpcate.privacy.worst_case import Curve
 
 _COARSE = 32.0  # of the accountant's discretisation while a noise multiplier is searched for; never on the unsafe side
 _RANGE = 2.0  # log of the noise multipliers searched, on either side of the claimed one
@@ -128,6 +129,39 @@ def epsilon_bound(event: Event, count: int, delta: float, rates: Rates) -> float
     if isinstance(event, DPSGDEvent):
         return _dp_sgd_bound(event, count, delta, rates)
     raise InputError(f"event = {event!r}: no family of trade-offs is known for it")
+
+
+def curve_bound(curve: Curve, delta: float, rates: Rates) -> float:
+    """Return the epsilon at ``delta`` of the noisiest mechanism of a family that the rates do not refute; 0 if none.
+
+    Args:
+        curve: The family; a factor of one is the mechanism as claimed.
+        delta: At which delta epsilon is stated.
+        rates: One pair of numbers.
+    """
+
+    def excess(log_factor: float) -> float:
+        return _excess(rates, curve(math.exp(log_factor), _EPSILONS))
+
+    if excess(-_RANGE) <= 0:
+        return 0.0
+    factor = math.exp(_RANGE if excess(_RANGE) > 0 else brentq(excess, -_RANGE, _RANGE, xtol=1e-5) - 1e-5)
+
+    def above(epsilon: float) -> float:
+        return float(curve(factor, np.array([epsilon]))[0]) - delta
+
+    return float(brentq(above, 0.0, _EPSILONS[-1], xtol=1e-9))
+
+
+def best_factors(curve: Curve, rates: Rates) -> np.ndarray:
+    """Return the largest factor, of a few, whose curve each of many pairs of rates refutes; 0 where there is none."""
+    false, true = (np.asarray(rate, dtype=np.float64)[:, None] for rate in (rates.false_high, rates.true_low))
+    growth, found = np.exp(_EPSILONS), np.zeros(len(false))
+    for factor in np.exp(np.linspace(-_RANGE, _RANGE / 2, 150)):
+        deltas = curve(float(factor), _EPSILONS)
+        broken = np.maximum(true - growth * false - deltas, 1 - false - growth * (1 - true) - deltas).max(1) > 0
+        found[broken] = factor
+    return found
 
 
 def _dp_sgd_bound(event: DPSGDEvent, steps: int, delta: float, rates: Rates) -> float:

@@ -2,4 +2,4 @@
 
 
 def by_scores() -> None:
-    """Stand for ``exponential`` with composed scores and ``permute_and_flip`` with others; see ``PolicySelector``."""
+    """Stand for ``exponential`` with composed scores and a delta, else ``permute_and_flip``; see ``PolicySelector``."""

@@ -3,6 +3,7 @@
 import math
 from functools import lru_cache
 
+import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
@@ -98,6 +99,46 @@ def gaussian_scale(
     sigma = analytic_gaussian_sigma(left, delta / vertices)
     convex = sigma**-2 <= 2 * (math.sqrt(1 + left**2) - 1)
     return min(profile, shift * sigma) if convex else profile
+
+
+def gaussian_curve(ratio: float, epsilons: np.ndarray) -> np.ndarray:
+    r"""Delta of a Gaussian mechanism whose sensitivity is ``ratio`` deviations, at epsilons of either sign, 0 included.
+
+    .. math:: \Phi(r/2 - \varepsilon/r) - e^{\varepsilon}\,\Phi(-r/2 - \varepsilon/r)
+
+    Example:
+        >>> gaussian_curve(1.0, np.array([0.0, 1.0])).round(6).tolist()
+        [0.382925, 0.126937]
+    """
+    log_cdf = scipy.special.log_ndtr
+    return np.exp(log_cdf(ratio / 2 - epsilons / ratio)) - np.exp(epsilons + log_cdf(-ratio / 2 - epsilons / ratio))
+
+
+def objective_curve(ratio: float, left: np.ndarray, vertices: float | None = None) -> np.ndarray:
+    r"""Delta of Gaussian objective noise at every epsilon - J, [k], by the points of a hull; at most 1.
+
+    With v the gradient of a loss whose slope never changes its sign (``vertices`` None)
+
+    .. math:: \delta_G(r) + 2\,\delta_G(r/2) + (1 - e^{\varepsilon - J})_+, \qquad r = \xi/\sigma
+
+    and :math:`v\,\delta_G(r)` for ``vertices``, see ``gaussian_scale``, as far as :math:`\delta_G` is convex; 1 beyond.
+
+    Args:
+        ratio: r.
+        left: epsilon - J, of either sign.
+        vertices: v; None for the triangle of a loss of one slope.
+
+    Example:
+        >>> objective_curve(1.0, np.array([-1.0, 1.0]), vertices=2).round(6).tolist()
+        [1.0, 1.0]
+        >>> objective_curve(0.5, np.array([-1.0, 1.0]), vertices=2).round(6).tolist()
+        [1.0, 0.013659]
+    """
+    if vertices is None:
+        total = gaussian_curve(ratio, left) + 2 * gaussian_curve(ratio / 2, left)
+        return np.minimum(total - np.expm1(np.minimum(left, 0.0)), 1.0)
+    convex = (left > 0) & (ratio**2 <= 2 * (np.sqrt(1 + left**2) - 1))
+    return np.where(convex, np.minimum(vertices * gaussian_curve(ratio, left), 1.0), 1.0)
 
 
 def _log_delta(ratio: float, left: float, k: int) -> float:

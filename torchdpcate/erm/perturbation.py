@@ -5,16 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.gaussian_scale import gaussian_scale
+from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_curve
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Curve
 
 Grid = Callable[[float], float]
 """Spacing of a noise's numbers, by its scale."""
@@ -113,6 +115,25 @@ class ObjectiveNoise:
         if self.kind == "gaussian":
             return self.scale
         return self.scale * k_norm_deviation(self.size, math.inf if self.kind == "box" else 2.0)
+
+    def curve(self, shift: float, vertices: float | None) -> Curve:
+        r"""Return delta at every epsilon of Gaussian noise, of which ``event`` charges one point.
+
+        .. math:: \delta_b(\varepsilon - J - .01 \varepsilon_0; \xi/\sigma) + .01 \delta_0
+
+        with (epsilon_0, delta_0) what is charged: the solver's noise composes by sums.
+
+        Args:
+            shift: xi.
+            vertices: See ``objective_curve``.
+        """
+        assert isinstance(self.event, ApproximateEvent)
+        spent, failure = self.event.epsilon * SOLVER_SHARE + self.jacobian, self.event.delta * SOLVER_SHARE
+
+        def deltas(factor: float, epsilons: np.ndarray) -> np.ndarray:
+            return np.minimum(objective_curve(factor * shift / self.scale, epsilons - spent, vertices) + failure, 1.0)
+
+        return deltas
 
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
         """Return independent b, float64 [runs, p] on the CPU."""

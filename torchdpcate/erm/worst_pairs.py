@@ -15,7 +15,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _LOSS, _BOUNDS = HuberHinge(0.5), WeightBounds.per_record(2.0)
-_JACOBIAN_SHARE = 0.05  # of epsilon; a small one makes the objective noise's share of the claim large
+# of epsilon; a small one makes the objective noise's share of the claim large, and for Gaussian noise that of the curve
+_JACOBIAN_SHARE = {"gamma": 0.05, "box": 0.05, "gaussian": 1e-4}
 _OTHERS = 3
 
 
@@ -38,7 +39,7 @@ def _log_density(theta: Tensor, objective: ObjectiveNoise, gamma: float, data: t
 
 
 def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game:
-    gamma = _BOUNDS.most * _LOSS.curvature / math.expm1(_JACOBIAN_SHARE * budget.epsilon)
+    gamma = _BOUNDS.most * _LOSS.curvature / math.expm1(_JACOBIAN_SHARE[kind] * budget.epsilon)
     objective = calibrate_objective(
         budget,
         kind=kind,
@@ -60,8 +61,12 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
     def evidence(theta: Tensor) -> Tensor:
         return _log_density(theta, objective, gamma, worlds[1]) - _log_density(theta, objective, gamma, worlds[0])
 
-    claim = budget if kind == "gaussian" else PrivacyBudget(budget.epsilon, 0.0)
-    return Game(draw, objective.event, Guarantee(Level.CERTIFIED, claim), evidence)
+    if kind != "gaussian":
+        claim = PrivacyBudget(budget.epsilon, 0.0)
+        return Game(draw, objective.event, Guarantee(Level.CERTIFIED, claim), evidence)
+    # the hinge's slope never changes its sign: three points and zero
+    curve = objective.curve(_LOSS.slope * _BOUNDS.first, vertices=None)
+    return Game(draw, objective.event, Guarantee(Level.CERTIFIED, budget), evidence, curve=curve)
 
 
 _LINE, _DIAGONAL = torch.ones(1, dtype=torch.float64), torch.full((2,), math.sqrt(0.5), dtype=torch.float64)

@@ -25,7 +25,7 @@ __getattr__, __dir__, __all__ = exports(
             "PureEvent",
             "event_from_dict",
         ),
-        "exact_sums": ("exact_sum", "sum_grid"),
+        "exact_sums": ("TwoGrids", "exact_sum", "sum_grid"),
         "guarantee": ("Condition", "Guarantee", "Level", "of_library", "own_code"),
         "ledger": ("Ledger",),
         "ledger_file": ("Entry",),
@@ -49,6 +49,13 @@ __getattr__, __dir__, __all__ = exports(
             "expected_regret",
         ),
         "shared_ledger": ("RunLedger", "SharedLedger"),
+        "smooth_gaussian": (
+            "SmoothNoise",
+            "largest_smoothness",
+            "smooth_gaussian_curve",
+            "smooth_gaussian_delta",
+            "smooth_gaussian_multiplier",
+        ),
         "unit": ("PrivacyUnit",),
         "worst_case": (
             "Game",

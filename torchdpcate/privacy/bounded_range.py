@@ -1,7 +1,6 @@
 """A choice of bounded range beside Gaussian events: its curve, and the largest range that a budget leaves."""
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -51,7 +50,9 @@ def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent
     if delta == 0 or compose([(gaussian, 1)], delta) >= epsilon:
         raise InputError(f"epsilon = {epsilon:g}, delta = {delta:g}: nothing is left beside Gaussian events of {mu:g}")
     if issubclass(event, BoundedRangeEvent):
-        eta = float(scipy.optimize.brentq(_excess(mu, epsilon, delta), 1e-9, 2 * epsilon + 1, xtol=1e-9))
+        at = np.array([epsilon])
+        found = scipy.optimize.brentq(lambda x: curve_beside(mu, x, at)[0] - delta, 1e-9, 2 * epsilon + 1, xtol=1e-9)
+        eta = float(found)
     else:
         eta = float(scipy.optimize.brentq(lambda x: cost(x) - epsilon, 1e-6, 2 * epsilon + 1, xtol=1e-5 * epsilon))
     while cost(eta) > epsilon:
@@ -59,9 +60,19 @@ def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent
     return eta
 
 
-def _excess(mu: float, epsilon: float, delta: float) -> Callable[[float], float]:
-    """Return by how much the curve at epsilon passes delta, as a function of eta."""
-    z = np.linspace(-_FAR, _FAR, _NODES)
+def curve_beside(mu: float, eta: float, epsilons: np.ndarray, nodes: int = _NODES) -> np.ndarray:
+    r"""Return :math:`\delta(\epsilon) = E\, \delta_\eta(\epsilon - L)` of a choice of range eta beside a Gaussian, [k].
+
+    Args:
+        mu: Of all Gaussian events together.
+        eta: Range of the choice.
+        epsilons: Any real numbers, [k].
+        nodes: Of the quadrature over L.
+
+    Example:
+        >>> round(float(curve_beside(0.1468, 0.61, np.array([1.0]))[0]), 6)
+        1e-05
+    """
+    z = np.linspace(-_FAR, _FAR, nodes)
     weight = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi) * (z[1] - z[0])
-    left = epsilon - mu * mu / 2 - mu * z
-    return lambda eta: float(weight @ logistic_curve(eta, left)) - delta
+    return logistic_curve(eta, epsilons[:, None] - mu * mu / 2 - mu * z) @ weight

@@ -178,6 +178,14 @@ class FitSession:
             self.reservation.note(level)
         self.entries.update(self.ledger.charge(block, charge, event, count, level=level) for block in self.blocks)
 
+    def of(self, block: str) -> "FitSession":
+        """Return the session that charges one block of this scope; its entries are this scope's.
+
+        Args:
+            block: Name of the block.
+        """
+        return replace(self, blocks=(block,))
+
     def part(self, part: str) -> "FitSession":
         """Return the session of a part, whose own parts are pieces of it; its entries are this scope's."""
         return self if self.charge is None else replace(self, charge=self.charge.with_part(part))

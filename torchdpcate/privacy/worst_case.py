@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,9 @@ from torchdpcate.privacy.noise import NoiseSource
 Evidence = Callable[[Tensor], Tensor]
 """Outputs [runs, p] -> [runs]; larger speaks for the neighbour D'. Increasing in the log-likelihood ratio where the
 law is known."""
+
+Curve = Callable[[float, np.ndarray], np.ndarray]
+"""(factor, epsilons [k]) -> deltas [k] of a mechanism whose noise is divided by the factor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,8 @@ class Game:
         evidence: How the adversary weighs an output; None lets the audit train a classifier.
         count: How often the event happens in one run.
         most_runs: Most runs a world, where one takes long.
+        curve: What is proved of the mechanism at every epsilon, where ``event`` charges a point of it; bounds are then
+            measured along these curves.
     """
 
     draw: Callable[[int, int, NoiseSource], Tensor]
@@ -38,6 +44,7 @@ class Game:
     evidence: Evidence | None = None
     count: int = 1
     most_runs: int = 1_000_000
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ _AUDITS_OF: dict[Charge, tuple[str, ...]] = {
     DP_SGD: ("dp_sgd", "nuisances"),
     JOINT: ("convex_nuisances",),
     MEDIAN: ("quantile",),
-    ARMS: ("laplace",),
+    ARMS: ("root_polytope", "laplace"),
     THRESHOLD: ("quantile",),
     SCREENING: ("screening",),
     TUNING: ("generalised_selection",),

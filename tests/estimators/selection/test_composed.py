@@ -145,7 +145,8 @@ def test_a_few_large_gains_open_the_clip():
     [
         (DOMAIN, (0, 1), BUDGET, "composed"),
         (DOMAIN, (0, 1), None, "composed"),
-        (DOMAIN, (0, 1), PrivacyBudget(1.0, 0.0), "stability"),
+        (DOMAIN, (0, 1), PrivacyBudget(1.0, 0.0), "composed"),
+        (DOMAIN, (0, 1, 2), PrivacyBudget(1.0, 0.0), "stability"),
         (DOMAIN, (0, 1, 2), BUDGET, "composed"),
         (TRIAL, (0, 1), BUDGET, "fixed"),
         (TRIAL, (0, 1), PrivacyBudget(1.0, 0.0), "fixed"),
@@ -155,7 +156,8 @@ def test_public_facts_pick_the_scores(domain, actions, budget, guarantee):
     assert AutoScores().chosen(domain, actions, budget).guarantee == guarantee
     made = PolicySelector(domain, budget, policies=[Constants(actions)], actions=actions)
     assert made.nuisances().guarantee == guarantee
-    assert made.chance.name == ("exponential" if guarantee == "composed" else "permute_and_flip")
+    gaussian = guarantee == "composed" and (budget is None or budget.delta > 0)
+    assert made.chance.name == ("exponential" if gaussian else "permute_and_flip")
 
 
 def test_the_plan_says_what_is_picked_and_how_it_is_clipped():
@@ -169,6 +171,57 @@ def test_the_plan_says_what_is_picked_and_how_it_is_clipped():
     assert "would delete all scores: leave clip out" in told[1]
     fixed = selector(TRIAL).expected_noise(2_000).remarks
     assert fixed == ("scores: fixed, for the domain knows the propensity: nothing is learnt, and nothing is clipped",)
+
+
+PURE = PrivacyBudget(4.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def purely() -> PolicySelector:
+    return selector(budget=PURE, noise=None).fit(*records(4_000))
+
+
+def test_with_delta_zero_half_of_epsilon_finds_the_scores_and_half_chooses(purely):
+    plan, release = purely.choice_plan(4_000), purely.release()
+    assert not plan.clips_by_quantile
+    assert plan.eta == 2.0
+    (block,) = release.privacy.blocks
+    charges = [c for c in block.charges if c.event is not None]
+    assert all(type(c.event) is PureEvent for c in charges)
+    (choice,) = [c.event for c in charges if c.is_release("permute_and_flip")]
+    assert choice.epsilon == 2.0
+    steps = {c.charge.part: c.count * c.event.epsilon for c in charges if not c.is_release("permute_and_flip")}
+    assert steps == {step: pytest.approx(2.0 * s, rel=1e-8) for step, s in plan.composed.shares.shares.items()}
+    assert sum(steps.values()) == pytest.approx(2.0, rel=1e-8)
+    assert 4.0 * (1 - 1e-8) <= release.privacy.epsilon <= 4.0
+    assert release.privacy.delta == 0
+    assert release.privacy.level == "certified"
+    clip = purely.composed_.clip
+    assert clip == pytest.approx(plan.first_clip(purely.composed_.scale))
+    assert purely.mechanism_.scale == pytest.approx(clipped_range(4_000, clip) / 2.0)
+
+
+def test_a_pure_release_verifies_and_one_that_was_charged_less_does_not(purely, tmp_path):
+    release = purely.release()
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+    (block,) = release.privacy.blocks
+    for charge in block.charges:
+        changed = tuple(replace(c, event=PureEvent(0.5 * c.event.epsilon)) if c == charge else c for c in block.charges)
+        file = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=changed),)))
+        with pytest.raises(VerificationError, match="charged"):
+            verify_release(file.save(tmp_path / "changed.safetensors"))
+
+
+@pytest.mark.slow
+def test_a_pure_choice_by_composed_scores_is_nearer_to_the_best_than_one_by_stable_nuisances():
+    lost = {"composed": 0.0, "stability": 0.0}
+    for seed in range(8):
+        for guarantee in lost:
+            made = selector(budget=PURE, nuisance_guarantee=guarantee, noise=NoiseSource.fixed(seed))
+            made.fit(*records(1_000, seed))
+            chances = made.mechanism_.probabilities(made.utilities_)
+            lost[guarantee] += 1 - float(chances[made.library_.names.index("x1 > 0")])
+    assert lost["composed"] < 0.5 * lost["stability"]
 
 
 def test_a_pure_choice_is_charged_as_one():
@@ -190,7 +243,10 @@ def test_without_privacy_nothing_is_clipped_or_released():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0: nuisance_guarantee = composed"),
+        (
+            {"budget": PrivacyBudget(1.0, 0.0), "actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]},
+            "delta = 0: nuisance_guarantee = composed",
+        ),
         ({"overlap": 0.2}, "composed takes the domain's"),
     ],
 )

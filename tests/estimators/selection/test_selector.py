@@ -48,7 +48,8 @@ def records(n: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 
 def selector(**settings) -> PolicySelector:
-    return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **settings})
+    own = {} if "nuisance" in settings else {"nuisance_guarantee": "stability"}
+    return PolicySelector(DOMAIN, BUDGET, **{"policies": POLICIES, **own, **settings})
 
 
 @pytest.mark.parametrize(
@@ -255,23 +256,45 @@ def test_the_statement_tells_public_settings_alone():
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
     chosen = selector(nuisance=StableNuisances(budget_fraction=share)).fit(*records(2000))
-    assert chosen.mechanism_.epsilon == pytest.approx((1 - share) * 4.0)  # what the choice will have
+    assert chosen.mechanism_.epsilon == pytest.approx(4.0)  # what the scoring block pays
     assert chosen.ledger_.remaining(SCORING).epsilon == 4.0
     release = chosen.release()
     paid = [(entry.block, entry.label, entry.event.epsilon) for entry in chosen.ledger_.entries]
     assert paid == [
         (NUISANCE, "nuisances: shares and means of the arms", pytest.approx(share * 4.0)),
+        (SCORING, "release by permute_and_flip", pytest.approx(4.0)),
         (NUISANCE, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
-        (SCORING, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
     ]
+    public = release.privacy.public
+    assert public["choice_share"] == pytest.approx(1 - share)
+    # each block's own range, over the scale of the noise, is what it pays
+    paid_by_training = public["indirect_sensitivity"] / public["range_sensitivity"] * 4.0
+    assert paid_by_training == pytest.approx((1 - share) * 4.0, rel=1e-5)
+    assert 2 * public["score_spread"] == pytest.approx(public["range_sensitivity"], rel=1e-5)
     assert release.privacy.epsilon <= 4.0
     assert release.privacy.public["target"] == "private"
     verify_release(release.save(tmp_path / "release.safetensors"))
-    assert "laplace" in make_card(release, audit={"laplace": {"bound": 0.9}})["audit"]["lower_bounds"]
+    assert "root_polytope" in make_card(release, audit={"root_polytope": {"bound": 0.9}})["audit"]["lower_bounds"]
     blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="its target are called private, but no charge is for them"):
         verify_release(unpaid.save(tmp_path / "unpaid.safetensors"))
+    for forged in ({**public, "choice_share": 0.5 * (1 - share)}, {**public, "choice_share": 1.0}):
+        other = replace(release, privacy=replace(release.privacy, public=forged))
+        with pytest.raises(VerificationError, match=r"did not pay|below what its own constants need"):
+            verify_release(other.save(tmp_path / f"forged{forged['choice_share']}.safetensors"))
+
+
+def test_releases_that_state_no_share_are_those_whose_blocks_paid_alike(tmp_path):
+    release = selector(nuisance=StableNuisances(target=None)).fit(*records(2000)).release()
+    earlier = {name: value for name, value in release.privacy.public.items() if name != "choice_share"}
+    verify_release(replace(release, privacy=replace(release.privacy, public=earlier)).save(tmp_path / "e.safetensors"))
+    unequal = selector(nuisance=StableNuisances()).fit(*records(2000)).release()
+    public = {name: value for name, value in unequal.privacy.public.items() if name != "choice_share"}
+    with pytest.raises(VerificationError, match="a block whose records move the choice did not pay for it"):
+        verify_release(
+            replace(unequal, privacy=replace(unequal.privacy, public=public)).save(tmp_path / "u.safetensors")
+        )
 
 
 def test_plan_says_what_to_expect():

@@ -11,12 +11,14 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.shrinkage import private_target, target_mechanism
+from torchdpcate.nuisance.arms.shrinkage import _counts_and_sums, private_target, target_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.polytope import root_norm
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)
@@ -47,6 +49,13 @@ class Watched(LaplaceMechanism):
         return value
 
 
+class WatchedTable(RootPolytopeMechanism):
+    """Likewise."""
+
+    release = Watched.release
+    seen = Watched.seen
+
+
 def test_without_privacy_it_is_the_shares_and_the_means():
     target = private_target(records([0, 0, 1, 1, 1], [1.0, 3.0, 30.0, 24.0, -10.0]), facts(5), None)
     assert target.propensity == pytest.approx([0.4, 0.6])
@@ -58,14 +67,32 @@ def test_without_privacy_it_is_the_shares_and_the_means():
 
 @pytest.mark.parametrize("arms", [2, 3])
 def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatch):
-    monkeypatch.setattr("torchdpcate.nuisance.arms.shrinkage.LaplaceMechanism", Watched)
+    name, watched = ("RootPolytopeMechanism", WatchedTable) if arms == 2 else ("LaplaceMechanism", Watched)
+    monkeypatch.setattr(f"torchdpcate.nuisance.arms.shrinkage.{name}", watched)
     Watched.seen.clear()
     for arm in range(arms):
         for y in (-10.0, 0.0, 10.0, 30.0):
             private_target(records([0, 1, arm], [3.0, -4.0, y]), facts(3, arms), 1.0, FitSession(NoiseSource.fixed(0)))
     stated = {sensitivity for sensitivity, _ in Watched.seen}
     values = torch.stack([value for _, value in Watched.seen])
-    assert stated == {torch.cdist(values, values, p=1).max().item()} == {1.5 if arms == 2 else 2.0}
+    if arms == 2:  # |z|_K of each difference; a record adds numbers that are never negative, and W in all
+        assert stated == {root_norm(values[:, None] - values).max().item()} == {1.0}
+    else:
+        assert stated == {torch.cdist(values, values, p=1).max().item()} == {2.0}
+
+
+def test_variances_of_counts_and_sums_are_those_of_the_noisy_table():
+    """Root-polytope noise has covariance 4.8 and -1.2, Laplace noise of a half of a count 2 in squared scales."""
+    covariance = 6 * torch.eye(4, dtype=torch.float64) - 1.2
+    maps = torch.stack([torch.cat(_counts_and_sums(unit, 0)) for unit in torch.eye(4, dtype=torch.float64)], 1)
+    found = maps @ covariance @ maps.T
+    assert found.diagonal().tolist() == pytest.approx([6.0, 6.0, 3.0, 3.0])
+    assert found[:2, 2:].abs().max() < 1e-12
+    assert found[2, 3].abs() < 1e-12
+    # Laplace noise of the three numbers that were released before: scale 3 / 2
+    assert found[[0, 2], [0, 2]].div(torch.tensor([4 * 4.5, 4.5])).sqrt().tolist() == pytest.approx(
+        [0.577, 0.816], abs=1e-3
+    )
 
 
 def test_the_ledger_pays_before_the_noise_and_a_poor_one_gives_nothing():

@@ -7,6 +7,5 @@ __getattr__, __dir__, __all__ = exports(
     {
         "bounds": ("best_guesses", "one_run_epsilon", "one_run_fdp", "one_run_refutes"),
         "canaries": ("OneRunAudit", "audit_nuisances"),
-        "game": ("OneRunGame",),
     },
 )

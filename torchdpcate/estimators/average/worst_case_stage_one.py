@@ -23,7 +23,7 @@ _STEEP = BalancingLoss(ATE(0.25))
 _LINEAR = BalancingLoss(ATE(0.5))  # every record pulls by 2, wherever theta is
 _SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
 _APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
-_STEPS = 6
+_STEPS, _LENGTH = 3, 0.25  # the mean then weighs the three noises by 1.31, 1.75 and 1: .975 of what all three show
 _DELTA = 1e-6  # where a budget has none
 
 
@@ -93,7 +93,7 @@ def _gradient(budget: PrivacyBudget) -> Game:
         x, z = x.clone(), (torch.arange(20) % 2).double()
         x[0], z[0] = 1.0, treated
         worlds.append(_records(x, z))
-    fit = NoisyGradient(steps=_STEPS, length=1e-3, momentum=0.0, ridge=1.0).prepare(_LINEAR, 20, _FEATURES, budget)
+    fit = NoisyGradient(steps=_STEPS, length=_LENGTH, momentum=0.0, ridge=1.0).prepare(_LINEAR, 20, _FEATURES, budget)
     direction = _FEATURES(torch.ones(1, 1))[0]
     return Game(
         draw=lambda world, runs, noise: fit.draw(worlds[world], arm, noise, runs),
@@ -102,5 +102,5 @@ def _gradient(budget: PrivacyBudget) -> Game:
         # theta is a linear map of the noise, the same for both; the worlds shift it along this direction alone
         evidence=lambda theta: -(theta @ direction),
         count=fit.count,
-        most_runs=50_000,
+        most_runs=100_000,
     )

@@ -10,7 +10,8 @@ from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.constants import PlanConstants, SelectionConstants
 from torchdpcate.composition.expectations import RESIDUAL_SCALE
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.pure_plan import kind_of_plan
+from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.bounded_range import range_beside
@@ -21,6 +22,7 @@ CLIP = "clip"
 """The step that finds the clip of the scores."""
 
 _STEPS, _QUANTILE = 0.3, 0.1  # of mu^2: scores, and their clip
+_PURE_STEPS = 0.5  # of epsilon, where delta = 0: scores
 _LEVELS = 6  # halvings between the first clip and the largest, in logarithms
 _OLD = SelectionConstants(least_clip=2.0, clip_growth=4.0, farthest=1 / 20)  # of plans that do not state theirs
 _RANKS = 1.5  # standard errors of a rank
@@ -31,7 +33,8 @@ class ChoicePlan:
     r"""Everything public about a choice by composed scores, made of n, the budget, the library's size and the domain.
 
     Gaussian events find the scores (.3 of mu^2) and their clip (.1), one exponential mechanism of bounded range eta has
-    the rest, by the exact composition of both (``range_beside``). Scores are clipped at
+    the rest, by the exact composition of both (``range_beside``). With delta = 0 pure events find the scores (half of
+    epsilon), a choice has the other half as its eta, and no quantile is asked for. Scores are clipped at
 
     .. math::
         C_1 = \min\Big(\tfrac{A}{2} S \max\Big(1, \tfrac{1}{8}\sqrt{n \eta / \ln K}\Big),\ \tfrac{R}{\zeta}\Big), \quad
@@ -42,7 +45,7 @@ class ChoicePlan:
 
     Attributes:
         n: Number of records.
-        budget: (epsilon, delta), delta > 0; None without privacy.
+        budget: (epsilon, delta); None without privacy.
         policies: K, at least two.
         domain: Public bounds.
         clip: C, public, in outcome units; None takes C_2.
@@ -50,7 +53,7 @@ class ChoicePlan:
         arms: Number of actions.
 
     Raises:
-        InputError: delta = 0, or a clip that is not positive.
+        InputError: delta = 0 with more than two actions, or a clip that is not positive.
 
     Example:
         >>> domain = Domain([0.0] * 6, [1.0] * 6, 0.0, 10.0, overlap=0.1)
@@ -75,21 +78,32 @@ class ChoicePlan:
     @cached_property
     def composed(self) -> ComposedPlan:
         """The plan of the steps that make the scores."""
-        settings = {"constants": self.constants, "part": _STEPS}
+        settings = {"constants": self.constants, "part": _PURE_STEPS if self.pure else _STEPS}
         if self.arms == 2:
-            return ComposedPlan.of(self.n, self.budget, self.domain, **settings)
+            return kind_of_plan(self.budget).of(self.n, self.budget, self.domain, **settings)
         return ArmsPlan.of(self.n, self.budget, self.domain, **settings, arms=self.arms)
 
     @property
+    def pure(self) -> bool:
+        """Whether all events are pure: delta = 0."""
+        return self.budget is not None and self.budget.delta == 0
+
+    @property
     def clips_by_quantile(self) -> bool:
-        """Whether a quantile of the scores is asked for: not where a clip is given, or too few records lie below."""
-        return self.clip is None and self.budget is not None and self._beyond(self._both) <= self._own.farthest * self.n
+        """Whether a quantile of the scores is asked for: where no clip is given and enough records lie below it.
+
+        With pure events never.
+        """
+        if self.clip is not None or self.budget is None or self.pure:
+            return False
+        return self._beyond(self._both) <= self._own.farthest * self.n
 
     @cached_property
     def shares(self) -> Shares:
         """Share of mu^2 of the step that finds the clip."""
-        mu = total_mu(self.budget)
-        return Shares(mu, {CLIP: _QUANTILE} if self.clips_by_quantile else {})
+        if self.pure:
+            return EpsilonShares(self.composed.shares.total)
+        return Shares(total_mu(self.budget), {CLIP: _QUANTILE} if self.clips_by_quantile else {})
 
     @property
     def levels(self) -> int:
@@ -99,7 +113,7 @@ class ChoicePlan:
     @cached_property
     def eta(self) -> float:
         """Bounded range of the choice; infinite without privacy."""
-        return self._both if self.clips_by_quantile else self._alone
+        return self.range()
 
     @property
     def beyond(self) -> int:
@@ -168,6 +182,9 @@ class ChoicePlan:
         Args:
             event: What kind of choice it is.
         """
+        if self.pure:
+            assert self.budget is not None
+            return self.budget.epsilon * (1 - _PURE_STEPS)
         return self._range(_STEPS + _QUANTILE * self.clips_by_quantile, event)
 
     @property
@@ -177,10 +194,6 @@ class ChoicePlan:
     @cached_property
     def _both(self) -> float:
         return self._range(_STEPS + _QUANTILE)
-
-    @cached_property
-    def _alone(self) -> float:
-        return self._range(_STEPS)
 
     def _range(self, share: float, event: type[PureEvent] = BoundedRangeEvent) -> float:
         if self.budget is None:

@@ -31,7 +31,7 @@ _DELETES = 0.1  # of the planned residual scale: a clip below it leaves signs al
 REASONS = {
     "fixed": "for the domain knows the propensity: nothing is learnt, and nothing is clipped",
     "composed": "for no propensity is known: nuisances and effect are private steps on all records",
-    "stability": "for delta = 0: ridge fits on a block of their own",
+    "stability": "for delta = 0 with more than two actions: ridge fits on a block of their own",
 }
 """Why ``AutoScores`` takes what it takes, in words."""
 
@@ -72,8 +72,8 @@ class ComposedScores(ScoreSource):
     (``gains.clipped``): the range is the same.
 
     Guarantee:
-        Certified (epsilon, delta): Gaussian events fixed beforehand and one choice of bounded range eta
-        (docs/guarantees/composed_selection.md).
+        Certified (epsilon, delta): Gaussian events fixed beforehand and one choice of bounded range eta; with delta = 0
+        and two actions pure epsilon: pure events and a pure choice (docs/guarantees/composed_selection.md).
 
     Args:
         clip: C, public, in outcome units; None takes that of ``ChoicePlan``.
@@ -117,22 +117,22 @@ class ComposedScores(ScoreSource):
             arms: Number of actions.
 
         Raises:
-            InputError: delta = 0.
+            InputError: delta = 0 with more than two actions.
         """
         return ChoicePlan(n, budget, policies, domain, self.clip, self.constants, arms)
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
-        """See ``ScoreSource.check``; also refuses delta = 0, another overlap and what no plan has."""
+        """See ``ScoreSource.check``; also refuses another overlap, and delta = 0 with more than two actions."""
         super().check(facts, budget)
         if facts.overlap != facts.domain.overlap:
             raise InputError(
                 f"overlap = {facts.overlap:g}: nuisance_guarantee = composed takes the domain's, "
                 f"{facts.domain.overlap:g}; write it into the domain"
             )
-        if budget is not None and budget.delta == 0:
+        if budget is not None and budget.delta == 0 and facts.arms > 2:
             raise InputError(
-                "delta = 0: nuisance_guarantee = composed is made of Gaussian events; give privacy.delta above 0, for "
-                "instance 1e-6, or use nuisance_guarantee=stability"
+                f"delta = 0: nuisance_guarantee = composed has pure events for two actions, not for {facts.arms}; "
+                "give privacy.delta above 0, for instance 1e-6, or use nuisance_guarantee=stability"
             )
 
     @property
@@ -173,7 +173,7 @@ class AutoScores(ScoreSource):
 
     - ``fixed`` where the domain knows the propensity: nothing is learnt or clipped, so that records of a rare region
       count in full;
-    - ``composed`` for delta > 0;
+    - ``composed`` for delta > 0, and for delta = 0 with two actions;
     - ``stability`` otherwise.
 
     Example:
@@ -198,7 +198,7 @@ class AutoScores(ScoreSource):
 
         if domain.known_propensity is not None:
             return FixedNuisances()
-        if budget is None or budget.delta > 0:
+        if budget is None or budget.delta > 0 or len(actions) == 2:
             return ComposedScores()
         return StableNuisances()
 

@@ -1,7 +1,9 @@
 """What a statement of a chosen policy may say, and whether it names who pays and its constants agree."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.estimators.mechanism import Stated
@@ -10,12 +12,15 @@ from torchdpcate.estimators.selection.recompute_composed import composed_problem
 from torchdpcate.nuisance.arms.base import ScoreSource
 from torchdpcate.nuisance.arms.by_name import GUARANTEES
 from torchdpcate.privacy.charge import ARMS, Charge, Purpose
+from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
 
 _NEEDS = ("learner", "nuisance_guarantee", "policies", "actions", "overlap", "range_sensitivity")
+
+_LAST_PLACES = 1e-12  # of a product
 
 
 @dataclass(frozen=True)
@@ -68,15 +73,33 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreSource]) -> Iterator[
     if set(charges) != set(blocks):
         yield f"its blocks are not those of nuisance_guarantee = {guarantee.guarantee}"
         return
-    own, payers = Charge(Purpose.RELEASE, privacy.mechanism), blocks if guarantee.moves_all_scores else (SCORING,)
-    paid = [[(c.event, c.count) for c in charges[name] if c.charge == own] for name in payers]
-    if not paid[0] or any(other != paid[0] for other in paid):
+    own = Charge(Purpose.RELEASE, privacy.mechanism)
+    paid = {name: [(c.event, c.count) for c in charges[name] if c.charge == own] for name in blocks}
+    if not paid[SCORING] or (guarantee.moves_all_scores and not _pays_share(paid, _choice_share(privacy.public))):
         yield "a block whose records move the choice did not pay for it"
     if guarantee is ComposedScores:
         return
     fitted = any(c.purpose is Purpose.NUISANCES and c.charge != ARMS for c in charges.get(NUISANCE, ()))
     if guarantee.trains and not guarantee.moves_all_scores and not fitted:
         yield "its nuisances are called private, but no charge is for their training"
+
+
+def _choice_share(public: Mapping[str, Any]) -> float:
+    """Return what the training block pays over what the scoring block pays: as much where none is stated."""
+    share = public.get("choice_share", 1.0)
+    return float(share) if isinstance(share, int | float) and 0 < share <= 1 else math.nan
+
+
+def _pays_share(paid: Mapping[str, list[tuple[Event | None, int | None]]], share: float) -> bool:
+    """Return whether the training block paid a share of what the scoring block paid, event by event."""
+    pairs = list(zip(paid[NUISANCE], paid[SCORING], strict=False))
+    return len(paid[NUISANCE]) == len(paid[SCORING]) and all(
+        isinstance(mine, PureEvent)
+        and isinstance(other, PureEvent)
+        and count == others
+        and mine.epsilon >= share * other.epsilon * (1 - _LAST_PLACES)
+        for (mine, count), (other, others) in pairs
+    )
 
 
 def _constants(release: PolicyRelease) -> Iterator[str]:
@@ -90,7 +113,8 @@ def _constants(release: PolicyRelease) -> Iterator[str]:
         yield "its constants are no numbers"
         return
     range_sensitivity, own, indirect, policies = numbers
-    if not range_sensitivity >= max(2 * own, indirect) or not range_sensitivity > 0:
+    share = _choice_share(public)
+    if not range_sensitivity >= max(2 * own, indirect / share) or not range_sensitivity > 0:
         yield "its range sensitivity is below what its own constants need"
     if policies < 1:
         yield "it was chosen among no policies"

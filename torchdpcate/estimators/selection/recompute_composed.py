@@ -68,7 +68,7 @@ def _charges(release: PolicyRelease, plan: ChoicePlan) -> Iterator[str]:
     kind_of_steps = (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
     steps = [c for c in block.charges if (c.charge.purpose, c.charge.mechanism) == kind_of_steps]
     needed = {step: shares.due(step) for shares in (plan.composed.shares, plan.shares) for step in shares.shares}
-    yield from share_problems(steps, needed)
+    yield from share_problems(steps, needed, plan.composed.shares.cost)
     bounded = issubclass(SELECTIONS[release.privacy.mechanism], ExponentialMechanism)
     kind = BoundedRangeEvent if bounded else PureEvent
     choices = [c.event for c in block.charges if c.is_release(release.privacy.mechanism)]

@@ -26,7 +26,7 @@ from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, ScoreSource, WithKnown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING, Charge, Purpose
-from torchdpcate.privacy.exact_sums import sum_grid
+from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.session import FitSession
@@ -57,9 +57,10 @@ class PolicySelector(SelectionSettings):
         Certified, pure epsilon (with private nuisances theirs); conditional where policies or nuisances are Python
         functions, which are tried at public points and not proved to look at one record at a time. Records lie in one
         block each, so the release costs the larger of the two: with ``stability`` both pay for the choice (the
-        training block after the nuisances' target), with ``private_nuisances`` the training block pays for the
-        nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds, policies and settings are public.
-        Source: theory note ``policy_learning``, section 6; docs/guarantees/policy_selector.md.
+        training block what the nuisances' target leaves, for what its records move), with ``private_nuisances`` the
+        training block pays for the nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds,
+        policies and settings are public. Source: theory note ``policy_learning``, section 6;
+        docs/guarantees/policy_selector.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.
@@ -73,7 +74,7 @@ class PolicySelector(SelectionSettings):
             all records), ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
             functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
         mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
-            composed scores, beside whose steps it costs least, and ``permute_and_flip`` for others.
+            composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
         split: Share of the records that train nuisances, where nuisances are trained.
@@ -140,8 +141,7 @@ class PolicySelector(SelectionSettings):
         self.baseline_ = self.schema_.domain.outcome_middle
         self.mechanism_ = None
         if self.budget is not None:
-            left = self._session.left(self._pays())  # a training block may have paid for what nuisances start from
-            self.mechanism_ = self.chance(left.epsilon, self.range_sensitivity_)
+            self.mechanism_ = self.chance(self._left().epsilon, self.range_sensitivity_)
         self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
         self.settings_ = self._public(nuisances, self.guaranteed_.public)
 
@@ -182,11 +182,14 @@ class PolicySelector(SelectionSettings):
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
             mechanism = self.chance(budget.epsilon, self.range_sensitivity_)
-            session.pay(mechanism.event, guarantee.level)
+            for block, share in self._pays().items():  # at the same scale: each pays for the range of its own records
+                paid = self.chance(share * mechanism.epsilon, share * mechanism.range_sensitivity)
+                session.of(block).pay(paid.event, guarantee.level)
             return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
 
-        guarantee = self._guarantee()
-        (mechanism, chosen), own = session.spend(run, self._pays(), Charge(Purpose.RELEASE, self.chance.name), budget)
+        guarantee, payers = self._guarantee(), list(self._pays())
+        charge = Charge(Purpose.RELEASE, self.chance.name)
+        (mechanism, chosen), own = session.spend(run, payers, charge, budget or self._left())
         guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
         statement = self._statement_of(mechanism, guarantee, self.settings_, own)
         return self._keep(PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement))
@@ -211,9 +214,15 @@ class PolicySelector(SelectionSettings):
             "range_sensitivity": self.range_sensitivity_,
         }
 
-    def _pays(self) -> list[str]:
-        """Return the blocks that pay for the choice."""
-        return [name for name in self.blocks_ if name == SCORING or self._source.moves_all_scores]
+    def _pays(self) -> dict[str, float]:
+        """Return the blocks that pay for the choice, and what each pays over what the scoring block pays."""
+        training = {NUISANCE: self._source.choice_share} if self._source.moves_all_scores else {}
+        return {SCORING: 1.0, **training}
+
+    def _left(self) -> PrivacyBudget:
+        """Return what the scoring block can spend on a choice that all payers have the budget for."""
+        left = {block: self._session.left([block]) for block in self._pays()}
+        return PrivacyBudget(min(left[block].epsilon / share for block, share in self._pays().items()), 0.0)
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
@@ -233,13 +242,14 @@ class PolicySelector(SelectionSettings):
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
-        largest = domain.outcome_range * (0.5 + 1 / self._overlap())
-        step = sum_grid(max(records.n, FEWEST), largest)
-        # each score is rounded by half a step at most: two policies, two neighbours; and a step for their last places
-        rounded = 3 * step * (records.n if self._source.moves_all_scores else 1)
-        return utilities(
-            torch.round(scores / step) * step, self.library_, records.x
-        ), self.guaranteed_.range_sensitivity + rounded
+        largest, bound = domain.outcome_range * (0.5 + 1 / self._overlap()), self.guaranteed_.range_sensitivity
+        # a number is rounded by half a step at most: two policies, two neighbours; and a step for their last places
+        if not self._source.moves_all_scores:
+            step = sum_grid(max(records.n, FEWEST), largest)
+            return utilities(torch.round(scores / step) * step, self.library_, records.x), bound + 3 * step
+        grids = TwoGrids.of(max(records.n, FEWEST), largest)  # n times a step: the steps must not grow with n
+        sums = utilities(grids.parts(scores), self.library_, records.x).sum(0)
+        return sums, bound + (3 * grids.fine * records.n + grids.coarse) / self._source.choice_share
 
     def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):

@@ -89,7 +89,8 @@ class SelectionSettings(AnswersDecisions, PrivateEstimator):
     def chance(self) -> type[SelectionMechanism]:
         """Class of the choice: the one that is asked for, or the one that the scores decide on."""
         composed = isinstance(self.nuisances(), ComposedScores)
-        return SELECTIONS.find(self.mechanism or ("exponential" if composed else "permute_and_flip"))
+        beside = composed and (self.budget is None or self.budget.delta > 0)
+        return SELECTIONS.find(self.mechanism or ("exponential" if beside else "permute_and_flip"))
 
     def choice_plan(self, n: int) -> ChoicePlan:
         """Return the public plan of a choice by composed scores.
@@ -149,7 +150,7 @@ class SelectionSettings(AnswersDecisions, PrivateEstimator):
             mechanism = chance(self._beside(plan), 2 * plan.planned_clip)
             remarks += (clip_line(plan), sampling_line(plan))
         else:
-            mechanism = chance(budget.epsilon * nuisances.left, nuisances.planned_range(facts))
+            mechanism = chance(budget.epsilon, nuisances.planned_range(facts))
         lost = mechanism.expected_loss(many) / facts.scoring
         own = self._own_learner() or own_code("nuisances", nuisances) or own_code("mechanism", chance(1.0, 1.0))
         return PlannedNoise(

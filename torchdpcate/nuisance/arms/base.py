@@ -155,8 +155,8 @@ class ScoreSource(ABC):
     fitted_on: Any = ()
 
     @property
-    def left(self) -> float:
-        """Share of the budget that is left for the choice of a policy."""
+    def choice_share(self) -> float:
+        """What the training block pays for the choice, over what the scoring block pays; 1 unless it paid before."""
         return 1.0
 
     def planned_range(self, facts: SelectionFacts) -> float:

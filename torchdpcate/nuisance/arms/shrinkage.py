@@ -12,8 +12,9 @@ from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import Numbers, constant_outcome, constant_propensity
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.exact_sums import exact_sum
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 PRIVATE = "private"
@@ -21,6 +22,7 @@ PRIVATE = "private"
 
 _NEVER_ZERO = 1e-9  # noise that is none
 _REACH = 0.5  # of an outcome from the middle of its bounds, over their range
+_OF_TABLE, _OF_LAPLACE = (6.0, 3.0), (8.0, 2.0)  # variances of a count and a sum, in squared scales
 
 
 @dataclass(frozen=True)
@@ -59,27 +61,31 @@ class ShrinkageTarget:
 def private_target(
     train: CausalData, facts: SelectionFacts, epsilon: float | None, session: FitSession | None = None
 ) -> ShrinkageTarget:
-    r"""Return the shares of the arms and their mean outcomes in a training block, with Laplace noise.
+    r"""Return the shares of the arms and their mean outcomes in a training block, with noise.
 
-    Released are halves of counts, of two arms that of the second alone, for m is public, and K sums of
-    :math:`(y - \text{middle}) / R`. A replaced record moves two counts by one, or none, and sums by at most one in all,
-    for each term lies within a half: 2 in l1, and 3/2 for two arms. Sums are exact (``exact_sum``), and a half lies on
-    their grid, so that rounding adds nothing. What follows is post-processing, linear Bayes for
-    shares and a common mean that are uniform over their ranges (variance 1/12) and arms that differ from it by a tenth
-    of the range, so that noise which dominates the records pulls to equal shares, alike arms and the middle:
+    A record's part is :math:`z = (y - \text{middle}) / R \in [-1/2, 1/2]` in its own arm. Of two arms it adds
+    :math:`(1/2 + z, 1/2 - z)` to two cells of its arm, which are never negative and add up to one, and the four cells
+    have root-polytope noise of W = 1 (scale b = 1 / epsilon): a sum of z is half the difference of an arm's cells, of
+    variance :math:`3 b^2`, and as m is public, a count is half of m and of the arms' difference, of variance
+    :math:`6 b^2`. Of more arms released are halves of counts and K sums with Laplace noise: a replaced record moves two
+    counts by one, or none, and sums by at most one in all, which is 2 in l1; the variances are :math:`2 b^2` of a sum
+    and :math:`8 b^2` of a count, b = 2 / epsilon. Sums are exact (``exact_sum``), and a half lies on their grid:
+    rounding adds nothing. What follows is post-processing, linear Bayes for shares and a common mean that are uniform
+    over their ranges (variance 1/12) and arms that differ from it by a tenth of the range, so that noise which
+    dominates the records pulls to equal shares, alike arms and the middle:
 
     .. math::
-        \hat e_a = \frac{m \hat n_a + 4k^2 / K}{m^2 + 4k^2}, \quad
-        \bar z = \frac{m \sum_a \hat s_a}{m^2 + K k^2}, \quad
+        \hat e_a = \frac{m \hat n_a + k_n^2 / K}{m^2 + k_n^2}, \quad
+        \bar z = \frac{m \sum_a \hat s_a}{m^2 + K k_s^2}, \quad
         \hat z_a = \frac{m \hat e_a \hat s_a + l^2 \bar z}{(m \hat e_a)^2 + l^2}, \qquad
-        k^2 = 12 \cdot 2 b^2, \quad l^2 = 100 \cdot 2 b^2
+        k_n^2 = 12 v_n, \quad k_s^2 = 12 v_s, \quad l^2 = 100 v_s
 
-    with b the scale of the noise and the shares projected to the simplex; at last they are projected to the overlap,
-    and the means clipped to the bounds.
+    with :math:`v_n, v_s` the variances of a count and a sum and the shares projected to the simplex; at last they are
+    projected to the overlap, and the means clipped to the bounds.
 
     Guarantee:
         Certified, pure epsilon for the training block, charged before the noise is drawn. Source: docs/guarantees/
-        laplace.md and stable_nuisances.md.
+        root_polytope.md, laplace.md and stable_nuisances.md.
 
     Args:
         train: The training block, actions as positions.
@@ -102,36 +108,46 @@ def private_target(
     middle = (domain.outcome_low + domain.outcome_high) / 2
     own = torch.nn.functional.one_hot(train.a.long(), K).double()
     sums = exact_sum(((train.y - middle) / domain.outcome_range)[:, None] * own, m, _REACH, dim=0)
-    value = torch.cat([own.sum(0)[_counted(K)] / 2, sums])
-    scale = _NEVER_ZERO
+    value, scale = _table(own.sum(0), sums), _NEVER_ZERO
     if epsilon is not None:
         mechanism, scale = target_mechanism(epsilon, facts)
         session = session or FitSession(NoiseSource.system())
         session.pay(mechanism.event, charge=ARMS)
         value = mechanism.release(value, session.noise)
-    counts, sums, k2 = 2 * value[:-K], value[-K:], 24 * scale**2
-    l2 = 200 * scale**2
-    if K == 2:
-        counts = torch.cat([m - counts, counts])
-    shares = (m * counts + 4 * k2 / K) / (m * m + 4 * k2)
+    counts, sums = _counts_and_sums(value, m)
+    of_count, of_sum = _OF_TABLE if K == 2 else _OF_LAPLACE
+    shares = (m * counts + 12 * of_count * scale**2 / K) / (m * m + 12 * of_count * scale**2)
     shares = project_to_floor(shares, 0.0)
-    overall, counts = m * sums.sum() / (m * m + K * k2), m * shares
+    overall, counts = m * sums.sum() / (m * m + 12 * K * of_sum * scale**2), m * shares
+    l2 = 100 * of_sum * scale**2
     z = ((counts * sums + l2 * overall) / (counts**2 + l2)).clamp(-0.5, 0.5)
     means = domain.clip_outcome(middle + domain.outcome_range * z)
     return ShrinkageTarget(project_to_floor(shares, facts.overlap).tolist(), means.tolist())
 
 
-def target_mechanism(epsilon: float, facts: SelectionFacts) -> tuple[LaplaceMechanism, float]:
+def target_mechanism(epsilon: float, facts: SelectionFacts) -> tuple[AdditiveMechanism, float]:
     """Return the mechanism of a private target, and the scale of its noise.
 
     Raises:
         InputError: So little epsilon that rounding would matter.
     """
-    counted = len(range(facts.arms)[_counted(facts.arms)])
-    mechanism = LaplaceMechanism(epsilon, 1 + min(counted, 2) / 2)
-    return mechanism, mechanism.released_scale(counted + facts.arms)
+    two = facts.arms == 2
+    mechanism = RootPolytopeMechanism(epsilon, bound=1.0) if two else LaplaceMechanism(epsilon, 2.0)
+    return mechanism, mechanism.released_scale(2 * facts.arms)
 
 
-def _counted(arms: int) -> slice:
-    """Return the arms whose records are counted: of two the second, for the rest is the other."""
-    return slice(1, 2) if arms == 2 else slice(0, arms)
+def _table(counts: Tensor, sums: Tensor) -> Tensor:
+    """Return what gets noise: of two arms (high, low) cells of each, of more the halves of counts and the sums."""
+    if len(counts) == 2:
+        return torch.stack([counts / 2 + sums, counts / 2 - sums], 1).flatten()
+    return torch.cat([counts / 2, sums])
+
+
+def _counts_and_sums(value: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """Return counts and sums of the arms, with the noise of the table."""
+    if len(value) == 4:
+        high, low = value.unflatten(0, (2, 2)).unbind(1)
+        counts = high + low
+        return (m + counts - counts.flip(0)) / 2, (high - low) / 2
+    counts, sums = value.chunk(2)
+    return 2 * counts, sums

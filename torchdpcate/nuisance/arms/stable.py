@@ -51,8 +51,9 @@ class StableNuisances(ScoreNuisances):
     with z the outcome in ranges about the target of its arm's mean, and e that of the arms' shares: the ridges, which
     the bound wants large, pull to the target. A replaced training record moves all n scores, whose sums it
     moves apart by at most ``IndirectBound.indirect``; a replaced scoring record moves one, by at most 2 S. The range
-    sensitivity is the larger. A propensity that the domain knows takes the place of the fitted one, and no record moves
-    it.
+    sensitivity is the larger of 2 S and the former divided by c, where the training block pays c times what the
+    scoring block pays for the choice: c = 1, or what a private target leaves. A propensity that the domain knows takes
+    the place of the fitted one, and no record moves it.
 
     Guarantee:
         Certified: the range sensitivity holds for all neighbours in the public domain, whatever the target is worth.
@@ -67,7 +68,7 @@ class StableNuisances(ScoreNuisances):
             1 / K and the middle of the outcome's bounds.
         budget_fraction: Fraction of the training block's budget that pays for a private target, in (0, 1).
         ridge: lambda of the outcome models; None takes the smallest for which a training record does no more than a
-            scoring one, a public number once the target is.
+            scoring one, or with a private target ``1 - budget_fraction`` of that; a public number once the target is.
         propensity_ridge: lambda_e; None likewise, and where both are None they are equal.
         constants: ``localised`` (default) bounds gradients, propensities and outcome models where such fits can be;
             ``bounded_range`` takes the printed constants; ``paper`` their two-sided sensitivity, for comparison.
@@ -94,7 +95,7 @@ class StableNuisances(ScoreNuisances):
     moves_all_scores = True
     states = (
         *("target", "target_propensity", "target_outcome", "ridge", "propensity_ridge", "constants"),
-        *("beta_mu", "beta_e", "score_spread", "indirect_sensitivity"),
+        *("beta_mu", "beta_e", "score_spread", "indirect_sensitivity", "choice_share"),
     )
 
     ridge: float | None = None
@@ -148,7 +149,7 @@ class StableNuisances(ScoreNuisances):
         if records is None or records.n != facts.training:
             raise InputError(f"records: the guarantee is that of {facts.training} training records; give as many")
         settled = self.settle(records, facts, session)
-        certified = settled._fit(records, facts)
+        certified = settled._fit(records, facts, self.choice_share)
         return replace(certified, public={"target": _word(self.target), **certified.public})
 
     def settle(self, train: CausalData, facts: SelectionFacts, session: FitSession | None = None) -> "StableNuisances":
@@ -174,8 +175,8 @@ class StableNuisances(ScoreNuisances):
         return self._towards(private_target(train, facts, epsilon, session), facts)
 
     @property
-    def left(self) -> float:
-        """See ``ScoreNuisances``: what a private target leaves of the training block, which pays for the choice too."""
+    def choice_share(self) -> float:
+        """See ``ScoreSource``: what a private target leaves of the training block's budget."""
         return 1 - self.budget_fraction if self.target == PRIVATE else 1.0
 
     def planned_range(self, facts: SelectionFacts) -> float:
@@ -186,14 +187,14 @@ class StableNuisances(ScoreNuisances):
         """Return these nuisances with a target that was paid for, and their ridges."""
         settled = replace(self, target=target)
         try:
-            ridges = settled.ridges(facts)
+            ridges = settled.ridges(facts, self.choice_share)
         except InputError:
             given = self.ridge if self.ridge is not None else self.propensity_ridge
             assert given is not None
             ridges = given, given
         return replace(settled, ridge=ridges[0], propensity_ridge=ridges[1])
 
-    def _fit(self, train: CausalData, facts: SelectionFacts) -> GuaranteedNuisances:
+    def _fit(self, train: CausalData, facts: SelectionFacts, choice_share: float) -> GuaranteedNuisances:
         """Fit what is settled."""
         features, records, ridges = (
             on_domain(self.features, facts.domain),
@@ -225,10 +226,11 @@ class StableNuisances(ScoreNuisances):
             "beta_e": bound.beta_e,
             "score_spread": bound.own,
             "indirect_sensitivity": bound.paper(n) if self.constants == "paper" else bound.indirect(n),
+            "choice_share": choice_share,
         }
         return GuaranteedNuisances(
             LinearNuisances(facts, features, found, shares, means),
-            self.range_sensitivity(facts),
+            self.range_sensitivity(facts, choice_share),
             public=public,
             conditions=features.conditions,
         )
@@ -270,13 +272,23 @@ class StableNuisances(ScoreNuisances):
         """Return the bound, from public facts alone."""
         return self._bound(facts, *self.ridges(facts))
 
-    def range_sensitivity(self, facts: SelectionFacts) -> float:
-        """Return the certified range sensitivity of the utilities, from public facts alone."""
-        bound, n = self.bound(facts), facts.scoring
-        return bound.paper_range_sensitivity(n) if self.constants == "paper" else bound.range_sensitivity(n)
+    def range_sensitivity(self, facts: SelectionFacts, choice_share: float = 1.0) -> float:
+        """Return the certified range sensitivity of the utilities, from public facts alone.
 
-    def ridges(self, facts: SelectionFacts) -> tuple[float, float]:
-        """Return lambda and lambda_e: those given, or the smallest with which a training record does 2 S at most.
+        Args:
+            facts: Public facts.
+            choice_share: c, see ``ScoreSource``: a training record may do c times as much, and what it may do counts
+                divided by c.
+        """
+        own, other = self._ranges(self.bound(facts), facts.scoring)
+        return max(own, other / choice_share)
+
+    def ridges(self, facts: SelectionFacts, choice_share: float = 1.0) -> tuple[float, float]:
+        """Return lambda and lambda_e: those given, or the smallest with which a training record does 2 S c at most.
+
+        Args:
+            facts: Public facts.
+            choice_share: c, see ``range_sensitivity``.
 
         Raises:
             InputError: One is given and lets it do more alone.
@@ -287,9 +299,8 @@ class StableNuisances(ScoreNuisances):
 
         def excess(free: float) -> float:
             bound = self._bound(facts, *(free if ridge is None else ridge for ridge in given))
-            if self.constants == "paper":
-                return bound.paper(facts.scoring) - bound.paper_range_sensitivity(0) / 2
-            return bound.indirect(facts.scoring) - 2 * bound.own
+            own, other = self._ranges(bound, facts.scoring)
+            return other - choice_share * own
 
         low, high = _RIDGES
         if excess(high) > 0:
@@ -303,6 +314,12 @@ class StableNuisances(ScoreNuisances):
             low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
         free = high
         return (free if given[0] is None else given[0]), (free if given[1] is None else given[1])
+
+    def _ranges(self, bound: IndirectBound, n: int) -> tuple[float, float]:
+        """Return by how much a scoring record, and a training record, move utilities apart at most."""
+        if self.constants == "paper":
+            return bound.paper_range_sensitivity(0), 2 * bound.paper(n)
+        return 2 * bound.own, bound.indirect(n)
 
     def _bound(self, facts: SelectionFacts, ridge: float, propensity_ridge: float) -> IndirectBound:
         domain, (shares, means) = facts.domain, self._numbers(facts)
@@ -345,7 +362,7 @@ def _planned_range(nuisances: StableNuisances, facts: SelectionFacts) -> float:
     """Return the range sensitivity with a target that is public, or expected."""
     private = nuisances.target == PRIVATE
     settled = nuisances._towards(ShrinkageTarget(), facts) if private else nuisances
-    return settled.range_sensitivity(facts)
+    return settled.range_sensitivity(facts, nuisances.choice_share)
 
 
 def _word(target: Any) -> Any:

@@ -16,13 +16,15 @@ from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbati
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     SmoothSensitivity,
+    known_smoothness,
     local_sensitivity,
     smooth_bound,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smoothness
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
 from torchdpcate.second_stage.linear import huber_sensitivity, solve
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
@@ -193,9 +195,9 @@ def test_answers_lie_on_a_public_grid_whatever_the_secret_scale():
     assert step == 2.0**-36 * DOMAIN.outcome_range
     for ridge in (0.02, 2.0):
         answers = SmoothSensitivity().answer(
-            stage(ridge=ridge), QUERIES, BUDGET, noted(NoiseSource.system(), Charges())
+            stage(ridge=ridge), QUERIES[:5], BUDGET, noted(NoiseSource.system(), Charges())
         )
-        steps = answers.output / step
+        steps = answers.output / step  # of more answers than coefficients, in public axes, those lie on it
         assert torch.equal(steps, steps.round())
         assert (steps.abs() % 1024 != 0).any()
 
@@ -262,3 +264,33 @@ def test_checks_come_before_training():
         ObjectivePerturbation().check(LinearSecondStage(ridge=1e-6), 0.9, 400, BUDGET)
     with pytest.raises(InputError, match=r"delta = 0: mechanism = output"):
         OutputPerturbation().check(LinearSecondStage(), 0.9, 400, PrivacyBudget(1.0, 0.0))
+
+
+@pytest.mark.parametrize(("d", "epsilon"), [(1, 1.0), (10, 1.0), (300, 5.0)])
+def test_a_stated_smoothness_is_the_one_picked_or_the_earlier_one(d, epsilon):
+    noise = SmoothNoise(epsilon, 1e-5, d, condition=0.02, n=4_000)
+    assert known_smoothness(noise.smoothness * (1 - 1e-9), noise, d)
+    assert known_smoothness(smoothness(epsilon, 1e-5, 2 * d), noise, 2 * d)
+    wrong = (noise.smoothness * 1.2, noise.smoothness / 1.2, largest_smoothness(epsilon, d) * 1.01, 0.0, math.nan)
+    assert not any(known_smoothness(stated, noise, 2 * d) for stated in wrong)
+
+
+def test_the_earlier_smoothness_is_unknown_where_its_noise_was_not_proved():
+    assert not known_smoothness(smoothness(40.0, 1e-5, 1), SmoothNoise(40.0, 1e-5, 1, condition=0.02, n=4_000), 1)
+
+
+def test_more_answers_than_coefficients_have_noise_that_coefficients_could_have():
+    fitted, many = stage(), torch.rand(40, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    prepared, J = SmoothSensitivity().prepare(fitted, many, BUDGET), fitted.squared().features(many)
+    draws = prepared.draw(NoiseSource.fixed(0), 4_000)
+    of_coefficients = J @ torch.linalg.pinv(J)  # projects on what they make
+    assert J.shape == (40, 5)
+    assert (draws - draws @ of_coefficients).abs().max() < 1e-9 * draws.abs().max()
+
+    bounds, eta, n = local_sensitivity(fitted.squared().problem, J), fitted.squared().problem.condition, 400
+    noise = SmoothNoise(BUDGET.epsilon, BUDGET.delta, 5, eta, n)
+    scale = smooth_bound(*bounds, eta, noise.smoothness) * noise.multiplier
+    found = (draws - fitted.squared().correction(many)).square().sum(1).mean() / 5
+    # 20,000 squares of normals: five standard errors are 5 %
+    assert found.sqrt() == pytest.approx(scale, rel=0.05)
+    assert prepared.public["smoothness"] == noise.smoothness

@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from torch.func import grad, hessian, vmap
 
+from tests.privacy.scaled_gaussians import exact_delta
 from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
 from tests.sessions import noted
 from torchdpcate import LinearSecondStage, RLearner
@@ -31,6 +32,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.smooth_gaussian import SmoothNoise
 from torchdpcate.second_stage.recipes import NeuralSecondStage, PrivateThreshold
 from torchdpcate.second_stage.stage import LinearStage
 
@@ -224,7 +226,7 @@ def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
 @pytest.mark.parametrize("budget", [*BUDGETS, PrivacyBudget(20.0, 1e-3)], ids=str)
 @pytest.mark.parametrize(("make", "bounds"), STAGES)
 def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, queries):
-    """sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma from numpy's singular values. The solver's stop and
+    """sd = kappa Sigma(D), Sigma from numpy's singular values, kappa by noncentral chi-squares. The solver's stop and
     the rounding are 1e-8 and 1e-10 of it, hence the tolerance below them."""
     fitted, noise, (B, S) = make(), Recorder(), bounds
     answers = SmoothSensitivity().answer(fitted, QUERIES[:queries], budget, noted(noise, noise.charge))
@@ -239,18 +241,23 @@ def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, quer
     A = ridge * np.eye(p) + v.T @ v / n
     eta, shift = B**2 / (n * ridge), 2 * B * S / n * (1 + B / (4 * math.sqrt(ridge)))
     size = np.linalg.svd(J, compute_uv=False)[0]
-    extra = size * problem.tolerance / ridge + math.sqrt(queries) * STEP
+    extra = size * problem.tolerance / ridge + math.sqrt(min(queries, p)) * STEP
     local = (1 + eta) * np.linalg.svd(J @ np.linalg.inv(A), compute_uv=False)[0] * shift + extra
     worst = size * shift / ridge + extra
-    epsilon, log_term = charged.event.epsilon, math.log(2 / charged.event.delta)
-    xi = epsilon / (4 * (queries + 2 * log_term))
+    epsilon, delta = charged.event.epsilon, charged.event.delta
+    axes = min(queries, p)
+    xi = SmoothNoise(epsilon, delta, axes, eta, n).smoothness
     Sigma = worst * (min(local, worst) / worst) ** min(1.0, xi / math.log(1 + eta))
-    assert drawn.size == queries
+    assert 0 < xi <= math.log(1 + epsilon / axes) / 2
+    assert drawn.size == axes
     assert drawn.step == STEP
-    assert drawn.scale == pytest.approx(Sigma * 5 * math.sqrt(2 * log_term) / epsilon, rel=1e-11)
+    kappa = drawn.scale / Sigma
+    assert exact_delta(epsilon, axes, xi, 1 / kappa) <= delta
+    assert exact_delta(epsilon, axes, xi, (1 + 1e-5) / kappa) >= delta * (1 - 1e-6) or kappa**-2 > 2 * epsilon * 0.99
 
     before = J @ np.linalg.solve(A, v.T @ s / n)
-    off = (answers.output - drawn.values).numpy() - before
+    noise = np.linalg.qr(J)[0] @ drawn.values.numpy() if queries > p else drawn.values.numpy()
+    off = answers.output.numpy() - noise - before
     assert np.abs(off).max() <= size * problem.tolerance / (2 * ridge) + STEP
 
 

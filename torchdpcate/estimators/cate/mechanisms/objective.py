@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -206,4 +207,9 @@ class ObjectivePerturbation(FunctionMechanism):
         """Return the attack on them."""
         # a large ridge makes the Jacobian's share of the claim small
         stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
-        return function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
+        problem = stages[0].problem
+        curve = ObjectivePerturbation.calibrated(problem, budget).curve(
+            4 * problem.threshold * problem.weight_bound, _PROFILE["vertices"]
+        )
+        game = function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
+        return replace(game, curve=curve)

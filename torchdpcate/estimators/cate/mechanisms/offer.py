@@ -7,9 +7,10 @@ from torch import Tensor
 
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import smooth_bound
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.smooth_gaussian import SmoothNoise
 from torchdpcate.second_stage.linear import squared_sensitivity
-from torchdpcate.second_stage.stage import RKHSStage
+from torchdpcate.second_stage.stage import LinearStage, RKHSStage
 
 
 def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -> dict[str, float]:
@@ -26,17 +27,19 @@ def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -
         budget: What a release may spend.
 
     Returns:
-        Noise by name; ``smooth_sensitivity`` is left out where epsilon is beyond its proof.
+        Noise by name.
         Source: theory note ``dp_cate``, rows 5 and 6.
     """
     kernel, bounds, n = stage.covariance(queries, queries), stage.block.bounds, len(stage.block.s)
     r = stage.sensitivity * analytic_gaussian_sigma(budget.epsilon, budget.delta)
     noise = {"function": r * kernel.diagonal().mean().sqrt().item()}
-    if budget.epsilon <= 3 * math.log(2 / budget.delta):
-        norm = torch.linalg.eigvalsh(kernel)[-1].sqrt().item()
-        eta, B = bounds.weight**2 / (n * stage.ridge), bounds.weight
-        worst = norm * squared_sensitivity(B, bounds.target, stage.ridge, n)
-        least = (1 + eta) * worst * stage.ridge / (stage.ridge + B**2)
-        smooth = smooth_bound(least, worst, eta, smoothness(budget.epsilon, budget.delta, len(queries)))
-        noise["smooth_sensitivity"] = smooth * smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
+    norm = torch.linalg.eigvalsh(kernel)[-1].sqrt().item()
+    eta, B = bounds.weight**2 / (n * stage.ridge), bounds.weight
+    worst = norm * squared_sensitivity(B, bounds.target, stage.ridge, n)
+    least = (1 + eta) * worst * stage.ridge / (stage.ridge + B**2)
+    d = len(queries)
+    dimension = min(d, stage.features.dimension) if isinstance(stage, LinearStage) else d
+    smooth = SmoothNoise(budget.epsilon, budget.delta, dimension, eta, n)
+    scale = smooth_bound(least, worst, eta, smooth.smoothness) * smooth.multiplier
+    noise["smooth_sensitivity"] = scale * math.sqrt(dimension / d)
     return noise

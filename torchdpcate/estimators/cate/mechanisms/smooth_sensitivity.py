@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,20 +14,28 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     gaussian_answers,
     public_step,
 )
-from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage, queries, query_game
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, FAR, NEAR, given_stage, queries, query_game
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts
+from torchdpcate.estimators.cate.recompute import CLOSE, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.features.maps import Identity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import smooth_sensitivity_multiplier, smoothness
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.calibration import smoothness
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.smooth_gaussian import (
+    SmoothNoise,
+    largest_smoothness,
+    smooth_gaussian_curve,
+    smooth_gaussian_multiplier,
+)
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import LinearProblem, squared_sensitivity
-from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
+from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
+from torchdpcate.second_stage.worst_pair import worst_pair
 
 
 def smooth_bound(local: float, worst: float, condition: float, xi: float) -> float:
@@ -84,14 +93,50 @@ def _sensitivities(problem: LinearProblem | KernelStage, N: float, norm: float) 
     return (1 + problem.condition) * N * step + inexact, norm * step / problem.ridge + inexact
 
 
+def _noise(budget: PrivacyBudget, answers: int, condition: float, n: int) -> SmoothNoise:
+    return SmoothNoise(budget.epsilon, budget.delta, answers, condition, n)
+
+
+def answer_axes(J: Tensor) -> Tensor:
+    """Return an orthonormal basis of what J theta can be, [d, r]: all answers, or fewer where there are more of them.
+
+    Args:
+        J: Features at the queries, [d, p]; r = min(d, p).
+    """
+    d, p = J.shape
+    return torch.linalg.qr(J).Q if d > p else torch.eye(d, dtype=J.dtype, device=J.device)
+
+
+def known_smoothness(stated: float, noise: SmoothNoise, answers: int) -> bool:
+    """Return whether a stated smoothness is the one picked now, or that of earlier releases.
+
+    Args:
+        stated: By a release.
+        noise: What its public numbers make of it.
+        answers: Their number, by which earlier releases went, even if fewer coefficients make them.
+    """
+    if noise.epsilon <= 3 * math.log(2 / noise.delta):  # as far as the earlier noise was proved
+        earlier = smoothness(noise.epsilon, noise.delta, answers)
+        if math.isclose(stated, earlier, rel_tol=CLOSE):
+            return True
+    most = largest_smoothness(noise.epsilon, noise.dimension)
+    if not 0 < stated <= most * (1 + 1e-12):  # a logarithm's last bit
+        return False
+    # of two that promise the same noise, rounding may pick either
+    return noise.expected(min(stated, most)) <= noise.expected(noise.smoothness) * (1 + CLOSE)
+
+
 class SmoothSensitivity(QueryMechanism):
-    r"""Answers plus N(0, sd^2 I_d), sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon.
+    r"""Answers plus N(0, sd^2 U U'), sd = kappa Sigma(D), of which one record changes Sigma by at most e^xi.
+
+    U, [d, r], spans what the answers of p coefficients can be: r = min(d, p), and r = d for kernels. kappa is the least
+    that is (epsilon, delta)-private in r dimensions, of ``smooth_gaussian_multiplier``; xi is picked by public numbers
+    (``SmoothNoise``).
 
     Guarantee:
-        Certified (epsilon, delta) for every fixed value of the nuisances, for epsilon <= 3 ln(2/delta): the
-        lemma of Nissim, Raskhodnikova & Smith (2007), proved with these constants in
-        ``docs/guarantees/smooth_sensitivity.md``. The scale depends on the records and stays secret.
-        Source: theory note ``dp_cate``, row 6.
+        Certified (epsilon, delta) for every fixed value of the nuisances: the construction of Nissim,
+        Raskhodnikova & Smith (2007) with the exact worst pair, ``docs/guarantees/smooth_sensitivity.md``. The scale
+        depends on the records and stays secret. Source: theory note ``dp_cate``, row 6.
 
     Example:
         >>> SmoothSensitivity().name
@@ -99,37 +144,40 @@ class SmoothSensitivity(QueryMechanism):
     """
 
     name = "smooth_sensitivity"
-    formula = "sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6"
-    states = effects_stated(formula, QUERIES, "smoothness")
+    formula = "sd = kappa Sigma(D), kappa least of the exact worst pair, Sigma smooth (secret); dp_cate row 6"
+    states = replace(
+        effects_stated(formula, QUERIES, "smoothness"),
+        other_formulas=("sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6",),
+    )
+    # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
+    noise_ratio = 0.002
     accepts = (LinearSecondStage, KernelSecondStage)
-
-    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
-        """Refuse an epsilon beyond the proof; arguments and errors are the base class's."""
-        super().check(recipe, weight_bound, n, budget)
-        smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on the squared head's answers; the arguments and errors are the base class's."""
-        multiplier = smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
         squared: LinearStage | KernelStage
         problem: LinearProblem | KernelStage
         if isinstance(stage, KernelStage):
             problem = squared = stage.squared()
-            bounds = kernel_local_sensitivity(squared, queries)
+            bounds, axes = kernel_local_sensitivity(squared, queries), torch.eye(len(queries), dtype=torch.float64)
         else:
             squared = self.require_linear(stage).squared()
-            problem = squared.problem
-            bounds = local_sensitivity(problem, squared.features(queries.to(squared.theta)))
-        domain = stage.block.domain
-        rounding = math.sqrt(queries.shape[0]) * public_step(domain)
+            problem, J = squared.problem, squared.features(queries.to(squared.theta))
+            bounds, axes = local_sensitivity(problem, J), answer_axes(J).cpu()
+        domain, dimension = stage.block.domain, axes.shape[1]
+        rounding = math.sqrt(dimension) * public_step(domain)
         local, worst = (bound + rounding for bound in bounds)
-        xi = smoothness(budget.epsilon, budget.delta, queries.shape[0])
-        scale = smooth_bound(local, worst, problem.condition, xi) * multiplier
+        noise = _noise(budget, dimension, problem.condition, problem.n)
+        drawn = gaussian_answers(
+            axes.T @ squared.correction(queries).cpu(),
+            smooth_bound(local, worst, problem.condition, noise.smoothness) * noise.multiplier,
+            domain,
+        )
         return Prepared(
             event=ApproximateEvent(budget.epsilon, budget.delta),
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
-            draw=gaussian_answers(squared.correction(queries), scale, domain),
-            public={"smoothness": xi},
+            draw=lambda source, runs: drawn(source, runs) @ axes.T,
+            public={"smoothness": noise.smoothness},
         )
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
@@ -139,27 +187,47 @@ class SmoothSensitivity(QueryMechanism):
         norm = torch.linalg.matrix_norm(head.queries, 2).item()
         N = torch.linalg.matrix_norm(torch.linalg.solve(head.curvature, head.queries.T), 2).item()
         step = head.ridge * squared_sensitivity(head.weight_bound, head.target_bound, head.ridge, head.n)
-        eta, multiplier = head.problem.condition, smooth_sensitivity_multiplier(budget.epsilon, budget.delta)
-        xi = smoothness(budget.epsilon, budget.delta, len(head.queries))
-        return smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, xi) * multiplier
+        eta = head.problem.condition
+        d, dimension = len(head.queries), min(head.queries.shape)
+        noise = _noise(budget, dimension, eta, head.n)
+        scale = smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
+        return scale * math.sqrt(dimension / d)
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
-        budget = facts.budget
-        smooth_sensitivity_multiplier(budget.epsilon, budget.delta)  # refuses an epsilon beyond the proof
         yield from facts.once()
-        yield from facts.stated(smoothness=smoothness(budget.epsilon, budget.delta, facts.answers))
+        unknown = facts.features is None and "kernel" not in facts.head  # how many coefficients there are
+        dimension = facts.answers if facts.features is None else min(facts.answers, facts.size)
+        noise = _noise(facts.budget, dimension, facts.problem(math.inf).condition, facts.n)
+        stated = as_number(facts.privacy.public["smoothness"])
+        most = largest_smoothness(facts.budget.epsilon, 1 if unknown else dimension)
+        if not (known_smoothness(stated, noise, facts.answers) or (unknown and 0 < stated <= most)):
+            yield from facts.stated(smoothness=noise.smoothness)
         yield from facts.band(None)
 
     @worst_case(
         "smooth_sensitivity",
-        pair="one treated record apart from all others, its outcome at either end of the interval; queried there",
+        pair="a record of the opposite target jumps across the line on which all others lie; queried across it",
     )
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
-        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=math.inf) for y in (-0.5, 0.5)]
+        # at so large a ridge the answer moves by nearly the whole bound
+        pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=10.0, n=1_000)
+        far, near = Identity().setup(DOMAIN)(torch.tensor([[FAR], [NEAR]], dtype=torch.float64))
+        turn = torch.stack([far, near])  # orthonormal; the pair moves along the second axis
+        stages = [
+            given_stage(replace(problem, psi=torch.as_tensor(problem.psi) @ turn))
+            for problem in (pair.first, pair.second)
+        ]
         before, after = (SmoothSensitivity().prepare(stage, queries(1), budget) for stage in stages)
         means = [stage.correction(queries(1)) for stage in stages]
-        return query_game((before, after), (means[0], means[1]))
+        xi = before.public["smoothness"]
+        kappa = smooth_gaussian_multiplier(budget.epsilon, budget.delta, 1, xi)
+        return query_game(
+            (before, after),
+            (means[0], means[1]),
+            most_runs=1_000_000,
+            curve=lambda factor, epsilons: smooth_gaussian_curve(epsilons, kappa / factor, 1, xi),
+        )

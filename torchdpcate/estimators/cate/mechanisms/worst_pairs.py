@@ -12,7 +12,7 @@ from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Evidence, Game, gaussian_evidence
+from torchdpcate.privacy.worst_case import Curve, Evidence, Game, gaussian_evidence
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
@@ -74,15 +74,27 @@ def function_game(stages: Sequence[LinearStage], prepare: Callable[[LinearStage]
     return _game((prepare(stages[0]), prepare(stages[1])), lambda theta: theta @ direction, most_runs=1_000_000)
 
 
-def query_game(worlds: tuple[Prepared, Prepared], means: tuple[Tensor, Tensor]) -> Game:
-    """Return the game on Gaussian answers with the given means [d]; scales are measured, for they are secret."""
+def query_game(
+    worlds: tuple[Prepared, Prepared],
+    means: tuple[Tensor, Tensor],
+    most_runs: int = 100_000,
+    curve: Curve | None = None,
+) -> Game:
+    """Return the game on Gaussian answers with the given means [d]; scales are measured, for they are secret.
+
+    Args:
+        worlds: The mechanism on D and on D'.
+        means: Of its answers there.
+        most_runs: See ``Game``.
+        curve: See ``Game``.
+    """
     noise = NoiseSource.system()
     draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(worlds, means, strict=True)]
     scales = [d.square().mean().sqrt().item() for d in draws]
-    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])), most_runs=100_000)
+    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])), most_runs, curve)
 
 
-def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int) -> Game:
+def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int, curve: Curve | None = None) -> Game:
     first = worlds[0]
     assert first.event is not None
     return Game(
@@ -91,6 +103,7 @@ def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int)
         guarantee=first.guarantee,
         evidence=evidence,
         most_runs=most_runs,
+        curve=curve,
     )
 
 

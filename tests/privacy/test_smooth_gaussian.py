@@ -1,0 +1,100 @@
+"""Noise for a smooth sensitivity: its exact law by noncentral chi-squares, no neighbour worse, least multipliers."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from tests.privacy.scaled_gaussians import exact_delta
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
+from torchdpcate.privacy.smooth_gaussian import (
+    SmoothNoise,
+    largest_smoothness,
+    smooth_gaussian_delta,
+    smooth_gaussian_multiplier,
+)
+
+# where the tails of scipy's noncentral chi-square hold: scales that differ much
+CELLS = [(1.0, 1), (1.0, 3), (1.0, 10), (5.0, 10), (5.0, 100), (10.0, 300)]
+
+
+@pytest.mark.parametrize(("epsilon", "d"), CELLS)
+def test_delta_is_that_of_noncentral_chi_squares(epsilon, d):
+    xi = largest_smoothness(epsilon, d)
+    for kappa in (1.0, 2.0, 4.0):
+        exact = exact_delta(epsilon, d, xi, 1 / kappa)
+        assert smooth_gaussian_delta(epsilon, kappa, d, xi) == pytest.approx(exact, rel=1e-7)
+
+
+@pytest.mark.parametrize("d", [1, 2, 10, 300])
+def test_equal_scales_are_the_analytic_gaussian(d):
+    sigma = analytic_gaussian_sigma(1.0, 1e-5)
+    assert smooth_gaussian_delta(1.0, sigma, d, 1e-9) == pytest.approx(1e-5, rel=1e-5)
+    assert smooth_gaussian_multiplier(1.0, 1e-5, d, 1e-9) == pytest.approx(sigma, rel=2e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2, 20])
+def test_equal_means_are_the_central_chi_square(d):
+    epsilon, xi = 1.0, largest_smoothness(1.0, d)
+    far = (epsilon + d * xi) / (-math.expm1(-2 * xi) / 2)
+    exact = chi2.sf(far / math.exp(2 * xi), d) - math.exp(epsilon) * chi2.sf(far, d)
+    assert smooth_gaussian_delta(epsilon, 1e7, d, xi) == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "d"), [*CELLS, (0.1, 1), (0.1, 30), (30.0, 1), (30.0, 40)])
+def test_no_neighbour_is_worse_than_the_pair_of_the_proof(epsilon, d):
+    """All ratios of scales within the smoothness, both ways, and all differences up to the sensitivity."""
+    most, delta = largest_smoothness(epsilon, d), 1e-5
+    for xi in (most, most / 3):
+        kappa = smooth_gaussian_multiplier(epsilon, delta, d, xi)
+        if math.isinf(kappa):
+            continue
+        ratios, lengths = np.linspace(-1, 1, 21) * xi, np.linspace(0.05, 1, 11) / kappa
+        found = max(exact_delta(epsilon, d, t, h) for t in ratios for h in lengths)
+        assert found <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "kappa"), [(0.1, 31.026841), (1.0, 3.779130), (5.0, 0.907286), (10.0, 0.510072)])
+def test_three_hundred_answers_need_a_fifth_of_the_earlier_noise(epsilon, kappa):
+    least = smooth_gaussian_multiplier(epsilon, 1e-5, 300, smoothness(epsilon, 1e-5, 300))
+    assert least == pytest.approx(kappa, rel=1e-6)
+    assert smooth_sensitivity_multiplier(epsilon, 1e-5) / least > 4.8
+
+
+def test_multipliers_are_never_below_those_of_a_fixed_scale_and_grow_with_smoothness():
+    for epsilon, d in CELLS:
+        ladder = largest_smoothness(epsilon, d) * 2.0 ** -np.arange(8)
+        least = [smooth_gaussian_multiplier(epsilon, 1e-5, d, xi) for xi in ladder]
+        assert least == sorted(least, reverse=True)
+        assert least[-1] >= analytic_gaussian_sigma(epsilon, 1e-5) * (1 - 1e-9)
+
+
+def test_scales_that_alone_tell_neighbours_apart_have_no_multiplier():
+    assert math.isinf(smooth_gaussian_multiplier(1.0, 1e-5, 1, largest_smoothness(1.0, 1)))
+
+
+@pytest.mark.parametrize("condition", [0.001, 0.02, 1.0, 100.0])
+@pytest.mark.parametrize("d", [1, 10, 300])
+def test_the_smoothness_picked_is_near_the_best_of_all(condition, d):
+    noise = SmoothNoise(1.0, 1e-5, d, condition, n=4_000)
+    everywhere = np.geomspace(1e-9, 1, 400) * largest_smoothness(1.0, d)
+    assert noise.expected(noise.smoothness) <= 1.05 * min(map(noise.expected, everywhere))
+    assert noise.multiplier == smooth_gaussian_multiplier(1.0, 1e-5, d, noise.smoothness)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: largest_smoothness(0.0, 1), "epsilon"),
+        (lambda: largest_smoothness(1.0, 0), "dimension"),
+        (lambda: smooth_gaussian_delta(1.0, 4.0, 10, 0.05), "smoothness"),
+        (lambda: smooth_gaussian_delta(1.0, 0.5, 10, 0.01), "multiplier"),
+        (lambda: smooth_gaussian_multiplier(1.0, 0.0, 10, 0.01), "delta"),
+        (lambda: smooth_gaussian_multiplier(1.0, 1e-5, 10, 0.0), "smoothness"),
+    ],
+)
+def test_bad_arguments_are_named(call, name):
+    with pytest.raises(InputError, match=name):
+        call()
