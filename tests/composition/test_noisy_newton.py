@@ -110,7 +110,7 @@ def with_noise(given):
 
 
 @pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
-def test_runs_side_by_side_are_those_one_by_one(kind):
+def test_fits_side_by_side_are_those_one_by_one(kind):
     """Large noise, so that some runs cut their steps and others do not."""
     psi, weight, y = problem()
     fit = kind(psi, weight, y if kind is HuberFit else (y > 0).double(), 0.4)
