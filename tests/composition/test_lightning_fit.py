@@ -176,4 +176,20 @@ def test_steps_are_cut_where_they_point_against_each_other():
     points.step(one)
     assert points.size == 0.25
     points.step(-one)
-    assert points.size == pytest.approx(0.15)
+    assert points.size.item() == pytest.approx(0.15)
+
+
+def test_runs_side_by_side_are_those_one_by_one():
+    generator = torch.Generator().manual_seed(0)
+    scaling, ridge = torch.rand(2, 30, generator=generator, dtype=torch.float64) + 1
+    plan = FitPlan("outcome", scaling, ridge, 9, 3, 0.3, 0.25)
+    signs = torch.randint(0, 2, (9, 5, 1), generator=generator, dtype=torch.float64) * 20 - 10  # some steps are cut
+    gradients = signs + torch.randn(9, 5, 30, generator=generator, dtype=torch.float64)
+    together, alone = NewtonPoints(plan, (5,)), [NewtonPoints(plan) for _ in range(5)]
+    for gradient in gradients:
+        together.step(gradient)
+        for points, own in zip(alone, gradient, strict=True):
+            points.step(own)
+    assert len({points.size.item() for points in alone}) > 1
+    for name in ("theta", "size", "mean"):
+        torch.testing.assert_close(getattr(together, name), torch.stack([getattr(points, name) for points in alone]))

@@ -21,10 +21,11 @@ class NewtonPoints:
 
     Args:
         plan: Curvature, ridge, warm steps and size.
+        runs: How many independent runs there are side by side, whose vectors are rows; () for one, without rows.
 
     Attributes:
-        theta: Present coefficients, float64 [p] on the CPU.
-        size: a, as it is now.
+        theta: Present coefficients, float64 [*runs, p] on the CPU.
+        size: a, as it is now, [*runs].
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
@@ -36,32 +37,34 @@ class NewtonPoints:
         3.0
     """
 
-    def __init__(self, plan: FitPlan) -> None:
-        self.size = plan.size
-        self.theta = torch.zeros(len(plan.scaling), dtype=torch.float64)
+    def __init__(self, plan: FitPlan, runs: tuple[int, ...] = ()) -> None:
+        self.size = torch.full(runs, plan.size, dtype=torch.float64)
+        self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
         self._ridge, self._warm = plan.ridge, plan.warm
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
-        self._against = 0.3 + 1.5 / math.sqrt(len(self.theta))
+        self._against = 0.3 + 1.5 / math.sqrt(len(plan.scaling))
 
     def step(self, gradient: Tensor) -> None:
-        """Take a step by a noisy gradient at ``theta``, [p]."""
-        pull = (gradient + self._ridge * self.theta)[:, None]
+        """Take a step by a noisy gradient at ``theta``, [*runs, p]."""
+        pull = (gradient + self._ridge * self.theta)[..., None]
         now = torch.linalg.solve_triangular(self._root, pull, upper=False)
-        step = torch.linalg.solve_triangular(self._root.T, now, upper=True)[:, 0]
+        step = torch.linalg.solve_triangular(self._root.T, now, upper=True)[..., 0]
         if self._taken >= self._warm:
             self._total += self.theta - step
             self._points += self.theta
             self._gradients += gradient
-        now, last = now[:, 0], self._last
-        if self._taken and float(now @ last) < -self._against * float(now.norm() * last.norm()):
-            self.size *= _CUT
-        self.theta, self._last, self._taken = self.theta - self.size * step, now, self._taken + 1
+        now, last = now[..., 0], self._last
+        if self._taken:
+            along = (now * last).sum(-1)
+            against = along < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
+            self.size = torch.where(against, self.size * _CUT, self.size)
+        self.theta, self._last, self._taken = self.theta - self.size[..., None] * step, now, self._taken + 1
 
     @property
     def mean(self) -> Tensor:
-        """Mean of the Newton points after the warm steps, [p]."""
+        """Mean of the Newton points after the warm steps, [*runs, p]."""
         return self._total / self._late
 
     @property

@@ -41,20 +41,26 @@ class NoisyNewton(Solver):
 
 
 def newton_points(
-    gradient: Callable[[Tensor], Tensor], shape: Sequence[int], slope: float, plan: FitPlan, steps: NoisySteps
+    gradient: Callable[[Tensor], Tensor],
+    shape: Sequence[int],
+    slope: float,
+    plan: FitPlan,
+    steps: NoisySteps,
+    runs: tuple[int, ...] = (),
 ) -> Solution:
     """Return what ``NoisyNewton`` does, of a sum's gradient.
 
     Args:
-        gradient: Of the sum, [p], at coefficients [p].
+        gradient: Of the sum, [*runs, p], at coefficients [*runs, p].
         shape: Number of records n, and p.
         slope: Bound of a record's gradient.
         plan: How the fit is asked for.
         steps: Pays, and draws noise.
+        runs: How many independent runs side by side, for audits.
     """
     n, p = shape
     sensitivity = 2 * slope + math.sqrt(p) * steps.rounding(n, slope)
-    points = NewtonPoints(plan)
+    points = NewtonPoints(plan, runs)
     for event, count in plan.pay(steps):
         for _ in range(count):
             points.step(steps.noisy_gradient(gradient(points.theta), sensitivity, event))

@@ -51,6 +51,11 @@ class PerturbedObjective(Solver):
         """
         if not steps.private:
             return exact_solution(fit, plan.ridge)
+        theta = self.draw(fit, plan, steps, 1)[0]
+        return Solution(theta, theta, -plan.ridge * theta)
+
+    def draw(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps, runs: int) -> Tensor:
+        """Return the coefficients of independent runs, [runs, p], of which there is one but in audits, paid for."""
         noise = objective_noise(fit, plan, steps.shares.event(plan.step))
         steps.pay(plan.step)
         predictors, weights = fit.predictors.cpu().double(), fit.weights.cpu().double()
@@ -71,8 +76,7 @@ class PerturbedObjective(Solver):
             return scaled * unit
 
         source = steps.session.noise
-        theta = source.released(noise.release(minimum, source, 1)[0])
-        return Solution(theta, theta, -plan.ridge * theta)
+        return source.released(noise.release(minimum, source, runs))
 
 
 def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNoise:

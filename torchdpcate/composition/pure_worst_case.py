@@ -38,8 +38,7 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
     scale = objective_noise(fits[0], plan, shares.event(_STEP)).scale
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        steps = NoisySteps(FitSession(noise), shares)
-        return torch.stack([PerturbedObjective().solve(fits[world], plan, steps) for _ in range(runs)])
+        return PerturbedObjective().draw(fits[world], plan, NoisySteps(FitSession(noise), shares), runs)
 
     def log_density(fit: HuberFit, theta: Tensor) -> Tensor:
         scores, weighted = fit.predictors[0, 0] * theta[:, 0], fit.predictors[0, 0] * fit.weights
@@ -50,7 +49,7 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
     def evidence(theta: Tensor) -> Tensor:
         return log_density(fits[1], theta) - log_density(fits[0], theta)
 
-    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence, most_runs=20_000)
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence)
 
 
 @worst_case(

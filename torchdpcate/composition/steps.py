@@ -85,17 +85,20 @@ class NoisySteps:
     def noisy_gradient(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
         """Return values [p] with noise on a grid 2^20 times finer, as DP-SGD has it: fast for thousands of numbers.
 
-        Arguments are those of ``noisy``; the grid's rounding is part of the sensitivity.
+        Arguments are those of ``noisy``, or values of independent runs, [runs, p]; the grid's rounding is part of the
+        sensitivity.
         """
         if isinstance(event, PureEvent):
             return self.noisy(values, sensitivity, event)
         values, noise = values.detach().cpu().double(), self.session.noise
-        rounding = math.sqrt(len(values)) * event.noise_multiplier * _FINE  # over the sensitivity, at most
+        rounding = math.sqrt(values.shape[-1]) * event.noise_multiplier * _FINE  # over the sensitivity, at most
         if rounding > 1:
-            raise InputError(f"size = {len(values)}: too many numbers for noise of {event.noise_multiplier:g}")
+            raise InputError(f"size = {values.shape[-1]}: too many numbers for noise of {event.noise_multiplier:g}")
         scale = event.noise_multiplier * sensitivity * (1 + rounding)
         step = noise.fine_grid(scale)
-        return noise.released(torch.round(values / step) * step + noise.fine_gaussian(len(values), scale))
+        return noise.released(
+            torch.round(values / step) * step + noise.fine_gaussian(values.numel(), scale).view_as(values)
+        )
 
     def release(self, step: str, values: Tensor, sensitivity: float) -> Tensor:
         """Charge a step's event, and return values [p] with its noise."""

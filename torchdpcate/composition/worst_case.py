@@ -7,8 +7,8 @@ from torch import Tensor
 
 from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.arm_regressions import ArmRegressions
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit
+from torchdpcate.composition.noisy_newton import newton_points
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
@@ -53,13 +53,18 @@ def _game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
     plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        steps = NoisySteps(FitSession(noise), shares)
-        return torch.stack([NoisyNewton().solve(fits[world], plan, steps) for _ in range(runs)])
+        return drawn(fits[world], plan, NoisySteps(FitSession(noise), shares), runs)
 
     def evidence(theta: Tensor) -> Tensor:
         return -theta[:, 0]
 
-    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence)
+
+
+def drawn(fit: LinearFit, plan: FitPlan, steps: NoisySteps, runs: int) -> Tensor:
+    """Return what so many independent runs of ``NoisyNewton`` release, side by side, [runs, p]."""
+    gradients = torch.vmap(fit.gradient)
+    return newton_points(gradients, fit.predictors.shape, fit.slope, plan, steps, (runs,)).coefficients
 
 
 def gradient_weights() -> Tensor:

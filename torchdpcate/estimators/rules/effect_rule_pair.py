@@ -7,12 +7,12 @@ from torch import Tensor
 
 from torchdpcate.composition.effect_sums import clipped, private_sums
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.perturbed_objective import LARGEST
 from torchdpcate.composition.pure_worst_case import objective_game
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.worst_case import drawn
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -51,13 +51,12 @@ def _game(budget: PrivacyBudget) -> Game:
     plan = FitPlan(_STEP, 3 * one, 0 * one, _STEPS, _WARM, _WARM / _STEPS, 0.25)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        steps = NoisySteps(FitSession(noise), shares)
-        return torch.stack([NoisyNewton().solve(pair(world), plan, steps) for _ in range(runs)])
+        return drawn(pair(world), plan, NoisySteps(FitSession(noise), shares), runs)
 
     def evidence(theta: Tensor) -> Tensor:
         return -theta[:, 0]
 
-    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence, most_runs=20_000)
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence)
 
 
 def sums_pair(world: int) -> tuple[Tensor, Tensor]:
