@@ -7,7 +7,7 @@ import torch
 
 from tests.composition.test_summaries import noisy_steps
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.noisy_newton import NoisyNewton, newton_points
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.noise import NoiseSource
@@ -96,3 +96,28 @@ def test_the_steps_cost_what_their_share_says():
     assert steps.session.ledger is not None
     precision = sum(entry.count / entry.event.noise_multiplier**2 for entry in steps.session.ledger.entries)
     assert math.sqrt(precision) == pytest.approx(0.5, rel=1e-8)
+
+
+class Given(NoisySteps):
+    """Steps whose noise is given, one tensor a step."""
+
+    def noisy_gradient(self, values, sensitivity, event):
+        return values + next(self.session.noise)
+
+
+def with_noise(given):
+    return Given(FitSession(iter(given)), Shares(10.0, {"fit": 1.0}))
+
+
+@pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
+def test_fits_side_by_side_are_those_one_by_one(kind):
+    """Large noise, so that some runs cut their steps and others do not."""
+    psi, weight, y = problem()
+    fit = kind(psi, weight, y if kind is HuberFit else (y > 0).double(), 0.4)
+    asked = plan(torch.full((P,), 500.0).double(), 5.0, 20)
+    noise = 300 * torch.randn(20, 7, P, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    side = newton_points(torch.vmap(fit.gradient), psi.shape, fit.slope, asked, with_noise(noise), (7,))
+    single = [newton_points(fit.gradient, psi.shape, fit.slope, asked, with_noise(noise[:, k])) for k in range(7)]
+    for name in ("coefficients", "point", "gradient"):
+        expected = torch.stack([getattr(one, name) for one in single])
+        torch.testing.assert_close(getattr(side, name), expected, rtol=1e-9, atol=1e-9)
