@@ -65,6 +65,7 @@ class Batch:
             size=self.psi.shape[2],
             largest_entry=self.largest_entry,
             constrained=constrained,
+            monotone=self.loss.monotone,
         )
         return objective.release(lambda b: self.fit(gamma, b, objective.tolerance), noise, self.psi.shape[0])
 

@@ -142,6 +142,31 @@ def test_where_the_proof_of_the_hull_ends_the_profile_is_taken():
     assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 1, vertices=1e6) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 1)
 
 
+@pytest.mark.parametrize("left", [1e-3, 0.1, 0.75, 4.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.01, 0.3])
+def test_the_scale_of_a_loss_of_one_slope_solves_its_curve(left, delta):
+    sigma = gaussian_scale(left, delta, 2.0, 0.0, 400, vertices=None, triangle=True)
+    found = [objective_curve(2 / s, np.array([left])).item() for s in (sigma, sigma * (1 - 1e-6))]
+    assert found[0] <= delta * (1 + 1e-6)  # of the curve's own arithmetic, which is not that of the scale
+    assert found[1] > delta * (1 - 1e-6)
+
+
+def test_the_scale_of_a_loss_of_one_slope_cannot_be_lowered():
+    """Opposite gradients are one Gaussian mechanism, of which it is the least scale to eight digits."""
+    for left in (0.1, 0.75, 4.0):
+        least = analytic_gaussian_sigma(left, 1e-5, 2.0)
+        assert gaussian_scale(left, 1e-5, 2.0, 0.0, 2, 2, triangle=True) == pytest.approx(least, rel=3e-8)
+    # where delta is large beside epsilon, the two short sides of the triangle count
+    sigma = gaussian_scale(0.1, 0.01, 2.0, 0.0, 2, 2, triangle=True)
+    assert sigma / analytic_gaussian_sigma(0.1, 0.01, 2.0) == pytest.approx(1.036256, abs=1e-6)
+
+
+def test_a_triangle_never_costs_noise():
+    for left, delta in ((0.1, 0.9), (1e-3, 0.5), (8.0, 1e-9)):
+        pair = [gaussian_scale(left, delta, 2.0, 0.0, 2, 2, triangle=triangle) for triangle in (True, False)]
+        assert pair[0] <= pair[1]
+
+
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="determinants"):
         objective_sigma(1.0, 1e-5, 2.0, 1.0)

@@ -14,7 +14,14 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import Ball
 from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_sigma
 from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_objective, jacobian, output_mechanism, ridge_ratio
+from torchdpcate.erm.perturbation import (
+    SOLVER_SHARE,
+    VERSIONS,
+    calibrate_objective,
+    jacobian,
+    output_mechanism,
+    ridge_ratio,
+)
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -92,6 +99,24 @@ def test_box_noise_counts_the_largest_entry():
     assert box.solver.epsilon == pytest.approx(0.01)
 
 
+def test_monotone_losses_have_less_gaussian_noise_where_only_the_own_term_changes():
+    facts, spent = {"kind": "gaussian", **COMMON}, jacobian(OWN, 1.0, 40.0)
+    scales = [calibrate_objective(BOTH, bounds=OWN, monotone=True, version=v, **facts).scale for v in VERSIONS]
+    assert scales[0] == pytest.approx(8 * analytic_gaussian_sigma(0.99 - spent, 0.99e-5), rel=1e-7)
+    assert scales[1] == scales[2] == calibrate_objective(BOTH, bounds=OWN, **facts).scale > scales[0]
+    indirect = WeightBounds.with_indirect(4.0, 2.0)
+    foreign = [calibrate_objective(BOTH, bounds=indirect, monotone=m, **facts).scale for m in (True, False)]
+    assert foreign[0] == foreign[1]
+
+
+@pytest.mark.parametrize("loss", [HuberHinge(0.5), Logistic(), BalancingLoss(ATE(0.1)), BalancingLoss(ATT(0.1))])
+def test_losses_that_are_called_monotone_are(loss):
+    assert loss.monotone
+    slopes = loss(torch.linspace(-30, 30, 6_001).double(), torch.tensor([[-1.0], [1.0]]).double()).first
+    assert (slopes[0] >= 0).all()
+    assert (slopes[1] <= 0).all()
+
+
 def test_gaussian_noise_takes_the_smaller_proof():
     spent, indirect = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
@@ -167,7 +192,7 @@ def test_noise_for_stop_and_grid_does_not_reach_the_tilt_in_ten_million_records(
     by_tilt = objective.deviation * torch.linalg.inv(H).norm() / 2  # root mean square over the coefficients
     by_solver = objective.solver_scale * {"gaussian": 1.0}.get(kind, math.sqrt(5))
     assert by_solver < 0.1 * by_tilt
-    coarse = calibrate_objective(BOTH, kind=kind, gamma=gamma, grid=NoiseSource.grid, **facts)
+    coarse = calibrate_objective(BOTH, kind=kind, gamma=gamma, version=VERSIONS[-1], **facts)
     assert coarse.solver_scale > 3 * by_tilt  # what earlier versions added
 
 

@@ -37,6 +37,7 @@ class BalancingLoss(Loss):
     """
 
     targets: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    monotone: ClassVar[bool] = True
     estimand: Estimand
 
     @property

@@ -8,7 +8,7 @@ import scipy
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import integer, positive, probability
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_log_delta
 
 _DECAY = 45.0  # the integral ends where its integrand is below e^-45 of its largest
 
@@ -67,15 +67,25 @@ def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float 
 
 
 def gaussian_scale(
-    epsilon: float, delta: float, shift: float, jacobian: float, dimension: int, vertices: float | None
+    epsilon: float,
+    delta: float,
+    shift: float,
+    jacobian: float,
+    dimension: int,
+    vertices: float | None,
+    triangle: bool = False,
 ) -> float:
-    r"""The smaller of two proven scales: ``objective_sigma``, and :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)`.
+    r"""The smallest of ``objective_sigma``, :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)` and that of a triangle.
 
     The second holds where the shift lies in the convex hull of fixed points h of length at most xi, with
     :math:`v = \sum_h \|h\|^2 / \xi^2`. The Gaussian loss is convex in the shift, so delta is at most the sum over
     the points of that of Gaussian mechanisms; and that of one is a convex function of :math:`x = \|h\|^2/\sigma^2`,
     and zero at 0, as far as :math:`x \le 2(\sqrt{1 + (\varepsilon - J)^2} - 1)`, so that each is at most
-    :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that the first is taken.
+    :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that it is not taken. The third is the least sigma with
+
+    .. math:: \delta_G(\xi/\sigma, \varepsilon - J) + 2\,\delta_G(\xi/2\sigma, \varepsilon - J) \le \delta
+
+    where the shift lies in a triangle of 0, g, -g' and g - g', g and g' at most xi/2 long: that of a loss of one slope.
 
     Args:
         epsilon: See ``objective_sigma``.
@@ -84,6 +94,7 @@ def gaussian_scale(
         jacobian: See ``objective_sigma``.
         dimension: See ``objective_sigma``.
         vertices: v; None where there is no such hull.
+        triangle: Whether the shift lies in a triangle as above.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -91,14 +102,36 @@ def gaussian_scale(
     Example:
         >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, vertices=2), 6)
         10.117438
+        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, vertices=2, triangle=True), 6)
+        9.701149
     """
-    profile = objective_sigma(epsilon, delta, shift, jacobian, dimension)
-    if vertices is None:
-        return profile
-    left = epsilon - jacobian
-    sigma = analytic_gaussian_sigma(left, delta / vertices)
-    convex = sigma**-2 <= 2 * (math.sqrt(1 + left**2) - 1)
-    return min(profile, shift * sigma) if convex else profile
+    proven, left = [objective_sigma(epsilon, delta, shift, jacobian, dimension)], epsilon - jacobian
+    if vertices is not None:
+        sigma = analytic_gaussian_sigma(left, delta / vertices)
+        if sigma**-2 <= 2 * (math.sqrt(1 + left**2) - 1):
+            proven.append(shift * sigma)
+    if triangle:
+        proven.append(shift * _triangle_sigma(left, delta))
+    return min(proven)
+
+
+@lru_cache(maxsize=1024)
+def _triangle_sigma(left: float, delta: float) -> float:
+    """Least sigma of the triangle at xi = 1; at most 1e-9 of it above, never below."""
+
+    def excess(log_sigma: float) -> float:
+        sigma = math.exp(log_sigma)
+        longest, others = gaussian_log_delta(sigma, left), math.log(2) + gaussian_log_delta(2 * sigma, left)
+        return float(np.logaddexp(longest, others)) - math.log(delta)
+
+    least, most = (math.log(analytic_gaussian_sigma(left, delta / count)) for count in (1, 3))
+    if excess(least) <= 0:  # the two short sides do not count
+        return math.exp(least)
+    root = math.exp(float(scipy.optimize.brentq(excess, least, most, xtol=1e-14, rtol=1e-14)))
+    for margin in (1e-11, 1e-10, 1e-9):
+        if excess(math.log(root * (1 + margin))) <= -1e-12:
+            return root * (1 + margin)
+    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, a loss of one slope")
 
 
 def gaussian_curve(ratio: float, epsilons: np.ndarray) -> np.ndarray:

@@ -23,7 +23,8 @@ def check_loss(loss: Loss, targets: tuple[float, ...], reach: float = math.inf) 
     .. math:: 0 \le l'(v) - l'(u) \le \lambda (v - u),
 
     so that the loss is convex and its curvature what is declared, whatever it says of its second derivative; that one
-    lies in [0, lambda] too. A predictor gets the same slopes by itself. All of it up to a billionth.
+    lies in [0, lambda] too. The slope of a loss that is declared monotone has one sign. A predictor gets the same
+    slopes by itself. All of it up to a billionth.
 
     Args:
         loss: The loss.
@@ -68,6 +69,8 @@ def _broken(loss: Loss, u: Tensor, target: Tensor) -> str:
     first, second = slopes.first[0], slopes.second[0]
     if first.abs().max().item() > slope * (1 + _ROUNDING):
         return f"its slope exceeds the declared {slope:g}"
+    if loss.monotone and min(first.max().item(), -first.min().item()) > slope * _ROUNDING:
+        return "its slope changes its sign, though it is declared monotone"
     step, slack = first.diff(), slope * _ROUNDING
     if step.min().item() < -slack or second.min().item() < -curvature * _ROUNDING:
         return "it is not convex: its slope falls somewhere"

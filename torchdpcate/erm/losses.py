@@ -33,9 +33,11 @@ class Loss(ABC):
         targets: Least and largest target for which the bounds hold; None where nothing is declared.
         slope: sup |dl/du| over the public domain.
         curvature: sup d^2 l/du^2.
+        monotone: Whether dl/du never changes its sign, for any one target; Gaussian objective noise is then less.
     """
 
     targets: ClassVar[tuple[float, float] | None] = None
+    monotone: ClassVar[bool] = False
     slope: float
     curvature: float
 
@@ -54,8 +56,8 @@ def loss_conditions(loss: Loss) -> tuple[Condition, ...]:
     if of_library(loss):
         return ()
     text = (
-        f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps its slope and curvature "
-        "everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
+        f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps what it declares of its slope "
+        "and curvature everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
     )
     return (Condition("loss", text),)
 
@@ -82,6 +84,7 @@ class HuberHinge(Loss):
     """
 
     targets: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    monotone: ClassVar[bool] = True
     smoothing: float = 0.5
 
     def __post_init__(self) -> None:
@@ -116,6 +119,7 @@ class Logistic(Loss):
     """
 
     targets = (-1.0, 1.0)
+    monotone = True
     slope = 1.0
     curvature = 0.25
 

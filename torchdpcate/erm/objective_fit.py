@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.perturbation import GRIDS, PERTURBATIONS, SOLVER_SHARE, Grid, calibrate_objective, closest
+from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, TODAY, VERSIONS, Version, calibrate_objective
 from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
@@ -73,9 +73,11 @@ class ObjectiveFit(PrivateLinearFit):
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
         """See ``PrivateLinearFit``; n does not move what is released."""
-        return self._prepared(loss, n, features, budget, GRIDS[0])
+        return self._prepared(loss, n, features, budget, TODAY)
 
-    def _prepared(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget, grid: Grid) -> PreparedFit:
+    def _prepared(
+        self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget, version: Version
+    ) -> PreparedFit:
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         objective = calibrate_objective(
@@ -87,7 +89,8 @@ class ObjectiveFit(PrivateLinearFit):
             gamma=ridge,
             size=features.dimension,
             largest_entry=features.largest_entry,
-            grid=grid,
+            monotone=loss.monotone,
+            version=version,
         )
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
@@ -113,8 +116,13 @@ class ObjectiveFit(PrivateLinearFit):
             raise InputError(f"charge = {event}: none of objective perturbation")
         fit = cls(public["perturbation"], public["share"])
         budget = PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0))
-        found = [fit._prepared(loss, n, features, budget, grid) for grid in GRIDS]
-        return closest(float(public["solver_scale"]), found, lambda one: one.public["solver_scale"])
+        found = [fit._prepared(loss, n, features, budget, version) for version in VERSIONS]
+        scales = ("tilt_scale", "solver_scale")
+
+        def apart(one: PreparedFit) -> float:
+            return sum(abs(float(public[name]) / one.public[name] - 1) for name in scales)
+
+        return min(found, key=apart)
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.

@@ -1,9 +1,9 @@
 """Objective and output perturbation of a weighted, strongly convex sum: how much noise, and the draw."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +20,26 @@ from torchdpcate.privacy.worst_case import Curve
 
 Grid = Callable[[float], float]
 """Spacing of a noise's numbers, by its scale."""
-Found = TypeVar("Found")
+GRIDS: tuple[Grid, ...] = (NoiseSource.tilt_grid, NoiseSource.grid)
+"""Those on which releases' objective noise was drawn: today's, and that of earlier versions."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """How a version of the package calibrates objective noise; each is proved, so a release may be of any.
+
+    Attributes:
+        grid: On which b is drawn.
+        triangle: Whether monotone losses have the scale of their own; see ``gaussian_scale``.
+    """
+
+    grid: Grid
+    triangle: bool
+
+
+VERSIONS = (Version(GRIDS[0], True), Version(GRIDS[0], False), Version(GRIDS[1], False))
+"""Those that releases were made by, the latest first."""
+TODAY = VERSIONS[0]
 
 SOLVER_SHARE = 0.01
 """Share of the budget for the noise that hides the solver's stop and the grid, about 1e-3 of the objective noise."""
@@ -166,7 +185,8 @@ def calibrate_objective(
     constrained: bool = False,
     tolerance: float | None = None,
     remedy: str = "mechanism=output",
-    grid: Grid = NoiseSource.tilt_grid,
+    monotone: bool = False,
+    version: Version = TODAY,
 ) -> ObjectiveNoise:
     r"""Calibrate objective perturbation of sum w_i l(psi_i'theta, t_i) + (gamma/2)||theta||^2 + b'theta.
 
@@ -175,7 +195,8 @@ def calibrate_objective(
         \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
     and ``gaussian_scale`` where only the own term changes with k = min(p, 2) and the four differences of two records'
-    gradients for vertices, else with k = p and none. All with 99 % of the budget; the rest is for stop and grid.
+    gradients for vertices, or the triangle of a monotone loss, else with k = p and none. All with 99 % of the budget;
+    the rest is for stop and grid.
 
     Args:
         budget: What one run may spend; a pure law ignores its delta.
@@ -190,7 +211,8 @@ def calibrate_objective(
         tolerance: The stop; None takes ``default_tolerance`` plus a tenth of ``grid_move``, which costs next to nothing
             and needs no decrease of the objective that float64 could not resolve.
         remedy: What to use instead where the determinants spend all of epsilon, for the error.
-        grid: See ``calibrate_change``.
+        monotone: Whether the loss's slope never changes its sign; see ``Loss``.
+        version: Today's, or one of ``VERSIONS`` that a release is verified by.
 
     Raises:
         InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -223,9 +245,10 @@ def calibrate_objective(
         on_grid=tolerance is None,
         dimension=min(size, 2) if bounds.own else size,
         vertices=_VERTICES if bounds.own else None,
+        triangle=bounds.own and monotone and version.triangle,
         largest_entry=largest_entry,
         distance=2.0 if constrained else 1.0,
-        grid=grid,
+        grid=version.grid,
     )
 
 
@@ -241,6 +264,7 @@ def calibrate_change(
     on_grid: bool = True,
     dimension: int = 2,
     vertices: float | None = None,
+    triangle: bool = False,
     largest_entry: float = 1.0,
     distance: float = 1.0,
     grid: Grid = NoiseSource.tilt_grid,
@@ -266,6 +290,7 @@ def calibrate_change(
             that float64 could not resolve.
         dimension: See ``gaussian_scale``.
         vertices: See ``gaussian_scale``.
+        triangle: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
         grid: b's grid by its scale. ``NoiseSource.grid`` is that of releases of earlier versions, which verification
@@ -276,7 +301,8 @@ def calibrate_change(
     """
     epsilon = budget.epsilon * (1 - SOLVER_SHARE)
     if kind == "gaussian":
-        scale = gaussian_scale(epsilon, _delta(budget) * (1 - SOLVER_SHARE), shift, jacobian, dimension, vertices)
+        delta = _delta(budget) * (1 - SOLVER_SHARE)
+        scale = gaussian_scale(epsilon, delta, shift, jacobian, dimension, vertices, triangle)
         rest = PrivacyBudget(budget.epsilon * SOLVER_SHARE, budget.delta * SOLVER_SHARE)
         event: Event = ApproximateEvent(budget.epsilon, budget.delta)
     else:
@@ -303,21 +329,6 @@ def _float_move(kind: str, size: int, scale: float, grid: Grid) -> float:
     """How far float64 may move a draw besides: not at all where it is discrete; earlier versions did not count it."""
     exact = kind == "gaussian" or grid is NoiseSource.grid
     return 0.0 if exact else math.sqrt(size) * _FLOAT * (size + 1) * scale
-
-
-def closest(stated: float, found: Sequence[Found], of: Callable[[Found], float]) -> Found:
-    """Return which of these, on today's grid and on that of earlier versions, a release states.
-
-    Args:
-        stated: A number of its statement, which moves with the grid.
-        found: What is recomputed on either.
-        of: That number of them.
-    """
-    return min(found, key=lambda one: abs(of(one) - stated))
-
-
-GRIDS: tuple[Grid, ...] = (NoiseSource.tilt_grid, NoiseSource.grid)
-"""Those on which releases' objective noise was drawn: today's, and that of earlier versions."""
 
 
 def output_mechanism(

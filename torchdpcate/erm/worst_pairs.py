@@ -49,6 +49,7 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
         gamma=gamma,
         size=len(direction),
         largest_entry=direction.abs().max().item(),
+        monotone=_LOSS.monotone,
     )
     worlds = _sums(direction)
 

@@ -50,12 +50,12 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     if delta == 0:
         return math.inf
     target = math.log(delta)
-    if _log_delta(sigma, 0.0) <= target:
+    if gaussian_log_delta(sigma, 0.0) <= target:
         return 0.0
     upper = 0.5 / sigma**2 + math.sqrt(2 * math.log(1 / delta)) / sigma + 1e-3
-    while _log_delta(sigma, upper) > target:
+    while gaussian_log_delta(sigma, upper) > target:
         upper *= 2
-    root = scipy.optimize.brentq(lambda e: _log_delta(sigma, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-15)
+    root = scipy.optimize.brentq(lambda e: gaussian_log_delta(sigma, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-15)
     return float(root) * (1 + 5e-13)
 
 
@@ -140,8 +140,17 @@ def smoothness(epsilon: float, delta: float, dimension: int) -> float:
     return epsilon / (4 * (integer("dimension", dimension, least=1) + 2 * math.log(2 / delta)))
 
 
-def _log_delta(sigma: float, epsilon: float) -> float:
-    """Log of the smallest delta of noise sigma at sensitivity 1, free of over- and underflow."""
+def gaussian_log_delta(sigma: float, epsilon: float) -> float:
+    """Log of the smallest delta of noise sigma at sensitivity 1, free of over- and underflow.
+
+    Args:
+        sigma: Positive.
+        epsilon: Not negative.
+
+    Example:
+        >>> round(math.exp(gaussian_log_delta(1.0, 1.0)), 6)
+        0.126937
+    """
     half, middle = 0.5 / sigma, epsilon * sigma
     if middle > half:
         # e^eps phi(middle + half) = phi(middle - half): no exponentials left to cancel, Mills ratios only
@@ -157,7 +166,7 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
     target = math.log(delta)
 
     def excess(log_sigma: float) -> float:
-        return max(_log_delta(math.exp(log_sigma), epsilon), -1e300) - target
+        return max(gaussian_log_delta(math.exp(log_sigma), epsilon), -1e300) - target
 
     lower = upper = math.log(math.sqrt(2 * math.log(1.25 / delta)) / epsilon + 1e-3)
     while excess(upper) > 0:

@@ -101,6 +101,32 @@ def test_every_way_releases_a_rule_that_follows_the_records(mechanism, perturbat
     verify_release(path)
 
 
+@pytest.mark.parametrize("weights", ["constant", "private"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rules_of_every_version_verify_by_its_formula(weights, version, monkeypatch, tmp_path):
+    x, a, y = records(2_000)
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 1e-6), weights=weights, perturbation="gaussian").fit(x, a, y)
+    with monkeypatch.context() as made:
+        made.setattr(mechanisms, "calibrate_objective", partial(mechanisms.calibrate_objective, version=version))
+        path = learner.release().save(tmp_path / "rule.safetensors")
+    verify_release(path)
+
+
+def test_gaussian_noise_below_that_of_every_version_is_refused(monkeypatch, tmp_path):
+    x, a, y = records(2_000)
+    learner = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 1e-6), weights="constant", perturbation="gaussian").fit(x, a, y)
+    with monkeypatch.context() as made:
+        less = partial(mechanisms.calibrate_objective)
+        made.setattr(mechanisms, "calibrate_objective", lambda *given, **facts: weaker(less(*given, **facts)))
+        path = learner.release().save(tmp_path / "rule.safetensors")
+    with pytest.raises(VerificationError, match="tilt_scale"):
+        verify_release(path)
+
+
+def weaker(noise):
+    return replace(noise, scale=noise.scale * 0.999)
+
+
 def test_pure_budgets_give_pure_statements():
     x, a, y = records(4000)
     rule = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y).release()

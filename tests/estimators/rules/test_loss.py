@@ -73,6 +73,10 @@ class Concave(Smooth):
         return Slopes(-value, -first, second)
 
 
+class TwoSlopes(Smooth):
+    monotone = True
+
+
 class OneSided(Smooth):
     """Right for the label 1 alone."""
 
@@ -134,6 +138,7 @@ def test_the_remedy_for_cross_entropy_is_the_same_loss_in_labels():
         (TooCurved(), r"curvature.* 0\.9"),
         (Hides(), "curvature"),
         (Concave(), "convex"),
+        (TwoSlopes(), "sign"),
         (OneSided(), "slope"),
         (Undefined(), "finite"),
         (SeesAll(), "other records"),

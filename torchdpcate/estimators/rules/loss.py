@@ -52,8 +52,8 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     return LOSSES.make(loss, Loss), domain
 
 
-def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, float | None] | None:
-    """Return slope and curvature of the loss that a statement calls so; None for one that is not the library's.
+def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, float | None, bool] | None:
+    """Return what is known of the slope of the loss that a statement calls so; None for one that is not the library's.
 
     Args:
         name: By the user's name or the class's.
@@ -61,13 +61,13 @@ def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, 
         largest_entry: Public bound of |psi_j|.
 
     Returns:
-        The slope, and the curvature or, where it depends on settings that are not stated, None.
+        The slope; the curvature or, where it depends on settings that are not stated, None; whether it is monotone.
     """
     if name in ("squared", Squared.__name__):
-        return Squared(MOST_TARGET + largest_entry * as_number(radius)).slope, Squared.curvature
+        return Squared(MOST_TARGET + largest_entry * as_number(radius)).slope, Squared.curvature, Squared.monotone
     known = LOSSES.class_names()
     if name not in LOSSES and name not in known:
         return None
     loss = LOSSES[known.get(name, name)]
     stated = isinstance(loss.curvature, float)
-    return loss().slope, loss.curvature if stated else None
+    return loss().slope, loss.curvature if stated else None, loss.monotone

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import GRIDS, Grid, ObjectiveNoise, calibrate_objective, closest, output_mechanism
+from torchdpcate.erm.perturbation import TODAY, VERSIONS, ObjectiveNoise, Version, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.mechanism import Prepared, Stated
@@ -120,7 +120,10 @@ class ObjectiveRule(RuleMechanism):
         scale = {
             "gamma": "b ~ exp(-beta ||b||_2), beta = (epsilon - J) / (slope W1)",
             "box": "b ~ exp(-beta ||b||_inf), beta = (epsilon - J) / (slope W1 max|psi_j|)",
-            "gaussian": "b ~ N(0, sigma^2 I), sigma = slope W1 sigma_AG(epsilon - J, delta/2); else chi's",
+            "gaussian": (
+                "b ~ N(0, sigma^2 I), sigma = slope W1 s, delta_AG(1/s) + 2 delta_AG(1/2s) = delta at epsilon - J for "
+                "a monotone loss, s = sigma_AG(epsilon - J, delta/2) for others; else chi's"
+            ),
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
@@ -136,6 +139,7 @@ class ObjectiveRule(RuleMechanism):
             size=problem.size,
             largest_entry=problem.largest_entry,
             constrained=problem.domain is not None,
+            monotone=problem.loss.monotone,
         )
 
         def draw(noise: NoiseSource, runs: int) -> Tensor:
@@ -152,21 +156,23 @@ class ObjectiveRule(RuleMechanism):
         """See ``RuleMechanism.problems``."""
         if facts.public["perturbation"] != self.perturbation:
             yield "its perturbation is not that of its mechanism"
+        yield from min((list(self._noise_problems(facts, version)) for version in VERSIONS), key=len)
+        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
+
+    def _noise_problems(self, facts: RuleFacts, version: Version) -> Iterator[str]:
+        """Return problems of its noise, if it is that of this version."""
         bounds, most = facts.weights
         if most is not None:
-            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds).scale)
+            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds, version).scale)
             yield from facts.largest(bounds, most)
         yield from facts.determinants(bounds)
-        noise = self._stated_noise_of(facts, bounds)
+        noise = self._stated_noise_of(facts, bounds, version)
         yield from facts.compared("tilt_scale", noise.scale)
         # a candidate's tilt had less than is known here: the weight that follows from it, and its stop, are too large
         least = bounds if facts.alone else facts.weights[0]
-        noises = [self._stated_noise_of(facts, least, grid) for grid in GRIDS]
-        stated = closest(facts.number("solver_scale"), [one.solver_scale for one in noises], float)
-        yield from facts.compared("solver_scale", stated)
-        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
+        yield from facts.compared("solver_scale", self._stated_noise_of(facts, least, version).solver_scale)
 
-    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds, grid: Grid = GRIDS[0]) -> ObjectiveNoise:
+    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds, version: Version = TODAY) -> ObjectiveNoise:
         """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
         features = facts.release.features
         return calibrate_objective(
@@ -179,7 +185,8 @@ class ObjectiveRule(RuleMechanism):
             size=features.dimension,
             largest_entry=features.largest_entry,
             constrained=facts.constrained,
-            grid=grid,
+            monotone=facts.monotone,
+            version=version,
         )
 
 

@@ -204,6 +204,7 @@ class _Noise:
             size=size,
             largest_entry=largest_entry,
             tolerance=tolerance,
+            monotone=loss.monotone,
             **common,
         )
         return cls(objective.scale, objective.jacobian)

@@ -56,6 +56,7 @@ class RuleFacts:
         alone: Whether that is for the rule alone, and not for all that one of several candidates cost.
         slope: Largest slope of the loss.
         curvature: Largest curvature of the loss; None where a setting that is not stated decides about it.
+        monotone: Whether the loss's slope never changes its sign.
     """
 
     release: RuleRelease
@@ -63,14 +64,15 @@ class RuleFacts:
     alone: bool
     slope: float
     curvature: float | None
+    monotone: bool
 
     @classmethod
-    def of(cls, release: RuleRelease, slopes: tuple[float, float | None]) -> "RuleFacts":
+    def of(cls, release: RuleRelease, slopes: tuple[float, float | None, bool]) -> "RuleFacts":
         """Return the facts of a release.
 
         Args:
             release: As read from its file.
-            slopes: Slope and curvature of its loss.
+            slopes: Of its loss, see ``stated_slopes``.
         """
         charges = release.privacy.charges
         own = [c for c in charges if c.is_release(release.privacy.mechanism, "")]
@@ -147,7 +149,7 @@ def library_parts(release: RuleRelease) -> Iterator[str]:
         yield f"its learner is called {learner}, which is none of the library's"
 
 
-def slopes_of(release: RuleRelease) -> tuple[float, float | None] | None:
-    """Return slope and curvature of the stated loss; None for one of the user's."""
+def slopes_of(release: RuleRelease) -> tuple[float, float | None, bool] | None:
+    """Return ``stated_slopes`` of the stated loss; None for one of the user's."""
     public = release.privacy.public
     return stated_slopes(public.get("loss"), public.get("radius"), release.features.largest_entry)

@@ -167,6 +167,7 @@ class PrivateWeights(WeightScheme):
             gamma=self.ridge_for(n, features.dimension, budget),
             size=features.dimension,
             largest_entry=features.largest_entry,
+            monotone=Logistic.monotone,
             remedy="raise weights.ridge or weights.budget_fraction",
         )
 
