@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import gamma as gamma_law
 from scipy.stats import kstest
 
+from torchdpcate.causal.estimand import ATE, ATT
+from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import Ball
 from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_sigma
@@ -25,6 +27,7 @@ from torchdpcate.erm.perturbation import (
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism
 from torchdpcate.privacy.noise import NoiseSource

@@ -1,6 +1,8 @@
 """Learners of rules: what they minimise, what they spend, what they refuse."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge, Squared
+from torchdpcate.erm.perturbation import VERSIONS
 from torchdpcate.errors import BudgetError, InputError, VerificationError
+from torchdpcate.estimators.rules import mechanisms
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
@@ -115,16 +119,17 @@ def test_rules_of_every_version_verify_by_its_formula(weights, version, monkeypa
 def test_gaussian_noise_below_that_of_every_version_is_refused(monkeypatch, tmp_path):
     x, a, y = records(2_000)
     learner = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 1e-6), weights="constant", perturbation="gaussian").fit(x, a, y)
+    calibrate = mechanisms.calibrate_objective
+
+    def weaker(*given, **facts):
+        noise = calibrate(*given, **facts)
+        return replace(noise, scale=noise.scale * 0.999)
+
     with monkeypatch.context() as made:
-        less = partial(mechanisms.calibrate_objective)
-        made.setattr(mechanisms, "calibrate_objective", lambda *given, **facts: weaker(less(*given, **facts)))
+        made.setattr(mechanisms, "calibrate_objective", weaker)
         path = learner.release().save(tmp_path / "rule.safetensors")
     with pytest.raises(VerificationError, match="tilt_scale"):
         verify_release(path)
-
-
-def weaker(noise):
-    return replace(noise, scale=noise.scale * 0.999)
 
 
 def test_pure_budgets_give_pure_statements():
