@@ -57,7 +57,8 @@ def loss_conditions(loss: Loss) -> tuple[Condition, ...]:
         return ()
     text = (
         f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps what it declares of its slope "
-        "and curvature everywhere, and works out each record's slope from that record alone; it was tried on a public grid"
+        "and curvature everywhere, and works out each record's slope from that record alone; it was tried on a public "
+        "grid"
     )
     return (Condition("loss", text),)
 
