@@ -1,66 +1,59 @@
-"""Attacks on learners: fitted to records, one record replaced by the worst found, refitted, released."""
+"""Attacks on learners: fitted to records, one record of the second stage replaced by its worst, refitted, released."""
 
-from functools import partial
+from dataclasses import replace
 
 import torch
 
-from torchdpcate.audit.neighbours import refitted, worst_neighbour
-from torchdpcate.data.generators import Dataset1
+from torchdpcate.audit.neighbours import refitted, replaced
+from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.learner import CATELearner
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
 from torchdpcate.estimators.cate.recompute import LEARNERS
-from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.second_stage.stage import LinearStage
 
 _RECORDS = 400
 _NUISANCE = NuisanceConfig(width=8, batch_size=50, epochs=2)
+# the least propensity of an arm, so that a treated record's weight is at its bound
+_DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1, propensity=0.1)
+_STAGE = LinearSecondStage(features=Identity(), ridge=1.0, threshold=0.01)
+"""A large ridge, so that determinants cost next to nothing, and residuals beyond the threshold."""
 
 
-def learner_game(
-    learner: CATELearner, mechanism: FunctionMechanism, budget: PrivacyBudget, seed: int = 0
-) -> tuple[Game, float]:
-    """Return the game of a learner's function release on a record of the second-stage block, and how far it moves.
+def learner_game(learner: CATELearner, budget: PrivacyBudget) -> Game:
+    """Return the game of a learner's function release on a record of the second-stage block.
 
-    The learner is fitted once to generated records and the worst neighbour of its second-stage block is searched
-    for; nuisances and threshold stay, as they do for that neighbour. The evidence is that of a classifier,
-    which does not know how the release was made.
+    The learner is fitted once to records at one end of its only covariate; one of the second-stage block then lies at
+    the other end, treated, with the highest outcome or the lowest. Nuisances and threshold stay, as they do for that
+    neighbour. Features at the two ends are at right angles, so that no other record moves the coefficient there.
 
     Args:
-        learner: Not fitted; with a budget.
-        mechanism: Of the release.
+        learner: Not fitted; with a budget, of ``_DOMAIN`` and with ``_STAGE``.
         budget: Of the release, at most the learner's.
-        seed: Public seed of the records and of the search.
-
-    Returns:
-        The game, and the share of the proved sensitivity that the neighbour reaches.
     """
-    records = Dataset1(n=_RECORDS, seed=seed).load().records
-    learner.fit(records.x, records.a, records.y)
-    stage = learner.stage_
-    found = worst_neighbour(stage, seed=seed)
-    worlds = [mechanism.prepare(s, budget) for s in (stage, refitted(stage, found.block(stage.block)))]
-    assert worlds[0].event is not None
-    return Game(partial(_draw, worlds), worlds[0].event, worlds[0].guarantee, most_runs=100_000), found.ratio
-
-
-def _draw(worlds: list[Prepared], world: int, runs: int, noise: NoiseSource) -> torch.Tensor:
-    return worlds[world].draw(noise, runs)
+    x = torch.full((_RECORDS, 1), FAR, dtype=torch.float64)
+    learner.fit(x, (torch.arange(_RECORDS) % 10 == 0).double(), torch.zeros(_RECORDS, dtype=torch.float64))
+    stage, place = learner.stage_, torch.tensor([NEAR], dtype=torch.float64)
+    ends = learner.stage_.block.domain.outcome_low, learner.stage_.block.domain.outcome_high
+    stages = [refitted(stage, replaced(stage.block, 0, place, 1, y)) for y in ends]
+    assert all(isinstance(one, LinearStage) for one in stages)
+    mechanism = ObjectivePerturbation()
+    game = function_game(stages, lambda one: mechanism.prepare(one, budget))  # type: ignore[arg-type]
+    return replace(game, curve=mechanism.curve(stages[0].problem, budget))  # type: ignore[attr-defined]
 
 
 def _declare(name: str, kind: type[CATELearner]) -> None:
-    @worst_case(f"{name}_learner", kind, attack="classifier", pair=_PAIR)
+    @worst_case(f"{name}_learner", kind, pair=_PAIR)
     def game(budget: PrivacyBudget) -> Game:
-        domain = Dataset1(n=_RECORDS).load().domain
-        learner = kind(domain, budget, nuisance=_NUISANCE, second_stage=LinearSecondStage())
-        return learner_game(learner, ObjectivePerturbation(), budget)[0]
+        return learner_game(kind(_DOMAIN, budget, nuisance=_NUISANCE, second_stage=_STAGE), budget)
 
 
-_PAIR = "generated records, one of the second stage's replaced by the worst that a search found; default mechanism"
+_PAIR = "one treated record of the second stage apart from all others, its outcome at either end; default mechanism"
 
 for _name in sorted(LEARNERS, reverse=True):
     _declare(_name, LEARNERS[_name])

@@ -22,8 +22,8 @@ from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
-# Far more scoring than training records: then the default ridge is large, and the suprema that the bound adds up
-# are met by one pair.
+# Far more scoring than training records: then the ridge at which a training record does all that noise covers is
+# large, and the suprema that the bound adds up are met by one pair.
 _FACTS = SelectionFacts(_DOMAIN, actions=(0, 1), overlap=0.1, training=100, scoring=19_999)
 _FEATURES = Fourier(pairs=1, bandwidth=0.1)  # a circle
 
@@ -58,7 +58,8 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the worlds, the
     policies are that far apart in the other.
     """
-    nuisances, n = StableNuisances(features=_FEATURES, target=None), _FACTS.scoring
+    ridges = StableNuisances(features=_FEATURES, target=None).ridges(_FACTS, part=1.0)
+    nuisances, n = StableNuisances(*ridges, features=_FEATURES, target=None), _FACTS.scoring
     features = on_domain(_FEATURES, _DOMAIN)
     places = torch.tensor([_place(features, angle) for angle in (0.0, math.pi)], dtype=torch.float64)
     x = places.repeat_interleave(torch.tensor([n - n // 2, n // 2]))[:, None]

@@ -33,6 +33,7 @@ from torchdpcate.privacy.session import FitSession
 CONSTANTS = ("localised", "bounded_range", "paper")
 """How it is bounded: where fits can be; as the paper prints it; and with its two-sided sensitivity."""
 
+_PART = 0.1  # of what noise covers at no cost, that a training record may do by default
 _RIDGES = 1e-9, 1e9  # between which a default is sought
 _STEPS = 200  # of bisection
 
@@ -69,7 +70,8 @@ class StableNuisances(ScoreNuisances):
         budget_fraction: Fraction of the training block's budget that pays for a private target, in (0, 1).
         ridge: lambda of the outcome models; None takes the smallest for which a training record does no more than a
             scoring one, or with a private target ``1 - budget_fraction`` of that; a public number once the target is.
-        propensity_ridge: lambda_e; None likewise, and where both are None they are equal.
+        propensity_ridge: lambda_e; None likewise. Where both are None they are equal, and with localised constants such
+            that a training record does a tenth of that: a larger ridge lessens S.
         constants: ``localised`` (default) bounds gradients, propensities and outcome models where such fits can be;
             ``bounded_range`` takes the printed constants; ``paper`` their two-sided sensitivity, for comparison.
         tolerance: Largest gradient norm of a fit.
@@ -85,7 +87,7 @@ class StableNuisances(ScoreNuisances):
         >>> for constants in CONSTANTS:
         ...     nuisances = StableNuisances(constants=constants, target=None)
         ...     print(constants, round(nuisances.ridges(facts)[0], 3), round(nuisances.range_sensitivity(facts), 3))
-        localised 0.832 4.011
+        localised 7.584 2.307
         bounded_range 3.199 20.0
         paper 3.059 44.0
     """
@@ -283,12 +285,15 @@ class StableNuisances(ScoreNuisances):
         own, other = self._ranges(self.bound(facts), facts.scoring)
         return max(own, other / choice_share)
 
-    def ridges(self, facts: SelectionFacts, choice_share: float = 1.0) -> tuple[float, float]:
-        """Return lambda and lambda_e: those given, or the smallest with which a training record does 2 S c at most.
+    def ridges(
+        self, facts: SelectionFacts, choice_share: float = 1.0, part: float | None = None
+    ) -> tuple[float, float]:
+        """Return lambda and lambda_e: those given, or the smallest with which a training record does a part of 2 S c.
 
         Args:
             facts: Public facts.
             choice_share: c, see ``range_sensitivity``.
+            part: The part; None takes a tenth, or all of it where one ridge is given or S does not fall with them.
 
         Raises:
             InputError: One is given and lets it do more alone.
@@ -296,11 +301,14 @@ class StableNuisances(ScoreNuisances):
         given = self.ridge, self.propensity_ridge
         if given[0] is not None and given[1] is not None:
             return given[0], given[1]
+        if part is None:
+            part = _PART if given == (None, None) and self.constants == "localised" else 1.0
+        allowed = part * choice_share
 
         def excess(free: float) -> float:
             bound = self._bound(facts, *(free if ridge is None else ridge for ridge in given))
             own, other = self._ranges(bound, facts.scoring)
-            return other - choice_share * own
+            return other - allowed * own
 
         low, high = _RIDGES
         if excess(high) > 0:

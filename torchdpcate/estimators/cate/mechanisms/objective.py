@@ -28,7 +28,7 @@ from torchdpcate.estimators.recompute import far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Curve, Game, worst_case
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage.linear import LinearProblem, solve_perturbed
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
@@ -182,6 +182,11 @@ class ObjectivePerturbation(FunctionMechanism):
         )
 
     @classmethod
+    def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
+        """Return delta at every epsilon of such releases; see ``ObjectiveNoise.curve`` and ``calibrated``."""
+        return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, _PROFILE["vertices"])
+
+    @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
         problem = facts.problem(facts.threshold)
@@ -207,9 +212,5 @@ class ObjectivePerturbation(FunctionMechanism):
         """Return the attack on them."""
         # a large ridge makes the Jacobian's share of the claim small
         stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
-        problem = stages[0].problem
-        curve = ObjectivePerturbation.calibrated(problem, budget).curve(
-            4 * problem.threshold * problem.weight_bound, _PROFILE["vertices"]
-        )
         game = function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
-        return replace(game, curve=curve)
+        return replace(game, curve=ObjectivePerturbation.curve(stages[0].problem, budget))
