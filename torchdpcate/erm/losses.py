@@ -56,9 +56,9 @@ def loss_conditions(loss: Loss) -> tuple[Condition, ...]:
     if of_library(loss):
         return ()
     text = (
-        f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps what it declares of its slope "
-        "and curvature everywhere, and works out each record's slope from that record alone; it was tried on a public "
-        "grid"
+        f"loss = {type(loss).__name__}, which is no loss of the library, is convex, keeps what it declares of its "
+        "slope and curvature everywhere, and works out each record's slope from that record alone; it was tried on a "
+        "public grid"
     )
     return (Condition("loss", text),)
 
