@@ -48,10 +48,11 @@ def main() -> None:
     head = ["law", "epsilon", "scale, apart", "together", "root error, apart", "together", "change"]
     lines = [compared(law, draws, epsilon) for law in LAWS for epsilon in EPSILONS if law != "skewed outcomes"]
     print(
-        f"# Private logistic propensities\n\nWritten by `python -m experiments.less_noise.logistic`. {N:,} records, four "
-        f"covariates, {draws} data sets a cell,\nthe same for both; epsilon is the propensity's alone. *Apart*: the "
-        "largest slope and the largest curvature of a record,\nas before. *Together*: what one record can have of both "
-        "([proof](../../docs/guarantees/objective_gamma.md)). Root mean\nsquared error of the fitted propensity.\n"
+        "# Private logistic propensities\n\n"
+        f"Written by `python -m experiments.less_noise.logistic`. {N:,} records, four covariates, {draws} data sets a cell,\n"
+        "the same for both; epsilon is the propensity's alone. *Apart*: the largest slope and the largest curvature of a\n"
+        "record, as before. *Together*: what one record can have of both\n"
+        "([proof](../../docs/guarantees/objective_gamma.md)). Root mean squared error of the fitted propensity.\n"
     )
     print(table([head, *lines]))
 

@@ -45,8 +45,8 @@ class ObjectiveFit(PrivateLinearFit):
     Args:
         perturbation: Law of V: ``box`` (K-norm noise of the largest entry, least where covariates fill a cube),
             ``gamma`` (Euclidean K-norm noise) or ``gaussian``.
-        share: q in (0, 1), the share of epsilon beside what the ridge is for, the largest curvature alone. None takes 0.6, and 0.85
-            for losses as flat as the logistic one.
+        share: q in (0, 1), share of epsilon that the largest curvature alone leaves, from which the ridge follows. None
+            takes 0.6, and 0.85 for losses as flat as the logistic one.
 
     Raises:
         InputError: If an argument is outside its range.

@@ -11,6 +11,7 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.horvitz_thompson import (
@@ -20,7 +21,6 @@ from torchdpcate.estimators.average.horvitz_thompson import (
     plan_horvitz_thompson,
     release_sum,
 )
-from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.estimators.average.worst_case_peers import _opposed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
