@@ -1,10 +1,11 @@
-"""SIGTERM as an exception, so that what is under way is settled before the process ends."""
+"""Signals that ask a process to end: what is under way is settled before it does."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 
 class Terminated(SystemExit):
@@ -37,6 +38,55 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class HeldSignals:
+    """Let Ctrl-C and SIGTERM wait for `deliver`, which is called where nothing is half done.
+
+    Python runs a signal's handler between any two instructions. What it raises in a destructor is dropped, and what it
+    raises while a lock is taken or given back may leave the lock held. A signal that comes again while it waits is
+    handled at once. Signals whose handler is not a function, and those of threads other than the main one, are left
+    alone.
+
+    Example:
+        >>> with HeldSignals() as held:
+        ...     signal.raise_signal(signal.SIGINT)
+        ...     try:
+        ...         held.deliver()
+        ...     except KeyboardInterrupt:
+        ...         print("now")
+        now
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._waiting: list[int] = []
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if callable(before):
+                    self._before[number] = before
+                    signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._note:  # Lightning ignores Ctrl-C while it ends a fit
+                signal.signal(number, before)
+
+    def deliver(self) -> None:
+        """Call the handlers of the signals that have come, in their order; one that raises leaves the later waiting."""
+        while self._waiting:
+            number = self._waiting.pop(0)
+            self._before[number](number, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number in self._waiting:
+            self._before[number](number, frame)
+        else:
+            self._waiting.append(number)
 
 
 def _raise(*_: Any) -> None:

@@ -29,10 +29,16 @@ from torchdpcate.privacy.noise import NoiseSource
 
 print("start", flush=True)
 
+class PressedWhereItIsDropped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
 class Tell(Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if batch_idx == 3:
             print("processes", *(p.pid for p in multiprocessing.active_children()), flush=True)
+            if sys.argv[2] == "destructor":
+                PressedWhereItIsDropped()
 
 torch.manual_seed(0)
 n = 60
@@ -56,31 +62,16 @@ def alive(pid: int) -> bool:
         return False
 
 
-def _end_of(main: subprocess.Popen, again: int | None) -> tuple[str, str]:
-    """Return what a process printed when it ended.
-
-    Python drops a KeyboardInterrupt that is raised in a destructor, where it can only be shown; so Ctrl-C is pressed
-    again after a while, as people do.
-    """
-    tries = 4
-    for _ in range(tries - 1):
-        try:
-            return main.communicate(timeout=SECONDS / tries)
-        except subprocess.TimeoutExpired:
-            if again is not None:
-                os.killpg(main.pid, again)
-    return main.communicate(timeout=SECONDS)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(
-    ("whom", "how"), [("other", "SIGKILL"), ("main", "SIGKILL"), ("main", "SIGTERM"), ("all", "SIGINT")]
+    ("whom", "how"),
+    [("other", "SIGKILL"), ("main", "SIGKILL"), ("main", "SIGTERM"), ("all", "SIGINT"), ("destructor", "SIGINT")],
 )
 def test_nobody_is_left_and_the_ledger_counts_the_steps(tmp_path, whom, how):
     (tmp_path / "script.py").write_text(SCRIPT)
     ledger = tmp_path / "ledger.json"
     main = subprocess.Popen(
-        [sys.executable, "script.py", str(ledger)],
+        [sys.executable, "script.py", str(ledger), whom],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
@@ -88,13 +79,13 @@ def test_nobody_is_left_and_the_ledger_counts_the_steps(tmp_path, whom, how):
         assert main.stdout.readline() == "start\n"
         others = [int(word) for word in main.stdout.readline().split()[1:]]
         assert len(others) == 2
-        assert all(alive(pid) for pid in others)
+        assert whom == "destructor" or all(alive(pid) for pid in others)
         number = getattr(signal, how)
         if whom == "all":
             os.killpg(main.pid, number)
-        else:
+        elif whom != "destructor":
             os.kill(others[0] if whom == "other" else main.pid, number)
-        printed, said = _end_of(main, number if whom == "all" else None)
+        printed, said = main.communicate(timeout=SECONDS)
         end = time.monotonic() + SECONDS
         while any(alive(pid) for pid in others) and time.monotonic() < end:
             time.sleep(0.05)

@@ -146,7 +146,13 @@ def _defaults(group: str, choice: str) -> Iterator[tuple[str, str, bool]]:
             yield inner, str(name), "override" in words[:-1]
 
 
-def _read(group: str, choice: str) -> dict[str, Any]:
+def _read(group: str, choice: str) -> Mapping[str, Any]:
     path = conf_dir() / group / f"{choice}.yaml"
-    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return _parsed(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+@cache
+def _parsed(text: str) -> Mapping[str, Any]:
+    # a search for who brings a name reads each file hundreds of times
+    found = yaml.safe_load(text)
     return found if isinstance(found, dict) else {}

@@ -170,7 +170,10 @@ class DPSGD(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Settle the ledger and unwrap; refuse weights that are not finite."""
+        joint = self._joint
         self._finish()
+        if joint is not None:
+            joint.deliver_signals()
         check_weights(pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

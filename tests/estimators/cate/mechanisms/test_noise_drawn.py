@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 from torch.func import grad, hessian, vmap
 
@@ -116,6 +116,14 @@ def gaussian_sigma(epsilon: float, delta: float) -> float:
     return brentq(lambda s: gaussian_delta(s, epsilon) - delta, 1e-2, 1e5, xtol=1e-13, rtol=1e-14)
 
 
+def worst_turn(beta: float) -> float:
+    """The largest sin t (1 + beta/2 cos t), by search."""
+    found = minimize_scalar(
+        lambda t: -math.sin(t) * (1 + beta / 2 * math.cos(t)), bounds=(0, math.pi / 2), options={"xatol": 1e-12}
+    )
+    return -float(found.fun)
+
+
 def on_a_grid(sensitivity: float, sigma: float, size: int) -> float:
     """The s with s = sigma (Delta + sqrt(p) g), g = 2^-20 s the coarsest grid: dp_cate, section 7."""
     return sensitivity * sigma / (1 - sigma * math.sqrt(size) * 2.0**-20)
@@ -193,7 +201,7 @@ def test_objective_draws_what_it_charges_for(make, bounds, budget):
 @pytest.mark.parametrize(("make", "bounds"), STAGES)
 def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
     """s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n), or with the squared loss
-    2 B S (1 + B / (4 sqrt ridge)) / (ridge n); plus tol / ridge and the rounding."""
+    2 B S max_t sin t (1 + B cos t / (2 sqrt ridge)) / (ridge n); plus tol / ridge and the rounding."""
     fitted = make().squared() if squared else make()
     noise, (B, S) = Recorder(), bounds
     head = OutputPerturbation().privatize(fitted, budget, noted(noise, noise.charge))
@@ -208,7 +216,7 @@ def test_output_draws_what_it_charges_for(make, bounds, squared, budget):
     n, p = fitted.problem.psi.shape
     ridge, tol = fitted.ridge, fitted.problem.tolerance
     exact = (
-        2 * B * S / (ridge * n) * (1 + B / (4 * math.sqrt(ridge)))
+        2 * B * S / (ridge * n) * worst_turn(B / math.sqrt(ridge))
         if squared
         else 2 * B * fitted.threshold / (ridge * n)
     )
@@ -239,7 +247,7 @@ def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, quer
     n, p = psi.shape
     v = problem.w.numpy()[:, None] * psi
     A = ridge * np.eye(p) + v.T @ v / n
-    eta, shift = B**2 / (n * ridge), 2 * B * S / n * (1 + B / (4 * math.sqrt(ridge)))
+    eta, shift = B**2 / (n * ridge), 2 * B * S / n * worst_turn(B / math.sqrt(ridge))
     size = np.linalg.svd(J, compute_uv=False)[0]
     extra = size * problem.tolerance / ridge + math.sqrt(min(queries, p)) * STEP
     local = (1 + eta) * np.linalg.svd(J @ np.linalg.inv(A), compute_uv=False)[0] * shift + extra

@@ -28,6 +28,17 @@ FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kin
 """Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
 
 
+SENSITIVITY = (
+    "Delta = 2 B tau / (ridge n) for the Huber loss, "
+    "(2 B S / (ridge n)) max_t sin t (1 + B cos t / (2 sqrt(ridge))) for the squared one"
+)
+"""Of one record, of ridge regressions; see ``second_stage.linear.sensitivity``."""
+FIRST_SENSITIVITY = (
+    "Delta = 2 B tau / (ridge n) for the Huber loss, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one"
+)
+"""The same of earlier releases."""
+
+
 def effects_stated(
     formula: str,
     kinds: tuple[str, ...],
@@ -35,11 +46,21 @@ def effects_stated(
     may: tuple[str, ...] = (),
     highest: Level = Level.CERTIFIED,
     conditions: tuple[str, ...] = (),
+    earlier: tuple[str, ...] = (),
 ) -> Stated:
-    """Return what releases of effects by a mechanism may state; ``needs`` are constants beside the learner's own."""
-    return Stated(
-        highest, kinds, frozenset(("learner", "split", "seed", "ridge", *needs)), frozenset(may), conditions, formula
-    )
+    """Return what releases of effects by a mechanism may state.
+
+    Args:
+        formula: The noise scale.
+        kinds: Of release.
+        needs: Constants beside the learner's own.
+        may: Further ones that some state.
+        highest: The strongest level.
+        conditions: Names of those that the guarantee may rest on.
+        earlier: The noise scale of earlier releases.
+    """
+    constants = frozenset(("learner", "split", "seed", "ridge", *needs))
+    return Stated(highest, kinds, constants, frozenset(may), conditions, formula, earlier)
 
 
 class Mechanism(ABC):

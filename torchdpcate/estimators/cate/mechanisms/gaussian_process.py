@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import (
+    FIRST_SENSITIVITY,
+    QUERIES,
+    SENSITIVITY,
+    QueryMechanism,
+    effects_stated,
+)
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.estimators.cate.planned_head import PlannedHead
@@ -43,11 +49,17 @@ class GaussianProcess(QueryMechanism):
     """
 
     name = "gaussian_process"
-    formula = (
-        "r = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
-        "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; noise r GP(0, K); dp_cate row 5"
+    formula = f"r = Delta sigma_AG(epsilon, delta), {SENSITIVITY}; noise r GP(0, K); dp_cate row 5"
+    states = effects_stated(
+        formula,
+        QUERIES,
+        "sensitivity",
+        "noise_scale",
+        "jitter",
+        "threshold",
+        may=("answers",),
+        earlier=(formula.replace(SENSITIVITY, FIRST_SENSITIVITY),),
     )
-    states = effects_stated(formula, QUERIES, "sensitivity", "noise_scale", "jitter", "threshold", may=("answers",))
     loss = "huber"
     accepts = (RidgeSecondStage,)
     online = True
@@ -100,7 +112,7 @@ class GaussianProcess(QueryMechanism):
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
-        moved, online = sensitivity(facts.problem(facts.threshold)), facts.privacy.public.get("answers") == "online"
+        moved, online = facts.sensitivity, facts.privacy.public.get("answers") == "online"
         scale = charged_gaussian(facts.event, moved).scale * ((1 + EXCESS) ** 0.5 if online else 1.0)
         yield from facts.once()
         yield from facts.stated(sensitivity=moved, noise_scale=scale, jitter=JITTER)

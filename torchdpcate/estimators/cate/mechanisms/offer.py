@@ -19,7 +19,7 @@ def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -
     ``function``: the function's own noise (output perturbation, Gaussian-process noise) restricted to the queries,
     root mean square of :math:`\Delta\,\sigma_{AG}\sqrt{K(x, x)}`, exact. ``smooth_sensitivity``: its secret scale is at
     least this, because :math:`A_D \preceq (\lambda + B^2) I` on every data set, so that
-    :math:`a(D) \ge (1+\eta)\,\|J\|\,\tfrac{2BS}{n}(1+\beta/4)/(\lambda + B^2)`.
+    :math:`a(D) \ge (1+\eta)\,\|J\|\,c/(\lambda + B^2)`, c as in ``local_sensitivity``.
 
     Args:
         stage: The second stage; its records are not looked at.

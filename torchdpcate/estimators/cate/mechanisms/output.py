@@ -3,7 +3,13 @@
 import math
 from collections.abc import Iterator
 
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
+from torchdpcate.estimators.cate.mechanisms.base import (
+    FIRST_SENSITIVITY,
+    FUNCTION,
+    SENSITIVITY,
+    FunctionMechanism,
+    effects_stated,
+)
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
@@ -36,11 +42,15 @@ class OutputPerturbation(FunctionMechanism):
     name = "output"
     gaussian = True
     noise_ratio = 0.1  # its noise is what the ratio says, while objective perturbation's is far below that bound
-    formula = (
-        "s = Delta sigma_AG(epsilon, delta), Delta = 2 B tau / (ridge n) for the Huber loss, "
-        "(2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one; dp_cate row 2"
+    formula = f"s = Delta sigma_AG(epsilon, delta), {SENSITIVITY}; dp_cate row 2"
+    states = effects_stated(
+        formula,
+        FUNCTION,
+        "sensitivity",
+        "noise_scale",
+        "threshold",
+        earlier=(formula.replace(SENSITIVITY, FIRST_SENSITIVITY),),
     )
-    states = effects_stated(formula, FUNCTION, "sensitivity", "noise_scale", "threshold")
 
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
         """Return the noisy coefficients' mechanism; the arguments and errors are the base class's."""
@@ -70,7 +80,7 @@ class OutputPerturbation(FunctionMechanism):
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
         """Return what does not follow from public facts; see the base class."""
         problem = facts.problem(facts.threshold)
-        moved = sensitivity(problem)
+        moved = facts.sensitivity
         scale = charged_gaussian(facts.event, moved).released_scale(facts.size)
         yield from facts.once()
         yield from facts.stated(sensitivity=moved)

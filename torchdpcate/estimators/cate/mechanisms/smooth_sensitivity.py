@@ -62,8 +62,8 @@ def smooth_bound(local: float, worst: float, condition: float, xi: float) -> flo
 def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
     r"""Return (a(D), GS) of the squared head's answers J theta at public queries.
 
-    .. math:: a(D) = (1+\eta)\,\|J A_D^{-1}\|\,\tfrac{2BS}{n}(1+\beta/4),\qquad
-        GS = \|J\|\,\tfrac{2BS}{n\lambda}(1+\beta/4)
+    .. math:: a(D) = (1+\eta)\,\|J A_D^{-1}\|\,c,\qquad
+        GS = \|J\|\,c/\lambda,\qquad c = \tfrac{2BS}{n}\max_t \sin t\,(1+\tfrac\beta2\cos t)
 
     Both include the gradient-norm stop of the fit, ||J|| tol / ridge. a(D) depends on the records.
 
@@ -145,9 +145,11 @@ class SmoothSensitivity(QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = kappa Sigma(D), kappa least of the exact worst pair, Sigma smooth (secret); dp_cate row 6"
-    states = replace(
-        effects_stated(formula, QUERIES, "smoothness"),
-        other_formulas=("sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6",),
+    states = effects_stated(
+        formula,
+        QUERIES,
+        "smoothness",
+        earlier=("sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6",),
     )
     # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
     noise_ratio = 0.002

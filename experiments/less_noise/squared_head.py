@@ -1,0 +1,24 @@
+"""Sensitivity of the squared head: `python -m experiments.less_noise.squared_head` prints its page."""
+
+from torchdpcate.second_stage.linear import first_squared_sensitivity, squared_sensitivity
+from torchdpcate.second_stage.worst_pair import worst_pair
+
+B, S, N, RIDGES = 0.9, 1.0, 10_000, (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
+
+
+def main() -> None:
+    """Print the page."""
+    print("# Squared loss: less noise\n")
+    print("Printed by `python -m experiments.less_noise.squared_head`. The proof is on the page of")
+    print("[output perturbation](../../docs/guarantees/output.md); noise of `output`, `gaussian_process` and")
+    print(f"`smooth_sensitivity` is proportional to it where the loss is squared. B = {B}, S = {S:g}, n = {N:,}.\n")
+    print("| ridge | sensitivity before | after | change | share of it that the worst pair known moves |")
+    print("| --- | --- | --- | --- | --- |")
+    for ridge in RIDGES:
+        before, after = first_squared_sensitivity(B, S, ridge, N), squared_sensitivity(B, S, ridge, N)
+        share = worst_pair(B, S, ridge, N).share
+        print(f"| {ridge:g} | {before:.4g} | {after:.4g} | {100 * (after / before - 1):.1f} % | {share:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
