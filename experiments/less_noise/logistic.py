@@ -49,9 +49,9 @@ def main() -> None:
     lines = [compared(law, draws, epsilon) for law in LAWS for epsilon in EPSILONS if law != "skewed outcomes"]
     print(
         "# Private logistic propensities\n\n"
-        f"Written by `python -m experiments.less_noise.logistic`. {N:,} records, four covariates, {draws} data sets a cell,\n"
-        "the same for both; epsilon is the propensity's alone. *Apart*: the largest slope and the largest curvature of a\n"
-        "record, as before. *Together*: what one record can have of both\n"
+        f"Written by `python -m experiments.less_noise.logistic`. {N:,} records, four covariates, {draws} data sets\n"
+        "a cell, the same for both; epsilon is the propensity's alone. *Apart*: the largest slope and the largest\n"
+        "curvature of a record, as before. *Together*: what one record can have of both\n"
         "([proof](../../docs/guarantees/objective_gamma.md)). Root mean squared error of the fitted propensity.\n"
     )
     print(table([head, *lines]))
