@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import chisquare, laplace
+from scipy.stats import beta, chisquare, laplace
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -18,6 +18,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 from torchdpcate.privacy.selection_law import exponential_law, laplace_law
 from torchdpcate.privacy.selection_mechanisms import (
+    _BEHIND,
     SELECTIONS,
     ExponentialMechanism,
     PermuteAndFlip,
@@ -181,7 +182,7 @@ def test_the_spread_is_tight(kind, candidates):
     ("make", "kind", "loss"),
     [
         (_permute_and_flip, PermuteAndFlip, 1.0),
-        (_exponential, ExponentialMechanism, math.log((1 + 9 * math.e) / 10)),
+        (_exponential, ExponentialMechanism, math.log((1 + math.exp(3.5)) / (1 + math.exp(2.5)))),
         (_report_noisy_max, ReportNoisyMax, 0.99975),
     ],
 )
@@ -306,3 +307,14 @@ def test_what_only_one_mechanism_refuses():
         ReportNoisyMax(1.0, 1.0).select(torch.tensor([0.0, 1e200]), FixedNoise(0))
     with pytest.raises(InputError, match="law = 'laplace'"):
         FixedNoise(0).select(torch.zeros(2), 1.0, law="laplace")
+
+
+def test_no_attack_on_the_exponential_mechanism_shows_more_at_that_number_of_runs():
+    """Limits at expected counts of the pair of docs/guarantees/exponential_mechanism.md, w over a grid."""
+    game, runs, each = _exponential(PrivacyBudget(1.0, 0.0)), 40_000, 0.025
+    w = np.geomspace(1, 100, 400)
+    hits = runs / (1 + w), runs / (1 + w * math.e)
+    found = np.log(beta.ppf(each, hits[0], runs - hits[0] + 1) / beta.ppf(1 - each, hits[1] + 1, runs - hits[1]))
+    assert game.most_runs == runs
+    assert found.max() == pytest.approx(0.860, abs=5e-4)
+    assert w[found.argmax()] == pytest.approx(math.exp(_BEHIND), rel=0.03)

@@ -23,7 +23,7 @@ _BATCH = 2**24  # numbers of covariates worked on at once
 _MEDIAN_SHARE = 0.07  # of the budget of a screening
 _SIGN_SCALE = 0.02  # of the outcome range: residuals beyond it count alike
 _POINTS = 201  # of the public grid of the median
-_COLUMNS = 12  # of the audit
+_RUNS = 10_000  # a world, of the audit
 
 
 def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> float:
@@ -41,8 +41,11 @@ def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: N
         >>> round(outcome_median(CausalData(y[:, None], y.round(), y), domain, 10.0, NoiseSource.system()), 1)
         0.5
     """
-    grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
-    return private_quantile(records.y, grid, 0.5, epsilon, noise)
+    return private_quantile(records.y, _median_grid(domain), 0.5, epsilon, noise)
+
+
+def _median_grid(domain: Domain) -> Tensor:
+    return torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
 
 
 def relevance(records: CausalData, domain: Domain, median: float) -> Tensor:
@@ -140,9 +143,12 @@ class Screening:
             noise: where the noise comes from.
         """
         median = outcome_median(records, domain, _MEDIAN_SHARE * epsilon, noise)
-        scores, count = relevance(records, domain, median), self.count(domain.dimension, records.n, epsilon)
-        chosen = top_k(scores, count, (1 - _MEDIAN_SHARE) * epsilon, noise, _SCORE_SENSITIVITY)
-        return tuple(sorted(chosen))
+        return self._choose(relevance(records, domain, median), records.n, epsilon, noise)
+
+    def _choose(self, scores: Tensor, n: int, epsilon: float, noise: NoiseSource) -> tuple[int, ...]:
+        """Columns by their scores, where epsilon pays for the median too."""
+        count = self.count(len(scores), n, epsilon)
+        return tuple(sorted(top_k(scores, count, (1 - _MEDIAN_SHARE) * epsilon, noise, _SCORE_SENSITIVITY)))
 
     def choose_openly(self, records: CausalData, domain: Domain) -> tuple[int, ...]:
         """The `most` best columns without noise: for a learner that is trained without privacy."""
@@ -153,20 +159,37 @@ class Screening:
 @worst_case(
     "screening",
     Screening,
-    pair="a record whose residual changes its sign: it stands by another in one covariate and against it in all others",
+    pair="an outcome crosses the median, its residual turns: two medians, then two columns, do not stay equally good",
 )
 def _screening(budget: PrivacyBudget) -> Game:
-    domain = Domain([-1.0] * _COLUMNS, [1.0] * _COLUMNS, outcome_low=-1.0, outcome_high=1.0)
-    # pairs of opposite outcomes keep the median in between and add nothing to any score
-    balance = torch.tensor([1.0, -1.0] * 10, dtype=torch.float64)
-    u = torch.full((2, _COLUMNS), 0.5, dtype=torch.float64)
-    u[1, 1:], u[:, 0] = -0.5, 1.0
-    x, a = torch.cat([torch.zeros(20, _COLUMNS, dtype=torch.float64), u]), torch.ones(22, dtype=torch.float64)
-    worlds = [CausalData(x, a, torch.cat([balance, torch.tensor([1.0, y]).double()])) for y in (1.0, -1.0)]
+    domain = Domain([-1.0] * 3, [1.0] * 3, outcome_low=-1.0, outcome_high=1.0)
+    worlds, screening = [_records(domain, y) for y in (-1.0, 1.0)], Screening(most=1)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [Screening(most=1).choose(worlds[world], domain, budget.epsilon, noise) for _ in range(runs)]
+        records, scores, chosen = worlds[world], dict[float, Tensor](), []
+        for _ in range(runs):
+            median = outcome_median(records, domain, _MEDIAN_SHARE * budget.epsilon, noise)
+            if median not in scores:
+                scores[median] = relevance(records, domain, median)
+            chosen.append(screening._choose(scores[median], records.n, budget.epsilon, noise))
         return torch.tensor(chosen, dtype=torch.float64)
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=20_000)
+    return Game(draw, PureEvent(budget.epsilon), pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=_RUNS)
+
+
+def _records(domain: Domain, y: float) -> CausalData:
+    """Return 600 records of three covariates, the last one's outcome being y, -1 or 1.
+
+    Two medians are level for y = -1; y = 1 makes the score of the lower one fall by one and that of the higher one rise
+    by one. At the lower one the first two columns are level for y = -1, and y = 1 does the same to them, by two; at the
+    higher one the third column is far above both.
+    """
+    lower, higher, above = _median_grid(domain)[_POINTS // 2 :][:3].tolist()
+    outcomes = [lower] * 298 + [higher] * 2 + [above] * 299 + [y]
+    u = torch.tensor([0.5, -0.5], dtype=torch.float64).repeat(300)[:, None].repeat(1, 3)  # a column's sums vanish
+    u[:298, 2] = 0.5  # outcomes that equal the lower median have no residual there
+    for column, rows in ((0, 160), (1, 168)):  # residuals are a half there: sums of -40 and -42
+        u[300 : 300 + rows, column] = torch.tensor([-1.0, 0.0]).double().repeat(rows // 2)
+    u[-1] = torch.tensor([1.0, -1.0, 0.5])
+    return CausalData(u, torch.ones(600, dtype=torch.float64), torch.tensor(outcomes, dtype=torch.float64))

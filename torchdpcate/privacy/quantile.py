@@ -10,8 +10,6 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-_CANDIDATES = 30  # of the audit
-
 
 def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
     r"""A quantile of the values, chosen from public candidates; certified, pure epsilon.
@@ -53,11 +51,13 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
     return noise.released(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
 
 
-@worst_case("quantile", private_quantile, pair="two records; the one below all candidates moves above them")
+@worst_case(
+    "quantile", private_quantile, pair="two candidates, equally good; one of four records moves from below to above"
+)
 def _quantile(budget: PrivacyBudget) -> Game:
-    # the first candidate is best on D and all others on D': many equal ones bring the ratio near e^epsilon
-    grid = torch.cat([torch.zeros(1), torch.linspace(2, 3, _CANDIDATES - 1)]).double()
-    worlds = torch.tensor([[-1.0, 1.0], [4.0, 1.0]], dtype=torch.float64)
+    # counts (1, 3) become (0, 2), where 2 is wanted: one score falls by its sensitivity, the other rises by it
+    grid = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    worlds = torch.tensor([[-1.0, 0.5, 0.5, 2.0], [3.0, 0.5, 0.5, 2.0]], dtype=torch.float64)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         chosen = [private_quantile(worlds[world], grid, 0.5, budget.epsilon, noise) for _ in range(runs)]

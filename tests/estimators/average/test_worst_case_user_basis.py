@@ -27,8 +27,8 @@ def test_the_game_is_conditional_and_its_loss_within_the_claim():
     grid = torch.linspace(-6, 6, 121).double()
     drawn = torch.cat([game.draw(world, 200, NoiseSource.fixed(world)) for world in (0, 1)])
     ratio = game.evidence(torch.cat([drawn, torch.cartesian_prod(grid, grid)]))
-    # half of the share of the noise: logistic slopes of one record in either arm differ by one, where two are charged
-    assert 0.44 < ratio.abs().max().item() <= 0.451
+    # the share of the noise, nearly: the record pulls one way or the other by all that is charged
+    assert 0.93 < ratio.abs().max().item() <= 0.951
 
 
 def test_rows_left_as_they_are_would_break_it(monkeypatch):

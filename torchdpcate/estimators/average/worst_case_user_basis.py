@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.estimators.average.worst_case_stage_one import log_density
@@ -18,7 +19,7 @@ from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [90.0], outcome_low=0.0, outcome_high=1.0)
 _RECORDS = 200
-_SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
+_SHARE = 0.95  # of epsilon that the objective noise spends; the pair does not move the determinants
 
 
 class _Ages(FeatureMap):
@@ -52,7 +53,7 @@ def _records(features: FeatureMap, treated: float) -> StackedRecords:
 def _user_basis(budget: PrivacyBudget) -> Game:
     # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
     features = on_domain(_Ages(), _DOMAIN)
-    pure, loss = PrivacyBudget(budget.epsilon, 0.0), Logistic()
+    pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
     fit = ObjectiveFit("box", share=_SHARE).prepare(loss, _RECORDS, features, pure)
     worlds, scale = [_records(features, treated) for treated in (0.0, 1.0)], fit.public["tilt_scale"]
 
