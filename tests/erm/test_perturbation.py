@@ -21,6 +21,7 @@ from torchdpcate.erm.perturbation import (
     VERSIONS,
     calibrate_objective,
     jacobian,
+    logistic_jacobian,
     output_mechanism,
     ridge_ratio,
 )
@@ -235,6 +236,38 @@ def test_the_pair_of_full_weights_attains_the_claim():
     assert 0.999 < found <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("share", [1e-6, 0.05, 0.15, 0.4, 0.9])
+@pytest.mark.parametrize("most", [1.0, 30.0])
+def test_slope_and_curvature_of_a_logistic_record_together_spend_epsilon(epsilon, share, most):
+    """Against a dense search over p; never less than the linear terms alone, never more than both suprema."""
+    gamma = most / 4 * ridge_ratio(share * epsilon)
+    spent = logistic_jacobian(epsilon, most, gamma)
+    x = (epsilon - spent) / 2
+    p = torch.linspace(0, 1, 400_001, dtype=torch.float64)
+    assert (x + x * p + torch.log1p(most / gamma * p * (1 - p))).max().item() == pytest.approx(epsilon, rel=1e-9)
+    assert 0 <= spent < share * epsilon
+
+
+def test_two_logistic_records_far_out_attain_the_claim():
+    """Nearly opposite records: both gradients point one way, of slopes p and almost 1, and only one is curved.
+
+    The other records are flat where theta is; their sum balances the ridge and pulls along the gradients.
+    """
+    gamma, z = 1.5, torch.linspace(-8, 8, 2001, dtype=torch.float64)
+    scale = 2 / (1 - logistic_jacobian(1.0, 1.0, gamma))
+    psi = torch.tensor([[0.0, 1.0], [1e-4, -math.sqrt(1 - 1e-8)]], dtype=torch.float64)
+    theta = torch.stack([torch.full_like(z, -4e5), z], 1)
+    own, other = (Logistic()(theta @ row, torch.tensor(1.0, dtype=torch.float64)) for row in psi)
+    pull = torch.tensor([0.0, 10.0], dtype=torch.float64)
+    lengths = [
+        torch.linalg.vector_norm(pull + of.first[:, None] * row, dim=1)
+        for of, row in zip((own, other), psi, strict=True)
+    ]
+    ratio = (own.second / gamma).log1p() - (other.second / gamma).log1p() + (lengths[1] - lengths[0]) / scale
+    assert 0.9999 < ratio.max().item() <= 1 + 1e-9
+
+
 RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 4))
 
 
@@ -247,7 +280,14 @@ RECORD = st.tuples(st.floats(-1, 1), st.sampled_from([-1.0, 1.0]), st.floats(0, 
 @settings(max_examples=60, deadline=None)
 def test_no_pair_exceeds_the_claim(others, pair, gamma, smooth):
     objective = calibrate_objective(
-        budget(1.0), kind="gamma", slope=1.0, bounds=OWN, curvature=smooth.curvature, gamma=gamma, size=1
+        budget(1.0),
+        kind="gamma",
+        slope=1.0,
+        bounds=OWN,
+        curvature=smooth.curvature,
+        gamma=gamma,
+        size=1,
+        logistic=isinstance(smooth, Logistic),
     )
     assert worst_ratio(others, *pair, smooth, gamma, objective.scale) <= 1 + 1e-9
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Loss
+from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, TODAY, VERSIONS, Version, calibrate_objective
 from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
@@ -20,6 +20,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 _STEEP_SHARE, _FLAT_SHARE = 0.6, 0.85
 _FLAT = 0.25  # curvature of the logistic loss, up to which little of epsilon need go to the ridge
+_LOGISTIC = (Logistic, CrossEntropy)
 _LEAST_RIDGE = 1e-3  # of the curvature; below it the noise that hides the solver's stop would outgrow the other
 
 
@@ -29,11 +30,12 @@ class ObjectiveFit(PrivateLinearFit):
 
     .. math::
         \gamma = \frac{\kappa}{e^{(1-q)\varepsilon} - 1}, \qquad
-        p(V) \propto e^{-q\varepsilon \|V\|_K / \Delta_K}, \quad \Delta_\infty = 2 \zeta \max|\psi_j|, \;
+        p(V) \propto e^{-(\varepsilon - J) \|V\|_K / \Delta_K}, \quad \Delta_\infty = 2 \zeta \max|\psi_j|, \;
         \Delta_2 = 2 \zeta
 
     in the scale of psi, with zeta the loss's slope (W) and kappa its curvature; epsilon is 99 % of the budget's, of
-    which the rest hides the solver's stop. The released coefficients leave sum l'(g) psi = -(V + gamma theta).
+    which the rest hides the solver's stop. J is ``logistic_jacobian`` for logistic losses with ``box`` and ``gamma``,
+    (1 - q) epsilon for all others. The released coefficients leave sum l'(g) psi = -(V + gamma theta).
 
     Guarantee:
         Certified: pure epsilon (``box``, ``gamma``), (epsilon, delta) (``gaussian``). Source: theory note
@@ -43,8 +45,8 @@ class ObjectiveFit(PrivateLinearFit):
     Args:
         perturbation: Law of V: ``box`` (K-norm noise of the largest entry, least where covariates fill a cube),
             ``gamma`` (Euclidean K-norm noise) or ``gaussian``.
-        share: q in (0, 1), share of epsilon that the noise spends; the ridge spends the rest. None takes 0.6, and 0.85
-            for losses as flat as the logistic one.
+        share: q in (0, 1), share of epsilon that the largest curvature alone leaves, from which the ridge follows. None
+            takes 0.6, and 0.85 for losses as flat as the logistic one.
 
     Raises:
         InputError: If an argument is outside its range.
@@ -56,7 +58,7 @@ class ObjectiveFit(PrivateLinearFit):
         >>> features = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
         >>> fit = ObjectiveFit("gamma").prepare(Logistic(), 5000, features, PrivacyBudget(1 / 0.99, 0.0))
         >>> round(2 * fit.ridge, 8), round(math.sqrt(2) * fit.public["tilt_scale"], 8)  # of phi = sqrt(2) psi
-        (3.08958099, 3.32756132)
+        (3.08958099, 2.84834685)
     """
 
     name: ClassVar[str] = "objective"
@@ -89,6 +91,7 @@ class ObjectiveFit(PrivateLinearFit):
             gamma=ridge,
             size=features.dimension,
             largest_entry=features.largest_entry,
+            logistic=type(loss) in _LOGISTIC,
             monotone=loss.monotone,
             version=version,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
@@ -30,11 +31,12 @@ class Version:
 
     Attributes:
         grid: On which b is drawn.
-        triangle: Whether monotone losses have the scale of their own; see ``gaussian_scale``.
+        shapes: Whether losses have the scale of their own shape: Gaussian noise of monotone ones, see
+            ``gaussian_scale``, and pure noise of logistic ones, see ``logistic_jacobian``.
     """
 
     grid: Grid
-    triangle: bool
+    shapes: bool
 
 
 VERSIONS = (Version(GRIDS[0], True), Version(GRIDS[0], False), Version(GRIDS[1], False))
@@ -72,6 +74,38 @@ def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
     """
     ratio = positive("curvature", curvature) / positive("ridge", gamma)
     return math.log1p(bounds.most * ratio) if bounds.own else bounds.second * ratio
+
+
+def logistic_jacobian(epsilon: float, most: float, gamma: float) -> float:
+    r"""What determinants cost the logistic loss beside its linear terms, with pure objective noise.
+
+    .. math::
+        J = \varepsilon - 2\beta w, \qquad
+        \beta w + \max_{0 \le p \le 1}\Big[\beta w p + \ln\Big(1 + \frac{w p (1 - p)}{\gamma}\Big)\Big] = \varepsilon
+
+    with w = ``most``: a record whose slope is p has the curvature p(1 - p). J is 0 from beta gamma = 1 on, and never
+    more than ``jacobian``. Where only the replaced record's own term changes (docs/guarantees/objective_gamma.md).
+
+    Args:
+        epsilon: What both cost together, above ln(1 + w / (4 gamma)).
+        most: Largest weight.
+        gamma: Strong convexity of the sum.
+
+    Example:
+        >>> round(logistic_jacobian(1.0, 1.0, 1.5), 7), logistic_jacobian(1.0, 1.0, 2.0)
+        (0.0087238, 0.0)
+    """
+    k = most / gamma
+
+    def excess(x: float) -> float:  # x = beta w; the maximum over p is where a quadratic vanishes, or at 1
+        root = math.sqrt(1 + 4 / k + 4 / x**2)
+        p = min((1 - 2 / x + root) / 2 if x > 2 else 2 * (1 / k + 1 / x) / (root + 2 / x - 1), 1.0)
+        return x * (1 + p) + math.log1p(k * p * (1 - p)) - epsilon
+
+    if epsilon / 2 >= k:
+        return 0.0
+    least = (epsilon - math.log1p(k / 4)) / 2
+    return epsilon - 2 * float(brentq(excess, least, epsilon / 2, xtol=1e-15 * epsilon, rtol=1e-14))
 
 
 def ridge_ratio(epsilon: float) -> float:
@@ -184,6 +218,7 @@ def calibrate_objective(
     largest_entry: float = 1.0,
     constrained: bool = False,
     tolerance: float | None = None,
+    logistic: bool = False,
     remedy: str = "mechanism=output",
     monotone: bool = False,
     version: Version = TODAY,
@@ -210,6 +245,8 @@ def calibrate_objective(
         constrained: Whether theta is confined to a convex set, where the same stop leaves it twice as far off.
         tolerance: The stop; None takes ``default_tolerance`` plus a tenth of ``grid_move``, which costs next to nothing
             and needs no decrease of the objective that float64 could not resolve.
+        logistic: Whether the loss is ``Logistic`` or ``CrossEntropy``: pure noise is then that of ``logistic_jacobian``
+            where only the own term changes.
         remedy: What to use instead where the determinants spend all of epsilon, for the error.
         monotone: Whether the loss's slope never changes its sign; see ``Loss``.
         version: Today's, or one of ``VERSIONS`` that a release is verified by.
@@ -234,6 +271,8 @@ def calibrate_objective(
             f"ridge = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
             f"ridge of at least {needed:.3g}, or {remedy}"
         )
+    if logistic and version.shapes and bounds.own and kind != "gaussian":
+        spent = logistic_jacobian(epsilon, bounds.most, gamma)
     return calibrate_change(
         budget,
         kind=kind,
@@ -245,7 +284,7 @@ def calibrate_objective(
         on_grid=tolerance is None,
         dimension=min(size, 2) if bounds.own else size,
         vertices=_VERTICES if bounds.own else None,
-        triangle=bounds.own and monotone and version.triangle,
+        triangle=bounds.own and monotone and version.shapes,
         largest_entry=largest_entry,
         distance=2.0 if constrained else 1.0,
         grid=version.grid,

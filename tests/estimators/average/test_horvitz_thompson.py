@@ -11,6 +11,7 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.horvitz_thompson import (
@@ -33,9 +34,10 @@ def test_constants_of_the_plan():
     plan = plan_horvitz_thompson(5000, FEATURES, ATE, 2.0)
     assert plan.total.sensitivity == pytest.approx(20)  # 2 / eta
     assert plan.total.scale == pytest.approx(20, rel=1e-8)  # 2 / (eta epsilon / 2)
-    # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at 0.85 * 0.99 of one
+    # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at what determinants leave of 0.99
     assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
-    assert plan.fit.public["tilt_scale"] == pytest.approx(2 / math.sqrt(5) / (0.85 * 0.99), rel=1e-8)
+    left = 0.99 - logistic_jacobian(0.99, 1.0, plan.fit.ridge)
+    assert plan.fit.public["tilt_scale"] == pytest.approx(2 / math.sqrt(5) / left, rel=1e-8)
 
 
 def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
@@ -43,7 +45,7 @@ def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
     assert least.fit.ridge == pytest.approx(5000 * 0.01 / 5)  # of features scaled to largest entry 1
     assert least.fit.public["tilt_scale"] < plain.fit.public["tilt_scale"]
     for plan in (plain, least):
-        jacobian = math.log1p(0.25 / plan.fit.ridge)
+        jacobian = logistic_jacobian(0.5 * 0.99, 1.0, plan.fit.ridge)
         spent = jacobian + 2 / math.sqrt(5) / plan.fit.public["tilt_scale"]
         assert spent == pytest.approx(0.5 * 0.99, rel=1e-6)
     small = plan_horvitz_thompson(5000, FEATURES, ATE, 1.0, 1e-9)
