@@ -109,7 +109,10 @@ TASKS = {
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
     "rule": (["task=owl", "rule_method=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
-    "policy": (["task=policy_selection", "data.n=600", "privacy.delta=0", "queries.count=5"], ["nuisance guess"]),
+    "policy": (
+        ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],
+        ["nuisance guess"],
+    ),
     "average effect": (["task=average_effect", "effect=covariate_balancing", "data.n=600"], []),
     "subgroups": (["task=subgroups", "data.n=1500", "subgroups=[{x0: [0]}]"], []),
 }
