@@ -399,12 +399,13 @@ def test_a_slope_bound_that_the_interval_does_not_count(slope, tmp_path):
         ("horvitz_thompson", {"epsilon_weights": 40.0}, "epsilon_weights = 40 is stated, but 4 was charged"),
         ("horvitz_thompson", {"epsilon_sum": 40.0}, "epsilon_sum = 40 is stated, but 4 was charged"),
         ("subsample_aggregate", {"sum_scale": 1e-9}, "sum_scale = "),
-        ("subsample_aggregate", {"spread_scale": 1e-9}, "spread_scale = "),
-        ("subsample_aggregate", {"epsilon_spread": 1.0}, "epsilon_spread = 1 is stated, but 40 was charged"),
+        ("subsample_aggregate", {"epsilon_sums": 1.0}, "epsilon_sums = 1 is stated, but 80 was charged"),
         ("subsample_aggregate", {"groups": 2001}, "2001 groups cannot be made"),
         ("subsample_aggregate", {"groups": 44.0}, "44.0 groups cannot be made"),
         ("aipw", {"score_scale": 1e-9}, "score_scale = "),
         ("aipw", {"score_scale": 1e9}, "score_scale = "),
+        ("aipw", {"score_range": [-1.0, 1e9]}, "score_range is none of the ATE"),
+        ("aipw", {"score_range": [0.0, 1.0]}, "score_range is none of the ATE"),
         ("aipw", {"split": 0.25}, "blocks are not those of its split"),
         ("aipw of ATO", {"score_scale": 1e-9}, "score_scale = "),
         ("aipw of ATO", {"size_scale": 1e-9}, "size_scale = "),
@@ -464,7 +465,7 @@ def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffec
             lambda: moved(
                 honest("subsample_aggregate"), 3 * honest("subsample_aggregate").numbers["sum"] / 1000, groups=1000
             ),
-            "spread_scale = ",
+            "its interval does not follow",
         ),
         (lambda: replace(everything(), weights=None, outcome_theta=None), "it holds no weights"),
         (lambda: replace(everything(), outcome_theta=None), "charged for its outcome_model, but does not hold"),
@@ -488,7 +489,7 @@ def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffec
                 (balanced, BalancedDifference.parts),
                 (table, (*CELLS, "variance")),
                 (lambda: honest("aipw of ATT"), SHARES),
-                (lambda: honest("subsample_aggregate"), ("sum", "spread")),
+                (lambda: honest("subsample_aggregate"), ("sums",)),
                 (lambda: honest("horvitz_thompson"), ("sum",)),
             )
             for name in names

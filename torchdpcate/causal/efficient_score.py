@@ -96,9 +96,15 @@ class ScoreRanges:
         return torch.maximum(self.high.abs(), self.low.abs()).amax().item()
 
     @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Least and largest a of either arm, [runs] each."""
+        return self.low.amin(1), self.high.amax(1)
+
+    @property
     def change(self) -> Tensor:
         """Most by which one record moves sum a, [runs]."""
-        return self.high.amax(1) - self.low.amin(1)
+        low, high = self.ends
+        return high - low
 
     @property
     def size_change(self) -> Tensor:

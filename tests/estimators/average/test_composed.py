@@ -14,8 +14,9 @@ from torchdpcate.composition.average_nuisances import average_nuisances
 from torchdpcate.composition.average_plan import SCORES, AveragePlan
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped, sums_mechanism
+from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game

@@ -33,6 +33,7 @@ from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
+PRIVATE_SIZE = [name for name, estimand in ESTIMANDS.items() if not estimand.public_size]
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 1e-5)
 
 
@@ -50,7 +51,7 @@ def random_records(runs: int, n: int) -> Scored:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("estimand", PRIVATE_SIZE)
 def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estimand):
     runs, n, epsilon = 20_000, 500, 4.0
     scored, score = random_records(runs, n), make_estimand(estimand, 0.1)
@@ -62,16 +63,35 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
     tolerance = 6 / math.sqrt(runs)
     errors = (found.released["score"] - a.sum()).abs().mean().item()
     assert errors == pytest.approx(ranges.change[0].item() / epsilons["score"], rel=tolerance)
-    assert ("size" in found.released) == (estimand != "ATE")
-    if estimand != "ATE":
-        errors = (found.released["size"] - b.sum()).abs().mean().item()
-        assert errors == pytest.approx(ranges.size_change[0].item() / epsilons["size"], rel=tolerance)
+    errors = (found.released["size"] - b.sum()).abs().mean().item()
+    assert errors == pytest.approx(ranges.size_change[0].item() / epsilons["size"], rel=tolerance)
     centred = (a - found.estimate[:, None] * b).square().sum(1)
     scale = ranges.reach(found.estimate).square() / epsilons["spread"]
     errors = ((found.released["spread"] - centred) / scale).abs().mean().item()
     assert errors == pytest.approx(1, rel=tolerance)
     above = (found.gaussian * found.size >= centred.sqrt() - 1e-9).double().mean().item()
     assert above == pytest.approx(0.9, abs=6 * math.sqrt(0.09 / runs))
+
+
+def test_where_the_size_is_public_both_sums_are_one_event():
+    """Scores anywhere in a range that is not about zero: the width over epsilon, twice its square for the squares."""
+    runs, n, epsilon = 20_000, 500, 4.0
+    scored = random_records(runs, n)
+    e, mu = torch.tensor([[0.1, 0.9]]).double(), torch.tensor([[[0.6, 1.0], [0.0, 0.5]]]).double()
+    ranges = ScoreRanges.of(ATE, e, mu).repeated(runs)
+    found = release_scores(scored, ranges, ATE, epsilon, FitSession(NoiseSource.fixed(0)))
+    low, high = (end[0].item() for end in ranges.ends)
+    a = ATE.score(*scored)[0][0].clamp(low, high)
+    assert abs(low + high) > 0.2
+    tolerance = 6 / math.sqrt(runs)
+    assert found.released.keys() == {"score", "spread"}
+    assert found.laplace[0, 0].item() == pytest.approx((high - low) / (epsilon * n), rel=1e-5)
+    errors = (found.released["score"] - a.sum()).abs().mean().item()
+    assert errors == pytest.approx((high - low) / epsilon, rel=tolerance)
+    errors = (found.released["spread"] - (a - (low + high) / 2).square().sum()).abs().mean().item()
+    assert errors == pytest.approx((high - low) ** 2 / epsilon, rel=tolerance)
+    above = (found.gaussian * n >= (a - a.mean()).square().sum().sqrt()).double().mean().item()
+    assert 0.9 - 6 * math.sqrt(0.09 / runs) < above < 0.93
 
 
 def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
@@ -251,7 +271,7 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monk
     assert torch.equal(*sums)
 
 
-@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("estimand", PRIVATE_SIZE)
 def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, estimand):
     """A term as computed may be off by a last place; here the nuisances lie far outside the stated intervals."""
     scored, score = random_records(1, 500), make_estimand(estimand, 0.1)
@@ -259,10 +279,18 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
     ranges, n = ScoreRanges.of(score, e, mu), 500
     seen = given(monkeypatch)
     found = release_scores(scored, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
-    units = [*sensitivities(ranges, n).values()] if estimand != "ATE" else [sensitivities(ranges, n)["score"]]
+    units = sensitivities(ranges, n).values()
     sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9
     reach = ranges.reach(found.estimate).square()
     assert (seen[-1].flatten() * reach).item() <= n * reach.item() + 1e-6
-    if estimand != "ATE":
-        assert n * ranges.least.amin().item() - 1e-9 <= sums[1].item() <= n * ranges.most.amax().item() + 1e-9
+    assert n * ranges.least.amin().item() - 1e-9 <= sums[1].item() <= n * ranges.most.amax().item() + 1e-9
+
+
+def test_scores_of_the_mean_count_within_the_range_that_the_noise_answers_for(monkeypatch):
+    scored, seen = random_records(1, 500), given(monkeypatch)
+    e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
+    release_scores(scored, ScoreRanges.of(ATE, e, mu), ATE, 1.0, FitSession(NoiseSource.fixed(0)))
+    total, half = seen[0].flatten().tolist()
+    assert -500 <= total <= 500
+    assert 0 <= half <= 250

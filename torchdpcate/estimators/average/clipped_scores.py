@@ -20,11 +20,10 @@ from torchdpcate.estimators.average.stated import (
     StatedEffect,
     states,
 )
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import CLOSE, UNFIT, same, share_problems
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 
 SUMS = "scores"
@@ -32,20 +31,6 @@ SUMS = "scores"
 _MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
 NUMBERS = ("centre", "clip", "error")
 """Numbers that the steps before the sums have paid for, in outcome ranges."""
-
-
-def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
-    r"""Return the noise of both sums over n records: of v, and half that of :math:`v^2`, for v in [-1, 1].
-
-    Two values at a distance d move v by d and :math:`v^2/2` by at most :math:`d (2 - d)/2`; together that is
-    :math:`2 d - d^2/2 \le 2`. So the squares cost nothing beside the sum. Rounding to the grid of exact sums adds a
-    step to each.
-
-    Example:
-        >>> round(sums_mechanism(1000, 0.5).scale, 6)
-        4.0
-    """
-    return LaplaceMechanism(epsilon, 2.0 + 2 * sum_grid(n, 1.0))
 
 
 def release_clipped(
@@ -83,8 +68,7 @@ def release_clipped(
 
 def clipped_sums(scores: Tensor, centre: float, clip: float) -> Tensor:
     """Return the sums of v and of half its square, exact, [runs, 2], of scores [runs, n]; the curator's."""
-    n, v = scores.shape[-1], ((scores - centre) / clip).clamp(-1, 1)
-    return torch.stack([exact_sum(v, n, 1.0), exact_sum(v.square() / 2, n, 1.0)], 1)
+    return sum_and_half_squares(((scores - centre) / clip).clamp(-1, 1))
 
 
 def conclude(

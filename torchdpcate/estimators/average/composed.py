@@ -19,12 +19,12 @@ from torchdpcate.estimators.average.clipped_scores import (
     ClippedScores,
     clipped_domain,
     release_clipped,
-    sums_mechanism,
 )
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
+from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
 from torchdpcate.privacy.session import FitSession
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.balanced_difference import UPPER
+from torchdpcate.estimators.average.balanced_difference import SUMS, UPPER
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
@@ -20,12 +20,12 @@ from torchdpcate.estimators.average.stated import (
     exactly,
     states,
 )
+from torchdpcate.estimators.average.sum_and_squares import most_deviations, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
-GROUP_RANGE = 2.0
-"""Of the estimate of a group, for outcomes in [0, 1]."""
+_RANGE = 2.0  # of the estimate of a group, for outcomes in [0, 1]
 
 
 class DifferenceInMeans(AverageMechanism):
@@ -79,33 +79,30 @@ class HorvitzThompson(AverageMechanism):
         return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 
 
-def sum_mechanisms(groups: int, total: float, squares: float) -> tuple[LaplaceMechanism, LaplaceMechanism]:
-    """Return the noise of the sum of the groups' estimates and of their squared deviations, at an epsilon for each."""
-    # sums are exact; one estimate moves the mean, and with it the rounding of every squared deviation
-    moved = GROUP_RANGE**2 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, GROUP_RANGE**2)
-    return LaplaceMechanism(total, GROUP_RANGE), LaplaceMechanism(squares, moved)
-
-
-def mean_estimate(
-    total: Tensor, squares: Tensor, groups: int, noise_total: float, noise_squares: float
-) -> NoisyEstimate:
-    """Return the estimate from sums [runs] with noise of these scales."""
-    variance = ((squares + UPPER * noise_squares) / (groups * (groups - 1))).clamp(0, 1 / groups)
-    return NoisyEstimate.of_mean(total, groups, variance.sqrt(), noise_total, {"sum": total, "spread": squares})
+def mean_estimate(total: Tensor, squares: Tensor, groups: int, scale: float) -> NoisyEstimate:
+    """Return the estimate from the sums [runs] of estimates, with noise of this scale, and of their squares."""
+    variance = (most_deviations(total, squares, groups, scale) / (groups * (groups - 1))).clamp_max(1 / groups)
+    return NoisyEstimate.of_mean(total, groups, variance.sqrt(), scale, {"sum": total, "spread": squares})
 
 
 class SubsampleAggregate(AverageMechanism):
-    """The sum of the groups' estimates, and of their squared deviations."""
+    """The sum of the groups' estimates, and of their squares."""
 
     name: ClassVar[str] = "subsample_aggregate"
     formula: ClassVar[str] = (
-        "Laplace noise of scale 4/epsilon on the sum of M group estimates, and of scale 8(1-1/M)/epsilon on their "
-        "squared deviations; covariate_balancing section 5"
+        "Laplace noise of scale 2/epsilon on the sum of M group estimates, and of scale 4/epsilon on that of their "
+        "squares, as one event; docs/guarantees/subsample_aggregate.md"
     )
-    numbers: ClassVar[Mapping[str, str]] = {"sum": "sum", "spread": "spread"}
+    numbers: ClassVar[Mapping[str, str]] = {"sum": SUMS, "spread": SUMS}
     states: ClassVar[Stated] = states(
-        "groups", "ridge", "seed", *(f"epsilon_{part}" for part in numbers), *(f"{part}_scale" for part in numbers)
+        *("groups", "ridge", "seed", f"epsilon_{SUMS}"),
+        *("epsilon_sum", "epsilon_spread", "sum_scale", "spread_scale"),
     )
+
+    @classmethod
+    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
+        """See ``AverageMechanism``: in earlier versions either sum was charged by itself."""
+        return cls.numbers if stated.own(SUMS) else {part: part for part in cls.numbers}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
@@ -113,10 +110,20 @@ class SubsampleAggregate(AverageMechanism):
         groups = stated.public["groups"]
         if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
             raise ContradictionError(f"{groups} groups cannot be made of its records")
-        mechanisms = sum_mechanisms(groups, *(stated.epsilon(part) for part in cls.numbers))
-        scales = {part: noise.released_scale(1) for part, noise in zip(cls.numbers, mechanisms, strict=True)}
-        sums = stated.sums()
-        found = mean_estimate(sums["sum"], sums["spread"], groups, *scales.values())
-        largest = {"sum": groups * GROUP_RANGE / 2, "spread": groups * GROUP_RANGE**2}
-        reaches = {part: (largest[part], scale) for part, scale in scales.items()}
-        return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)
+        if not stated.own(SUMS):
+            return _apart(stated, groups)
+        sums, scale = stated.sums(), sums_mechanism(groups, stated.epsilon(SUMS)).released_scale(2)
+        found = mean_estimate(sums["sum"], sums["spread"], groups, scale)
+        reaches = {"sum": (float(groups), scale), "spread": (float(groups), 2 * scale)}
+        return Recomputed(found, exactly({"sum_scale": scale}), reaches)
+
+
+def _apart(stated: StatedEffect, groups: int) -> Recomputed:
+    """Return what a release of an earlier version must be: a sum, and squared deviations, each at its own epsilon."""
+    sums, moved = stated.sums(), _RANGE**2 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, _RANGE**2)
+    total, squares = LaplaceMechanism(stated.epsilon("sum"), _RANGE), LaplaceMechanism(stated.epsilon("spread"), moved)
+    scales = {"sum": total.released_scale(1), "spread": squares.released_scale(1)}
+    variance = ((sums["spread"] + UPPER * scales["spread"]) / (groups * (groups - 1))).clamp(0, 1 / groups)
+    found = NoisyEstimate.of_mean(sums["sum"], groups, variance.sqrt(), scales["sum"], sums)
+    reaches = {"sum": (groups * _RANGE / 2, scales["sum"]), "spread": (groups * _RANGE**2, scales["spread"])}
+    return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)

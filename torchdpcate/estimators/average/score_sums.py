@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
+from torchdpcate.estimators.average.balanced_difference import SCALES, SUMS, UPPER
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import (
     AverageMechanism,
@@ -18,27 +18,38 @@ from torchdpcate.estimators.average.stated import (
     exactly,
     states,
 )
+from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.privacy.budget import as_number, split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
-"""Parts of the budget; without a private size (ATE) the other two share it all. About best for n from 2,500 to 25,000
-records, epsilon from 0.5 to 5 and eta = 0.1."""
+"""Parts of the budget where the size is private. About best for n from 2,500 to 25,000 records, epsilon from 0.5 to 5
+and eta = 0.1."""
 
 
 def epsilons_of(epsilon: float, estimand: Estimand) -> dict[str, float]:
-    """Return the epsilon of each part.
+    """Return the epsilon of each part; one for all sums where the number of records is the size.
 
     Example:
-        >>> from torchdpcate.causal.estimand import ATT
+        >>> from torchdpcate.causal.estimand import ATE, ATT
         >>> {part: round(value, 4) for part, value in epsilons_of(1.0, ATT(0.1)).items()}
         {'score': 0.75, 'size': 0.05, 'spread': 0.2}
+        >>> epsilons_of(1.0, ATE(0.1))
+        {'sums': 1.0}
     """
-    needed = {part: share for part, share in SHARES.items() if part != "size" or not estimand.public_size}
-    return split_epsilon(epsilon, needed)
+    return {SUMS: epsilon} if estimand.public_size else split_epsilon(epsilon, SHARES)
+
+
+def noise_scales(ranges: ScoreRanges, estimand: Estimand, n: int, epsilon: float) -> dict[str, Tensor]:
+    """Return the scales of the noise in the sum of a, and in that of b where it is private, [runs] each."""
+    if estimand.public_size:
+        return {"score": ranges.change / 2 * sums_mechanism(n, epsilon).released_scale(2)}
+    units, epsilons = sensitivities(ranges, n), epsilons_of(epsilon, estimand)
+    return {part: unit * released_scale(epsilons[part]) for part, unit in units.items()}
 
 
 def sensitivities(ranges: ScoreRanges, n: int) -> dict[str, Tensor]:
@@ -67,8 +78,9 @@ def release_scores(
         Q = \sum_i (a_i - \tau b_i)^2
 
     each with Laplace noise of scale Delta/epsilon for its part of epsilon: Delta_A the width of the range of a, Delta_B
-    that of b (for the ATE b = 1, and B = n is public), and Delta_Q = sup (a - tau b)^2 at the effect just released; all
-    plus a step of the public grid on which the sum is exact (``exact_sum``).
+    that of b, and Delta_Q = sup (a - tau b)^2 at the effect just released; all plus a step of the public grid on which
+    the sum is exact (``exact_sum``). For the ATE b = 1, B = n is public, and A and the squares about the middle of the
+    range are one event (``sums_mechanism``), in which the squares cost nothing.
 
     Args:
         scored: Records with nuisances that were paid for, none of whose records they were trained on.
@@ -77,8 +89,10 @@ def release_scores(
         epsilon: Of all of it.
         session: Pays, and draws the noise.
     """
-    mechanisms = {part: LaplaceMechanism(own, 1.0) for part, own in epsilons_of(epsilon, estimand).items()}
     a, b = ranges.clip(*estimand.score(*scored))
+    if estimand.public_size:
+        return _release_mean(a, ranges, epsilon, session)
+    mechanisms = {part: LaplaceMechanism(own, 1.0) for part, own in epsilons_of(epsilon, estimand).items()}
     n = a.shape[1]
     moved = sensitivities(ranges, n)
 
@@ -90,16 +104,35 @@ def release_scores(
         return noisy, unit * mechanism.released_scale(1)
 
     total, noise_a = add_noise("score", exact_sum(a, n, ranges.largest), moved["score"])
-    size, noise_b = exact_sum(b, n, 1.0), torch.zeros_like(total)
-    if "size" in mechanisms:
-        size, noise_b = add_noise("size", size, moved["size"])
+    size, noise_b = add_noise("size", exact_sum(b, n, 1.0), moved["size"])
     tau, divisor = effect(total, size, noise_b, ranges, n)
     most = ranges.reach(tau).square()
     squares = exact_sum((a - tau[:, None] * b).square().minimum(most[:, None]), n, most.amax().item())
     squares, noise_q = add_noise("spread", squares, _square_change(most, n))
     upper = _upper(squares, noise_q, most, n)
-    sums = {"score": total, **({"size": size} if "size" in mechanisms else {}), "spread": squares}
+    sums = {"score": total, "size": size, "spread": squares}
     return _estimate(tau, divisor, upper, torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
+
+
+def _release_mean(a: Tensor, ranges: ScoreRanges, epsilon: float, session: FitSession) -> NoisyEstimate:
+    """Pay for the sum of scores [runs, n] and that of their squares about the middle, as one event, and conclude."""
+    n, noise, (low, high) = a.shape[1], session.noise, ranges.ends
+    mechanism, middle, half = sums_mechanism(n, epsilon), (low + high) / 2, (high - low) / 2
+    session.pay(mechanism.event, part=SUMS)
+    exact = sum_and_half_squares((a - middle[:, None]) / half[:, None])
+    total, squares = noise.released(mechanism.add_noise(exact, noise)).T
+    sums = {"score": n * middle + half * total, "spread": 2 * half.square() * squares}
+    return _mean(sums, low, high, n, mechanism.released_scale(2))
+
+
+def _mean(sums: Mapping[str, Tensor], low: Tensor, high: Tensor, n: int, scale: float) -> NoisyEstimate:
+    """Return the mean of n scores between ends [runs], by released sums [runs]; a range of [-1, 1] has this scale."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    total = (sums["score"] - n * middle) / half
+    deviations = half.square() * most_deviations(total, sums["spread"] / half.square(), n, scale)
+    size, none = torch.full_like(total, n), torch.zeros_like(total)
+    tau = (sums["score"] / n).clamp(-1, 1)
+    return _estimate(tau, size, deviations, (half * scale)[:, None], none, sums)
 
 
 def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEstimate:
@@ -165,11 +198,11 @@ class DoublyRobust(AverageMechanism):
     name: ClassVar[str] = "aipw"
     formula: ClassVar[str] = (
         "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
-        "released nuisances, at most 2/eta and 1/eta^2 for the ATE; covariate_balancing section 3.6"
+        "released nuisances, at most 2/eta and 4/eta^2 for the ATE, as one event; covariate_balancing section 3.6"
     )
     numbers: ClassVar[Mapping[str, str]] = {part: part for part in SHARES}
     states: ClassVar[Stated] = states(
-        *("nuisance", "split", "seed", "size_range", "score_scale", "size_scale"),
+        *("nuisance", "split", "seed", "score_range", "size_range", "score_scale", "size_scale", f"epsilon_{SUMS}"),
         *(f"epsilon_{part}" for part in SHARES),
     )
     on_nuisances: ClassVar[bool] = True
@@ -177,45 +210,72 @@ class DoublyRobust(AverageMechanism):
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
         """See ``AverageMechanism``: no size where it is the number of records."""
-        return {name: part for name, part in cls.numbers.items() if name != "size" or not estimand.public_size}
+        return dict.fromkeys(("score", "spread"), SUMS) if estimand.public_size else cls.numbers
+
+    @classmethod
+    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
+        """See ``AverageMechanism``: in earlier versions each sum was charged by itself."""
+        numbers = cls.numbers_of(stated.estimand)
+        return numbers if stated.own(SUMS) else {name: name for name in numbers}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``; ranges of the nuisances are stated in part alone."""
-        of, n, every = stated.estimand, stated.n, stated.release.privacy.n
+        """See ``AverageMechanism``; of sums apart, ranges of the nuisances are stated in part alone."""
+        of, every = stated.estimand, stated.release.privacy.n
         least, most = (as_number(end) for end in stated.public["size_range"])
         if not of.has_score() or not of.score_sizes_are_possible(least, most):
             raise ContradictionError(f"its size_range is none of the {of.name} at this overlap")
-        if n != every - round(stated.number("split") * every):
+        if stated.n != every - round(stated.number("split") * every):
             raise ContradictionError("its blocks are not those of its split")
-        sums, widest = stated.sums(), ScoreRanges.widest(of)
-        unit = {part: released_scale(stated.epsilon(part)) for part in cls.numbers_of(of)}
-        ends = (torch.full((1, 2), end, dtype=torch.float64) for end in (least, most))
-        ranges = ScoreRanges(widest.low, widest.high, *ends)
-        moved = sensitivities(ranges, n)
-        constants = {
-            "score_scale": (of.least_score_change(most) * unit["score"], moved["score"].item() * unit["score"])
-        }
-        noise_a, noise_b = torch.tensor([stated.number("score_scale")], dtype=torch.float64), torch.zeros(1).double()
-        if "size" in unit:
-            noise_b = moved["size"] * unit["size"]
-            constants |= exactly({"size_scale": noise_b.item()})
-        tau, divisor = effect(sums["score"], sums.get("size", torch.full_like(noise_a, n)), noise_b, ranges, n)
-        # a score's reach is at least half of how far one record moves the sum, but for the size
-        step, shift = sum_grid(n, widest.largest), tau.abs() * (most - least)
-        narrow = (((noise_a / unit["score"] - step - shift).clamp_min(0)) / 2).square()
-        wide = (widest.largest + tau.abs() * most).square()
-        upper = [
-            _upper(sums["spread"], unit["spread"] * _square_change(squares, n), squares, n)
-            if squares.item() > 0
-            else torch.zeros(1).double()
-            for squares in (narrow, wide)
-        ]
-        found = _estimate(tau, divisor, upper[0], torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
-        reaches = {
-            "score": (n * widest.largest, noise_a.item()),
-            "size": (n * most, noise_b.item()),
-            "spread": (n * wide.item(), unit["spread"] * _square_change(wide, n).item()),
-        }
-        gaussian = tuple((squares.sqrt() / divisor).item() for squares in upper)
-        return Recomputed(found, constants, reaches, (gaussian[0], gaussian[1]))
+        return _together(stated) if stated.own(SUMS) else _apart(stated, least, most)
+
+
+def _together(stated: StatedEffect) -> Recomputed:
+    """Return what a release must be whose sums are one event, by the range of its scores."""
+    of, n, sums = stated.estimand, stated.n, stated.sums()
+    low, high = (torch.tensor([as_number(end)], dtype=torch.float64) for end in stated.public["score_range"])
+    least, most = ScoreRanges.widest(of).ends
+    slack = CLOSE * most
+    if not (least - slack <= low and high <= most + slack and high - low >= of.least_score_change(1.0) - slack):
+        raise ContradictionError(f"its score_range is none of the {of.name} at this overlap")
+    scale, half = sums_mechanism(n, stated.epsilon(SUMS)).released_scale(2), ((high - low) / 2).item()
+    reaches = {
+        "score": (n * max(abs(low.item()), abs(high.item())), half * scale),
+        "spread": (n * half**2, 2 * half**2 * scale),
+    }
+    return Recomputed(_mean(sums, low, high, n, scale), exactly({"score_scale": half * scale}), reaches)
+
+
+def _apart(stated: StatedEffect, least: float, most: float) -> Recomputed:
+    """Return what a release must be whose sums are charged one by one: of a private size, or of an earlier version."""
+    of, n = stated.estimand, stated.n
+    parts = ("score", "spread") if of.public_size else tuple(SHARES)
+    sums, widest = stated.sums(), ScoreRanges.widest(of)
+    unit = {part: released_scale(stated.epsilon(part)) for part in parts}
+    ends = (torch.full((1, 2), end, dtype=torch.float64) for end in (least, most))
+    ranges = ScoreRanges(widest.low, widest.high, *ends)
+    moved = sensitivities(ranges, n)
+    constants = {"score_scale": (of.least_score_change(most) * unit["score"], moved["score"].item() * unit["score"])}
+    noise_a, noise_b = torch.tensor([stated.number("score_scale")], dtype=torch.float64), torch.zeros(1).double()
+    if "size" in unit:
+        noise_b = moved["size"] * unit["size"]
+        constants |= exactly({"size_scale": noise_b.item()})
+    tau, divisor = effect(sums["score"], sums.get("size", torch.full_like(noise_a, n)), noise_b, ranges, n)
+    # a score's reach is at least half of how far one record moves the sum, but for the size
+    step, shift = sum_grid(n, widest.largest), tau.abs() * (most - least)
+    narrow = (((noise_a / unit["score"] - step - shift).clamp_min(0)) / 2).square()
+    wide = (widest.largest + tau.abs() * most).square()
+    upper = [
+        _upper(sums["spread"], unit["spread"] * _square_change(squares, n), squares, n)
+        if squares.item() > 0
+        else torch.zeros(1).double()
+        for squares in (narrow, wide)
+    ]
+    found = _estimate(tau, divisor, upper[0], torch.stack([noise_a, tau.abs() * noise_b], 1), noise_b, sums)
+    reaches = {
+        "score": (n * widest.largest, noise_a.item()),
+        "size": (n * most, noise_b.item()),
+        "spread": (n * wide.item(), unit["spread"] * _square_change(wide, n).item()),
+    }
+    gaussian = tuple((squares.sqrt() / divisor).item() for squares in upper)
+    return Recomputed(found, constants, reaches, (gaussian[0], gaussian[1]))

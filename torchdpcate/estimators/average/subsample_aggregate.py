@@ -14,22 +14,22 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Records, StackedRecords
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balanced_difference import SUMS
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.peers import GROUP_RANGE, SubsampleAggregate, mean_estimate, sum_mechanisms
+from torchdpcate.estimators.average.peers import SubsampleAggregate, mean_estimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer, positive
-from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
 SMALL_GROUPS = "the bias of small groups, and one where the log-odds of treatment are not linear in the covariates"
 """What its planned error does not count."""
-_HALF = 0.5 * (1 - 1e-9)  # of epsilon for either sum, so that they never add up to more
 _STOP = 1e-6  # gradient norm at the end of a group's fit; privacy does not rest on it
 
 
@@ -42,16 +42,14 @@ class SubsamplePlan:
         groups: M, how many.
         ridge: Of each group's propensity, in the scale of the features psi.
         seed: Of the permutation that makes the groups.
-        total: Noise of the sum of the groups' estimates.
-        squares: Noise of the sum of their squared deviations from their mean.
+        sums: Noise of the sum of the groups' estimates and of half their squares, together.
     """
 
     estimand: Estimand
     groups: int
     ridge: float
     seed: int
-    total: LaplaceMechanism
-    squares: LaplaceMechanism
+    sums: LaplaceMechanism
 
 
 def plan_subsample(
@@ -64,10 +62,10 @@ def plan_subsample(
     ridge: float = 0.01,
     seed: int = 0,
 ) -> SubsamplePlan:
-    r"""Calibrate both sums at half of epsilon each.
+    r"""Calibrate both sums as one event.
 
-    One record moves one of the M estimates, each in [-1, 1]: their sum by 2, and the sum of their squared deviations,
-    a parabola in each estimate with its vertex at the mean of the others, by at most 4 (1 - 1/M).
+    One record moves one of the M estimates, each in [-1, 1]: their sum and half the sum of their squares by at most 2
+    together (``sums_mechanism``).
 
     Args:
         n: Number of records.
@@ -86,14 +84,14 @@ def plan_subsample(
         >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
         >>> plan = plan_subsample(5000, on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), ATE(0.1), 1.0)
-        >>> plan.groups, round(plan.total.scale, 6), round(plan.squares.scale, 6)
-        (70, 4.0, 7.885714)
+        >>> plan.groups, round(plan.sums.scale, 6)
+        (70, 2.0)
     """
     many = math.isqrt(n) if groups is None else integer("groups", groups, least=2)
     if not 2 <= many <= n:
         raise InputError(f"groups = {many}: n = {n} records make no two groups; bring more records, or fewer groups")
-    share, scaled = epsilon * _HALF, positive("ridge", ridge) * features.largest_entry**2
-    return SubsamplePlan(estimand, many, scaled, seed, *sum_mechanisms(many, share, share))
+    scaled = positive("ridge", ridge) * features.largest_entry**2
+    return SubsamplePlan(estimand, many, scaled, seed, sums_mechanism(many, epsilon))
 
 
 def group_positions(n: int, groups: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -133,23 +131,23 @@ def group_estimates(records: StackedRecords, plan: SubsamplePlan) -> Tensor:
 
 
 def release_mean(estimates: Tensor, plan: SubsamplePlan, session: FitSession) -> NoisyEstimate:
-    r"""Pay for the sum of estimates and the sum of their squared deviations, and conclude.
+    r"""Pay for the sum of estimates and the sum of their squares, as one event, and conclude.
 
-    .. math:: \tau = \frac1M \Big(\sum_k \tau_k + Lap\big(\tfrac4\epsilon\big)\Big), \quad
-        Q = \sum_k (\tau_k - \bar\tau)^2 + Lap\big(\tfrac{8 (1 - 1/M)}\epsilon\big), \quad
-        V = \mathrm{clip}\Big(\frac{Q + 1.609438\, b_Q}{M (M - 1)}, 0, \frac1M\Big)
+    .. math::
+        T = \sum_k \tau_k + Lap\big(\tfrac2\epsilon\big), \quad
+        Q = \sum_k \tau_k^2 + Lap\big(\tfrac4\epsilon\big), \quad
+        \tau = \frac TM, \quad V = \frac{\overline S(T, Q)}{M (M - 1)} \le \frac1M
+
+    with a one-sided bound of the squared deviations from their mean, ``most_deviations``.
 
     Args:
         estimates: Of the groups, [runs, M], in [-1, 1].
         plan: Public plan.
         session: Pays, and draws the noise.
     """
-    noise = session.noise
-    session.pay(plan.total.event, part="sum")
-    total = noise.released(plan.total.add_noise(sum_of(estimates)[:, None], noise)[:, 0])
-    session.pay(plan.squares.event, part="spread")
-    squares = noise.released(plan.squares.add_noise(squared_deviations(estimates)[:, None], noise)[:, 0])
-    return mean_estimate(total, squares, plan.groups, plan.total.released_scale(1), plan.squares.released_scale(1))
+    session.pay(plan.sums.event, part=SUMS)
+    noisy = session.noise.released(plan.sums.add_noise(sum_and_half_squares(estimates), session.noise))
+    return mean_estimate(noisy[:, 0], 2 * noisy[:, 1], plan.groups, plan.sums.released_scale(2))
 
 
 def subsample_aggregate(
@@ -160,18 +158,6 @@ def subsample_aggregate(
     return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
 
-def sum_of(estimates: Tensor) -> Tensor:
-    """Return the sum, [runs], of estimates [runs, M]; see ``exact_sum``."""
-    return exact_sum(estimates, estimates.shape[1], GROUP_RANGE / 2)
-
-
-def squared_deviations(estimates: Tensor) -> Tensor:
-    """Return the sum of squared deviations from the mean, [runs], of estimates [runs, M]; see ``exact_sum``."""
-    groups = estimates.shape[1]
-    deviations = estimates - sum_of(estimates)[:, None] / groups
-    return exact_sum(deviations.square(), groups, GROUP_RANGE**2)
-
-
 @renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class SubsampleAggregateEffect(AverageEffectLearner):
@@ -179,12 +165,12 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     A public permutation makes M groups. Each fits its own logistic propensity, clips it to [eta, 1 - eta] and takes the
     Hajek contrast of weighted outcomes; a group with an empty arm counts 0. The mean over groups gets Laplace noise of
-    scale 4 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
+    scale 2 / (M epsilon): it does not depend on eta, but small groups are biased, and M is only the root of n. The
     interval does not count that bias, and rests on log-odds of treatment that are linear in the covariates.
 
     Guarantee:
-        Certified, pure: half of epsilon for the sum of estimates, half for their squared deviations, which the interval
-        rests on. The interval counts how groups differ and the noise; it does not count the bias of small groups.
+        Certified, pure: epsilon for the sum of estimates and that of their squares, which the interval rests on,
+        together. The interval counts how groups differ and the noise; it does not count the bias of small groups.
         Source: after Guha & Reiter (2024), Differentially private estimation of weighted average treatment effects for
         binary outcomes; subsample and aggregate is by Nissim, Raskhodnikova & Smith (2007); theory note
         ``covariate_balancing``, section 5; docs/guarantees/subsample_aggregate.md.
@@ -229,7 +215,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``."""
         prior, plan = self._prior(prior), self.plan(n)
-        noise = 0.0 if self.budget is None else laplace(plan.total.released_scale(1) / plan.groups)
+        noise = 0.0 if self.budget is None else laplace(plan.sums.released_scale(2) / plan.groups)
         sampling = planned_sampling(EffectFacts(n, self.target), prior)
         return PlannedError("subsample_aggregate", noise, 0.0, sampling, bias=SMALL_GROUPS).in_units(self._unit())
 
@@ -242,13 +228,11 @@ class SubsampleAggregateEffect(AverageEffectLearner):
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
         assert isinstance(records, StackedRecords)
-        estimates = group_estimates(records, self._plan)
-        return mean_estimate(sum_of(estimates), squared_deviations(estimates), self._plan.groups, 0.0, 0.0)
+        total, half = sum_and_half_squares(group_estimates(records, self._plan)).T
+        return mean_estimate(total, 2 * half, self._plan.groups, 0.0)
 
     def _public(self) -> dict[str, Any]:
         plan, groups = self._plan, {"groups": self._plan.groups, "ridge": self.ridge, "seed": self.seed}
         if self.budget is None:
             return groups
-        half = self.budget.epsilon * _HALF
-        scales = {"sum_scale": plan.total.released_scale(1), "spread_scale": plan.squares.released_scale(1)}
-        return {**groups, "epsilon_sum": half, "epsilon_spread": half, **scales}
+        return {**groups, f"epsilon_{SUMS}": self.budget.epsilon, "sum_scale": plan.sums.released_scale(2)}

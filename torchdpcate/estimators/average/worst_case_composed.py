@@ -3,14 +3,15 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.clipped_scores import clipped_sums, release_clipped, sums_mechanism
+from torchdpcate.estimators.average.clipped_scores import clipped_sums, release_clipped
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 
 _CENTRE, _CLIP, _RECORDS = 0.1, 0.3, 50
 _FAR = 10.0  # of a score
@@ -48,9 +49,6 @@ def _clipped_scores(budget: PrivacyBudget) -> Game:
         found = release_clipped(worlds[world], _CENTRE, _CLIP, _no_error, budget.epsilon, session, runs).released
         return torch.stack([found["difference"], found["spread"] / 2], 1)
 
-    def evidence(shown: Tensor) -> Tensor:
-        # half of all outputs have the largest ratio: rounded, or their last places would tell them apart
-        return (((shown - exact[0]).abs() - (shown - exact[1]).abs()).sum(1) / scale).round(decimals=9)
-
+    ratio = k_norm_evidence(exact[1] - exact[0], scale, 1.0)
     claim = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), claim, evidence)
+    return Game(draw, PureEvent(budget.epsilon), claim, lambda shown: ratio(shown - exact[0]))

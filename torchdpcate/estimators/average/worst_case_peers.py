@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
-from torchdpcate.causal.estimand import ATE
+from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
@@ -19,22 +19,23 @@ from torchdpcate.estimators.average.horvitz_thompson import (
     plan_horvitz_thompson,
     release_sum,
 )
-from torchdpcate.estimators.average.score_sums import effect, epsilons_of, release_scores, released_scale
+from torchdpcate.estimators.average.score_sums import release_scores
 from torchdpcate.estimators.average.subsample_aggregate import (
     SubsampleAggregateEffect,
+    SubsamplePlan,
     group_estimates,
     group_positions,
     plan_subsample,
     release_mean,
-    squared_deviations,
 )
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Evidence, Game, k_norm_evidence, worst_case
 
 _ATE = ATE(0.1)
 _DOMAIN = Domain([-1.0], [1.0], 0.0, 1.0)
@@ -112,34 +113,44 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
 
 
 def _groups(world: int) -> StackedRecords:
-    """Groups of a treated record and two controls whose contrast is -1, but for one that a record turns round."""
-    x, y = torch.zeros(_GROUPS, 3, dtype=torch.float64), torch.tensor([0.0, 1.0, 1.0]).double().repeat(_GROUPS, 1)
-    z = torch.tensor([1.0, 0.0, 0.0]).double().repeat(_GROUPS, 1)
-    # of the two others one is treated at the high end, one a control at the low end; the record is where it weighs most
-    x[0], y[0], z[0, 2] = torch.tensor([1.0, -1.0, 2.0 * world - 1]), torch.tensor([0.0, 0.0, 1.0]), 1.0 - world
+    """Groups of a treated record and a control at either end, of which the one beside the treated record counts.
+
+    In the first group the treated record goes from the control of outcome 0 to that of outcome 1, and its own outcome
+    from 1 to 0: the contrast goes from nearly 1 to nearly -1.
+    """
+    x = torch.tensor([-1.0, -1.0, 1.0]).double().repeat(_GROUPS, 1)
+    y, z = torch.tensor([1.0, 0.0, 1.0]).double().repeat(_GROUPS, 1), torch.eye(3).double()[:1].repeat(_GROUPS, 1)
+    x[0, 0], y[0, 0] = 2.0 * world - 1, 1.0 - world
     places = group_positions(3 * _GROUPS, _GROUPS, 0)[0].flatten()
     return _stacked(*(torch.zeros(3 * _GROUPS).double().index_copy(0, places, part.flatten()) for part in (x, z, y)))
+
+
+def _plan_of_groups(epsilon: float) -> SubsamplePlan:
+    """Return a plan whose clip and ridge leave a control far from all treated records hardly a weight."""
+    return plan_subsample(3 * _GROUPS, _FEATURES, ATT(0.01), epsilon, ridge=1e-4)
 
 
 @worst_case(
     "subsample_aggregate",
     SubsampleAggregateEffect,
-    pair="a group of three whose contrast one record turns round, others at the end of the range; both sums are shown",
+    pair="a group of three whose contrast one treated record turns round; both sums are shown",
 )
 def _subsample_aggregate(budget: PrivacyBudget) -> Game:
-    plan = plan_subsample(3 * _GROUPS, _FEATURES, _ATE, budget.epsilon)
+    plan = _plan_of_groups(budget.epsilon)
     worlds = [group_estimates(_groups(world), plan) for world in (0, 1)]
-    exact = [torch.cat([found.sum(1), squared_deviations(found)]) for found in worlds]
-    scales = torch.tensor([part.released_scale(1) for part in (plan.total, plan.squares)]).double()
+    exact, scale = [sum_and_half_squares(found) for found in worlds], plan.sums.released_scale(2)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         released = release_mean(worlds[world].expand(runs, -1), plan, FitSession(noise)).released
-        return torch.stack([released["sum"], released["spread"]], 1)
+        return torch.stack([released["sum"], released["spread"] / 2], 1)
 
-    def evidence(shown: Tensor) -> Tensor:
-        return (((shown - exact[0]).abs() - (shown - exact[1]).abs()) / scales).sum(1)
+    return Game(draw, PureEvent(budget.epsilon), _claim(budget), _of_sums(exact, scale))
 
-    return Game(draw, PureEvent(budget.epsilon), _claim(budget), evidence)
+
+def _of_sums(exact: list[Tensor], scale: float) -> Evidence:
+    """Return the log-likelihood ratio of sums [1, k] with Laplace noise of one scale."""
+    ratio = k_norm_evidence((exact[1] - exact[0])[0], scale, 1.0)
+    return lambda shown: ratio(shown - exact[0])
 
 
 def _scored(world: int) -> Scored:
@@ -160,27 +171,18 @@ def _aipw(budget: PrivacyBudget) -> Game:
     worlds = [_scored(world) for world in (0, 1)]
     e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
     ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
-    epsilons = epsilons_of(budget.epsilon, _ATE)
-    unit = {part: released_scale(epsilon) for part, epsilon in epsilons.items()}
-    scores = [_ATE.score(*world)[0] for world in worlds]
+    half, scale = ranges.change.item() / 2, sums_mechanism(_SCORED, budget.epsilon).released_scale(2)
+    exact = [sum_and_half_squares(_ATE.score(*world)[0] / half) for world in worlds]  # the range is about zero
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         every = Scored(*(part.expand(runs, -1) for part in worlds[world]))
         released = release_scores(every, ranges.repeated(runs), _ATE, budget.epsilon, FitSession(noise)).released
-        return torch.stack([released["score"], released["spread"]], 1)
-
-    def log_density(shown: Tensor, a: Tensor) -> Tensor:
-        """Of the noise in the sum of scores, and of that in their squares given the effect that it leads to."""
-        total, squares = shown.T
-        size, none = torch.full_like(total, _SCORED), torch.zeros_like(total)
-        tau, _ = effect(total, size, none, ranges.repeated(len(shown)), _SCORED)
-        exact, noise_q = (a - tau[:, None]).square().sum(1), ranges.reach(tau).square() * unit["spread"]
-        return -(total - a.sum()).abs() / (ranges.change * unit["score"]) - (squares - exact).abs() / noise_q
+        return torch.stack([released["score"] / half, released["spread"] / (2 * half**2)], 1)
 
     return Game(
         draw,
         PureEvent(budget.epsilon),
         _claim(budget),
-        evidence=lambda shown: log_density(shown, scores[1]) - log_density(shown, scores[0]),
+        evidence=_of_sums(exact, scale),
         most_runs=200_000,
     )
