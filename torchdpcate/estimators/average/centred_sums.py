@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.records import Batch, Records
-from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
+from torchdpcate.estimators.average.balanced_difference import SCALES, SUMS, UPPER
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.stated import (
@@ -21,6 +21,7 @@ from torchdpcate.estimators.average.stated import (
     exactly,
     states,
 )
+from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.budget import as_number, split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -28,8 +29,10 @@ from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
-"""Parts of the budget; a size that is public leaves its share to the others. About the shortest intervals on generated
-trials with 500 to 5,000 records, epsilon of 0.5 and 1, outcomes about the middle and skewed ones."""
+"""Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
+About the shortest intervals on generated trials with 500 to 5,000 records, epsilon of 0.5 and 1, outcomes about the
+middle and skewed ones, where all are apart."""
+_CENTRE = SHARES["centre"] / (1 - SHARES["size"])
 
 
 @dataclass(frozen=True)
@@ -96,15 +99,19 @@ class DesignFacts:
             >>> {part: [round(value, 6) for value in of.tolist()] for part, of in moved.items()}
             {'centre': [1.0, 1.0], 'difference': [2.0, 3.0], 'size': [0.0, 0.0]}
         """
-        treated, control = self.most
-        up = torch.maximum(treated * (1 - centre), control * centre)
-        down = torch.maximum(treated * centre, control * (1 - centre))
         one, width = torch.ones_like(centre), self.tilts[1] - self.tilts[0]
         return {
             "centre": one * (1 + sum_grid(self.n, 1.0)),
-            "difference": up + down + sum_grid(self.n, self.largest),
+            "difference": 2 * self.terms(centre).half + sum_grid(self.n, self.largest),
             "size": one * (0.0 if self.public_size else width + sum_grid(self.n, self.tilts[1])),
         }
+
+    def terms(self, centre: Tensor) -> TermRange:
+        """Return the range of a record's term t w (y - c) of the contrast, for centres [runs]."""
+        treated, control = self.most
+        up = torch.maximum(treated * (1 - centre), control * centre)
+        down = torch.maximum(treated * centre, control * (1 - centre))
+        return TermRange(-down, up)
 
     @property
     def largest(self) -> float:
@@ -156,9 +163,9 @@ def epsilons_of(epsilon: float, facts: DesignFacts) -> dict[str, float]:
         >>> from torchdpcate.causal.estimand import ATE
         >>> found = epsilons_of(1.0, DesignFacts(1000, ATE(0.1), 0.5, 0.5))
         >>> {part: round(value, 4) for part, value in found.items()}
-        {'centre': 0.0842, 'difference': 0.7684, 'spread': 0.1474}
+        {'centre': 0.0842, 'sums': 0.9158}
     """
-    return split_epsilon(epsilon, {part: s for part, s in SHARES.items() if part != "size" or not facts.public_size})
+    return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE} if facts.public_size else SHARES)
 
 
 def unit_scale(epsilon: float) -> float:
@@ -176,7 +183,8 @@ def release_centred(
         \tau = \mathrm{clip}(D / N, -1, 1), \quad Q = \sum_i (t_i w_i (y_i - c) - \tau h(e_i))^2
 
     t = 2z - 1. Each has Laplace noise of scale Delta/epsilon for its own epsilon; the centre c follows from C, and the
-    sensitivities of D and Q from c and tau.
+    sensitivities of D and Q from c and tau. Where N is public, D and the squares of its terms about the middle of their
+    range are one event (``sums_mechanism``), in which the squares cost nothing.
 
     Args:
         records: One data set, or several side by side; its one feature is the known propensity.
@@ -198,13 +206,15 @@ def release_centred(
     n, moved = facts.n, facts.sensitivities(0.5 * ones)
     total = records.total(lambda batch: exact_sum(_rows(batch.y), n, 1.0)[:, None])[:, 0]
     sums = {"centre": add_noise("centre", total, moved["centre"])}
-    centre = facts.centre(sums["centre"], epsilons["difference"])
+    centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
+    if facts.public_size:
+        sums |= _release_together(records, facts, centre, epsilons[SUMS], session)
+        return conclude(sums, facts, epsilons)
     moved = facts.sensitivities(centre)
     exact = records.total(lambda batch: exact_sum(contrast(batch, facts, centre), n, facts.largest)[:, None])[:, 0]
     sums["difference"] = add_noise("difference", exact, moved["difference"])
-    if not facts.public_size:
-        exact = records.total(lambda batch: exact_sum(_tilt(batch, facts), n, facts.tilts[1])[:, None])[:, 0]
-        sums["size"] = add_noise("size", exact, moved["size"])
+    exact = records.total(lambda batch: exact_sum(_tilt(batch, facts), n, facts.tilts[1])[:, None])[:, 0]
+    sums["size"] = add_noise("size", exact, moved["size"])
     tau = effect(sums, facts)[0]
     most = facts.reach(centre, tau).square()
 
@@ -215,6 +225,23 @@ def release_centred(
     spread = records.total(squares)[:, 0]
     sums["spread"] = add_noise("spread", spread, ones * (1 + sum_grid(n, 1.0))) * most
     return conclude(sums, facts, epsilons)
+
+
+def _release_together(
+    records: Records, facts: DesignFacts, centre: Tensor, epsilon: float, session: FitSession
+) -> dict[str, Tensor]:
+    """Pay for the contrast and the squares of its terms about the middle, and return both, [runs] each."""
+    n, noise, within = facts.n, session.noise, facts.terms(centre)
+    mechanism = sums_mechanism(n, epsilon)
+    session.pay(mechanism.event, part=SUMS)
+    exact = records.total(lambda batch: sum_and_half_squares(within.places(contrast(batch, facts, centre)), n))
+    noisy = noise.released(mechanism.add_noise(exact, noise))
+    return dict(zip(("difference", "spread"), within.sums(noisy, n), strict=True))
+
+
+def contrast_epsilon(epsilons: Mapping[str, float]) -> float:
+    """Return the epsilon of the contrast, alone or with its squares."""
+    return epsilons[SUMS] if SUMS in epsilons else epsilons["difference"]
 
 
 def without_noise(records: Records, facts: DesignFacts) -> NoisyEstimate:
@@ -254,11 +281,15 @@ def effect(sums: Mapping[str, Tensor], facts: DesignFacts) -> tuple[Tensor, Tens
 
 def conclude(sums: Mapping[str, Tensor], facts: DesignFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
     """Return the estimate and the law of its error by released sums alone; see ``release_centred``."""
-    centre = facts.centre(sums["centre"], epsilons["difference"])
+    centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
     scales = noise_scales(facts, epsilons, centre)
     tau, size = effect(sums, facts)
-    most = facts.reach(centre, tau).square()
-    squares = (sums["spread"] + UPPER * spread_scale(facts, epsilons) * most).clamp_min(0).minimum(facts.n * most)
+    if SUMS in epsilons:
+        scale = sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
+        squares = facts.terms(centre).most_deviations(sums["difference"], sums["spread"], facts.n, scale)
+    else:
+        most = facts.reach(centre, tau).square()
+        squares = (sums["spread"] + UPPER * spread_scale(facts, epsilons) * most).clamp_min(0).minimum(facts.n * most)
     noise_n = scales["size"] if "size" in scales else torch.zeros_like(tau)
     laplace = torch.stack([scales["difference"] / size, tau.abs() * noise_n / size], 1)
     dominated = size <= SCALES * noise_n
@@ -268,11 +299,14 @@ def conclude(sums: Mapping[str, Tensor], facts: DesignFacts, epsilons: Mapping[s
 def noise_scales(facts: DesignFacts, epsilons: Mapping[str, float], centre: Tensor) -> dict[str, Tensor]:
     """Return the scales of the noise in the sums but the spread, [runs] each, at centres [runs]."""
     moved = facts.sensitivities(centre)
-    return {part: moved[part] * unit_scale(epsilons[part]) for part in moved if part in epsilons}
+    scales = {part: moved[part] * unit_scale(epsilons[part]) for part in moved if part in epsilons}
+    if SUMS in epsilons:
+        scales["difference"] = facts.terms(centre).half * sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
+    return scales
 
 
 def spread_scale(facts: DesignFacts, epsilons: Mapping[str, float]) -> float:
-    """Return the scale of the noise in the spread, in units of its largest term."""
+    """Return the scale of the noise in the spread where it is charged alone, in units of its largest term."""
     return (1 + sum_grid(facts.n, 1.0)) * unit_scale(epsilons["spread"])
 
 
@@ -295,13 +329,17 @@ class CentredSums(AverageMechanism):
         "covariate_balancing section 3.4"
     )
     numbers: ClassVar[Mapping[str, str]] = {part: part for part in SHARES}
-    states: ClassVar[Stated] = states("propensity_range", *(f"epsilon_{part}" for part in SHARES), "scale_centre")
+    states: ClassVar[Stated] = states(
+        "propensity_range", *(f"epsilon_{part}" for part in (*SHARES, SUMS)), "scale_centre"
+    )
 
     @classmethod
     def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: no size where it is public."""
-        public = cls.facts_of(stated).public_size
-        return {name: part for name, part in cls.numbers.items() if name != "size" or not public}
+        """See ``AverageMechanism``: no size where it is public, and sums that are one event but in earlier versions."""
+        if not cls.facts_of(stated).public_size:
+            return cls.numbers
+        together = SUMS if stated.own(SUMS) else None
+        return {"centre": "centre", "difference": together or "difference", "spread": together or "spread"}
 
     @classmethod
     def facts_of(cls, stated: StatedEffect) -> DesignFacts:
@@ -323,15 +361,20 @@ class CentredSums(AverageMechanism):
         known = stated.release.domain.known_propensity
         if known is None or tuple(known.bounds) != (facts.low, facts.high):
             raise ContradictionError("its propensity_range is not that of its domain")
-        epsilons = {part: stated.epsilon(part) for part in cls.numbers_in(stated)}
+        epsilons = {part: stated.epsilon(part) for part in cls.numbers_in(stated).values() if part is not None}
         found = conclude(sums, facts, epsilons)
-        centre = facts.centre(sums["centre"], epsilons["difference"])
+        centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
         scales = {part: scale.item() for part, scale in noise_scales(facts, epsilons, centre).items()}
-        most = facts.reach(centre, found.estimate).square().item()
+        if SUMS in epsilons:
+            half = facts.terms(centre).half.item()
+            spread = facts.n * half**2, 2 * half * scales["difference"]
+        else:
+            most = facts.reach(centre, found.estimate).square().item()
+            spread = facts.n * most, spread_scale(facts, epsilons) * most
         reaches = {
             "centre": (facts.n, scales["centre"]),
             "difference": (facts.n * facts.largest, scales["difference"]),
-            "spread": (facts.n * most, spread_scale(facts, epsilons) * most),
+            "spread": spread,
             **({"size": (facts.n * facts.tilts[1], scales["size"])} if "size" in scales else {}),
         }
         return Recomputed(found, exactly(public_constants(facts, epsilons)), reaches)

@@ -18,7 +18,7 @@ from torchdpcate.estimators.average.stated import (
     exactly,
     states,
 )
-from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_half_squares, sums_mechanism
+from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.privacy.budget import as_number, split_epsilon
@@ -116,23 +116,20 @@ def release_scores(
 
 def _release_mean(a: Tensor, ranges: ScoreRanges, epsilon: float, session: FitSession) -> NoisyEstimate:
     """Pay for the sum of scores [runs, n] and that of their squares about the middle, as one event, and conclude."""
-    n, noise, (low, high) = a.shape[1], session.noise, ranges.ends
-    mechanism, middle, half = sums_mechanism(n, epsilon), (low + high) / 2, (high - low) / 2
+    n, noise, within = a.shape[1], session.noise, TermRange(*ranges.ends)
+    mechanism = sums_mechanism(n, epsilon)
     session.pay(mechanism.event, part=SUMS)
-    exact = sum_and_half_squares((a - middle[:, None]) / half[:, None])
-    total, squares = noise.released(mechanism.add_noise(exact, noise)).T
-    sums = {"score": n * middle + half * total, "spread": 2 * half.square() * squares}
-    return _mean(sums, low, high, n, mechanism.released_scale(2))
+    noisy = noise.released(mechanism.add_noise(sum_and_half_squares(within.places(a)), noise))
+    sums = dict(zip(("score", "spread"), within.sums(noisy, n), strict=True))
+    return _mean(sums, within, n, mechanism.released_scale(2))
 
 
-def _mean(sums: Mapping[str, Tensor], low: Tensor, high: Tensor, n: int, scale: float) -> NoisyEstimate:
-    """Return the mean of n scores between ends [runs], by released sums [runs]; a range of [-1, 1] has this scale."""
-    middle, half = (low + high) / 2, (high - low) / 2
-    total = (sums["score"] - n * middle) / half
-    deviations = half.square() * most_deviations(total, sums["spread"] / half.square(), n, scale)
-    size, none = torch.full_like(total, n), torch.zeros_like(total)
-    tau = (sums["score"] / n).clamp(-1, 1)
-    return _estimate(tau, size, deviations, (half * scale)[:, None], none, sums)
+def _mean(sums: Mapping[str, Tensor], within: TermRange, n: int, scale: float) -> NoisyEstimate:
+    """Return the mean of n scores by their released sums [runs]; scale is that of the sum of their places."""
+    total, none = sums["score"], torch.zeros_like(sums["score"])
+    deviations = within.most_deviations(total, sums["spread"], n, scale)
+    size, noise = torch.full_like(total, n), (within.half * scale)[:, None]
+    return _estimate((total / n).clamp(-1, 1), size, deviations, noise, none, sums)
 
 
 def conclude(scored: Scored, ranges: ScoreRanges, estimand: Estimand) -> NoisyEstimate:
@@ -233,17 +230,18 @@ class DoublyRobust(AverageMechanism):
 def _together(stated: StatedEffect) -> Recomputed:
     """Return what a release must be whose sums are one event, by the range of its scores."""
     of, n, sums = stated.estimand, stated.n, stated.sums()
-    low, high = (torch.tensor([as_number(end)], dtype=torch.float64) for end in stated.public["score_range"])
-    least, most = ScoreRanges.widest(of).ends
-    slack = CLOSE * most
-    if not (least - slack <= low and high <= most + slack and high - low >= of.least_score_change(1.0) - slack):
+    within = TermRange(*(torch.tensor([as_number(e)], dtype=torch.float64) for e in stated.public["score_range"]))
+    (least, most), half = ScoreRanges.widest(of).ends, within.half.item()
+    slack = CLOSE * most.item()
+    fits = least.item() - slack <= within.low.item() and within.high.item() <= most.item() + slack
+    if not (fits and 2 * half >= of.least_score_change(1.0) - slack):
         raise ContradictionError(f"its score_range is none of the {of.name} at this overlap")
-    scale, half = sums_mechanism(n, stated.epsilon(SUMS)).released_scale(2), ((high - low) / 2).item()
+    scale = sums_mechanism(n, stated.epsilon(SUMS)).released_scale(2)
     reaches = {
-        "score": (n * max(abs(low.item()), abs(high.item())), half * scale),
+        "score": (n * (abs(within.middle.item()) + half), half * scale),
         "spread": (n * half**2, 2 * half**2 * scale),
     }
-    return Recomputed(_mean(sums, low, high, n, scale), exactly({"score_scale": half * scale}), reaches)
+    return Recomputed(_mean(sums, within, n, scale), exactly({"score_scale": half * scale}), reaches)
 
 
 def _apart(stated: StatedEffect, least: float, most: float) -> Recomputed:

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +42,49 @@ def sum_and_half_squares(values: Tensor, n: int | None = None) -> Tensor:
     """
     n = values.shape[-1] if n is None else n
     return torch.stack([exact_sum(values, n, 1.0), exact_sum(values.square() / 2, n, 1.0)], 1)
+
+
+class TermRange(NamedTuple):
+    """The public interval of the terms of a sum, which is released as sum and squares of their places in it.
+
+    Attributes:
+        low: Least term, [runs].
+        high: Largest, above it.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def middle(self) -> Tensor:
+        """[runs]."""
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> Tensor:
+        """Half of the width, [runs]."""
+        return (self.high - self.low) / 2
+
+    def places(self, terms: Tensor) -> Tensor:
+        """Return where in the interval terms [runs, b] are, in [-1, 1]."""
+        return ((terms - self.middle[:, None]) / self.half[:, None]).clamp(-1, 1)
+
+    def sums(self, of_places: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Return the sums of n terms and of their squares about the middle, [runs] each, by those of places [runs, 2].
+
+        The second of the latter is the sum of half the squares; see ``sum_and_half_squares``.
+        """
+        total, half_squares = of_places.T
+        return n * self.middle + self.half * total, 2 * self.half.square() * half_squares
+
+    def of_places(self, total: Tensor, squares: Tensor, n: int) -> Tensor:
+        """Return the sums of places, [runs, 2], by those of terms: the inverse of ``sums``."""
+        return torch.stack([(total - n * self.middle) / self.half, squares / (2 * self.half.square())], 1)
+
+    def most_deviations(self, total: Tensor, squares: Tensor, n: int, scale: float) -> Tensor:
+        """Return the bound of ``most_deviations`` for n terms, by their sum and squares; scale is that of places."""
+        places, half_squares = self.of_places(total, squares, n).T
+        return self.half.square() * most_deviations(places, 2 * half_squares, n, scale)
 
 
 def most_deviations(total: Tensor, squares: Tensor, n: int, scale: float) -> Tensor:

@@ -5,16 +5,17 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.estimators.average.balanced_difference import SUMS
 from torchdpcate.estimators.average.centred_sums import (
     DesignFacts,
     contrast,
-    effect,
+    contrast_epsilon,
     epsilons_of,
-    noise_scales,
+    public_constants,
     release_centred,
-    spread_scale,
 )
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -52,23 +53,21 @@ def centred_sums_game(budget: PrivacyBudget, replaced: int) -> Game:
     """
     facts = DesignFacts(_RECORDS, ATE(0.1), 0.5, 0.5)
     epsilons, worlds = epsilons_of(budget.epsilon, facts), [_records(world, replaced) for world in (0, 1)]
+    of_centre = public_constants(facts, epsilons)["scale_centre"]
+    scale = sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         released = release_centred(worlds[world], facts, epsilons, FitSession(noise), runs).released
-        return torch.stack([released[part] for part in ("centre", "difference", "spread")], 1)
+        total, difference, spread = (released[part] for part in ("centre", "difference", "spread"))
+        within = facts.terms(facts.centre(total, contrast_epsilon(epsilons)))
+        return torch.cat([total[:, None], within.of_places(difference, spread, facts.n)], 1)
 
     def log_density(shown: Tensor, records: StackedRecords) -> Tensor:
-        """Of the sum of outcomes, of the contrast given it, and of the squares given both."""
-        total, difference, spread = shown.T
-        centre = facts.centre(total, epsilons["difference"])
-        scales, terms = noise_scales(facts, epsilons, centre), contrast(records.batch, facts, centre)
-        tau = effect({"difference": difference}, facts)[0]
-        noise_q = spread_scale(facts, epsilons) * facts.reach(centre, tau).square()
-        return (
-            -(total - records.batch.y.sum()).abs() / scales["centre"]
-            - (difference - terms.sum(1)).abs() / scales["difference"]
-            - (spread - (terms - tau[:, None]).square().sum(1)).abs() / noise_q
-        )
+        """Of the sum of outcomes, and of contrast and squares given it, both of places in the terms' range."""
+        total, places = shown[:, 0], shown[:, 1:]
+        centre = facts.centre(total, contrast_epsilon(epsilons))
+        exact = sum_and_half_squares(facts.terms(centre).places(contrast(records.batch, facts, centre)))
+        return -(total - records.batch.y.sum()).abs() / of_centre - (places - exact).abs().sum(1) / scale
 
     return Game(
         draw,
