@@ -57,12 +57,12 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     Guarantee:
         Certified (epsilon, delta) with delta > 0: each record is in one block. Sensitivities of the sums are suprema
-        over the domain for the released nuisances, at most 2/eta for the sum of the ATE. The interval counts
-        sampling and the noise of the sums, not the product of both nuisances' errors: with 5,000 records and epsilon =
-        0.5 intervals of 95 % covered 92 % on an observational design, from epsilon = 1 on 97 %. It rests on a propensity or
+        over the domain for the released nuisances, at most 2/eta for the sum of the ATE. The interval counts sampling
+        and the noise of the sums, not the product of both nuisances' errors: with 5,000 records and epsilon = 0.5
+        intervals of 95 % covered 92 % on an observational design, from epsilon = 1 on 97 %. It rests on a propensity or
         outcome models that follow the truth: where ``nuisance`` can give neither, as linear ones cannot where both
-        depend on a product of covariates, it may never hold the effect. Source: Robins, Rotnitzky &
-        Zhao (1994), Chernozhukov et al. (2018); theory note ``covariate_balancing``, section 3.6;
+        depend on a product of covariates, it may never hold the effect. Source: Robins, Rotnitzky & Zhao (1994),
+        Chernozhukov et al. (2018); theory note ``covariate_balancing``, section 3.6;
         docs/guarantees/aipw.md.
 
     Args:

@@ -64,10 +64,10 @@ class KnownPropensityEffect(AverageEffectLearner):
     trial with outcomes about the middle the noise is .54 of that of the difference in means.
 
     Guarantee:
-        Certified, pure: the epsilon of the sum of outcomes, and given it that of contrast and squares as one event; where
-        the denominator is private, those of four sums one after the other, each with Laplace noise for its sensitivity
-        given those before. The interval counts
-        sampling and all noise; it rests on the propensity that the domain states. Source: Horvitz & Thompson (1952);
+        Certified, pure: the epsilon of the sum of outcomes, and given it that of contrast and squares as one event;
+        where the denominator is private, those of four sums one after the other, each with Laplace noise for its
+        sensitivity given those before. The interval counts sampling and all noise; it rests on the propensity that the
+        domain states. Source: Horvitz & Thompson (1952);
         docs/guarantees/known_propensity.md.
 
     Raises:
