@@ -42,9 +42,9 @@ def test_the_prior_follows_the_domain():
 
 
 def test_a_fair_coin_in_closed_form():
-    """Sensitivity 2 at a centre of 1/2, for 0.73/0.95 of epsilon; sampling of two arms of n/2."""
+    """Sensitivity 2 at a centre of 1/2, for 0.87/0.95 of epsilon; sampling of two arms of n/2."""
     planned = KnownPropensityEffect(COIN, PrivacyBudget(0.5, 0.0)).planned_error(5000)
-    assert planned.noise == pytest.approx(math.sqrt(2) * 2 / (0.5 * 0.73 / 0.95 * 5000), rel=1e-5)
+    assert planned.noise == pytest.approx(math.sqrt(2) * 2 / (0.5 * 0.87 / 0.95 * 5000), rel=1e-5)
     assert planned.sampling == pytest.approx(0.2 * 2 / math.sqrt(5000), rel=1e-9)
     assert planned.nuisances == 0
     plain = DifferenceInMeansEffect(COIN, PrivacyBudget(0.5, 0.0)).planned_error(5000)
