@@ -12,20 +12,25 @@ import torch
 from experiments.less_noise.average import LAWS, N, data_sets, domain
 from experiments.words import table
 from torchdpcate import NoiseSource, PrivacyBudget
+from torchdpcate.composition.perturbed_objective import LARGEST, least_ridge
 from torchdpcate.erm import Logistic
+from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.perturbation import GRIDS
+from torchdpcate.erm.perturbation import TODAY, VERSIONS, calibrate_objective
 from torchdpcate.erm.records import arm
+from torchdpcate.estimators.rules.ridge import default_ridge
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.nuisance.weights.private import PrivateWeights
 
-EPSILONS, AT_ONCE = (0.1, 0.25, 0.5, 1.0), 50
+EPSILONS, AT_ONCE, APART = (0.1, 0.25, 0.5, 1.0), 50, VERSIONS[1]
+_LEARNED = 11  # features of a propensity
 
 
 def compared(law: str, draws: int, epsilon: float) -> list[str]:
     """Return a line of the table: noise scale and root error of either formula."""
     features, share = on_domain(None, domain(law)), LAWS[law][2]
     budget, fit = PrivacyBudget(epsilon, 0.0), ObjectiveFit("box")
-    ways = [fit._prepared(Logistic(), N, features, budget, GRIDS[0], together) for together in (False, True)]
+    ways = [fit._prepared(Logistic(), N, features, budget, version) for version in (APART, TODAY)]
     errors: list[list[torch.Tensor]] = [[], []]
     for seed in range(math.ceil(draws / AT_ONCE)):
         records = data_sets(law, AT_ONCE, seed)
@@ -40,6 +45,29 @@ def compared(law: str, draws: int, epsilon: float) -> list[str]:
     return [law, f"{epsilon:g}", *numbers]
 
 
+def elsewhere() -> list[list[str]]:
+    """Return a line for each other user at its default ridge: what determinants cost, and the noise scale."""
+    lines = []
+    for epsilon in EPSILONS:
+        budget = PrivacyBudget(epsilon, 0.0)
+        known, weights = WeightBounds.per_record(1.0), PrivateWeights()
+        rows = {
+            "propensity of private weights": (1.0, weights.ridge_for(N, _LEARNED, budget)),
+            "binary outcome, delta = 0": (LARGEST, least_ridge(epsilon, Logistic.curvature)),
+            "rule, n = 500": (1.0, default_ridge(500, epsilon, known, Logistic.curvature)),
+        }
+        for name, (curved, ridge) in rows.items():
+            common = {"slope": 1.0, "bounds": known, "gamma": ridge, "size": _LEARNED, "logistic": True}
+            before, after = (
+                calibrate_objective(budget, kind="gamma", curvature=curved / 4, version=version, **common)
+                for version in (APART, TODAY)
+            )
+            costs = [f"{100 * way.jacobian / epsilon:.1f} %" for way in (before, after)]
+            scales = [f"{way.scale:.4g}" for way in (before, after)]
+            lines.append([name, f"{epsilon:g}", *costs, *scales, f"{100 * (after.scale / before.scale - 1):.0f} %"])
+    return sorted(lines, key=lambda line: line[0])
+
+
 def main() -> None:
     """Print the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -48,13 +76,19 @@ def main() -> None:
     head = ["law", "epsilon", "scale, apart", "together", "root error, apart", "together", "change"]
     lines = [compared(law, draws, epsilon) for law in LAWS for epsilon in EPSILONS if law != "skewed outcomes"]
     print(
-        "# Private logistic propensities\n\n"
+        "# Logistic losses: slope and curvature together\n\n"
         f"Written by `python -m experiments.less_noise.logistic`. {N:,} records, four covariates, {draws} data sets\n"
         "a cell, the same for both; epsilon is the propensity's alone. *Apart*: the largest slope and the largest\n"
         "curvature of a record, as before. *Together*: what one record can have of both\n"
         "([proof](../../docs/guarantees/objective_gamma.md)). Root mean squared error of the fitted propensity.\n"
     )
     print(table([head, *lines]))
+    print(
+        "Other users at their default ridges: what of epsilon determinants take, and the scale of the noise. The\n"
+        f"propensity has {_LEARNED} features and {N:,} records, the rule weights of 1.\n"
+    )
+    head = ["user", "epsilon", "determinants, apart", "together", "scale, apart", "together", "change"]
+    print(table([head, *elsewhere()]), end="")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,13 @@ from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
 from torchdpcate.composition.nuisances import Additive, WideAndDeep
-from torchdpcate.composition.perturbed_objective import LARGEST, PerturbedObjective, cut_weights, objective_noise
+from torchdpcate.composition.perturbed_objective import (
+    LARGEST,
+    PerturbedObjective,
+    cut_weights,
+    least_ridge,
+    objective_noise,
+)
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import effect_error
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
@@ -23,6 +29,7 @@ from torchdpcate.composition.streamed import stream_composition
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.composition.water_filling import expected_error, pure_filling
 from torchdpcate.data.domain import Domain
+from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
@@ -190,8 +197,17 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, p):
         worst = max(worst, abs(pair[0] - pair[1]))
     # the worst of both at once: gradients that point against each other, far out, and one of them without curvature
     assert 0.3 * epsilon < worst <= epsilon * 0.99
-    assert noise.jacobian == pytest.approx(math.log1p(LARGEST * (1.0 if kind is HuberFit else 0.25) / ridge))
+    huber, logistic = math.log1p(LARGEST / ridge), logistic_jacobian(0.99 * epsilon, LARGEST, ridge)
+    assert noise.jacobian == pytest.approx(huber if kind is HuberFit else logistic)
     assert 1 / noise.scale == pytest.approx((0.99 * epsilon - noise.jacobian) / 2)
+
+
+def test_a_binary_outcome_s_least_ridge_costs_less_than_apart():
+    """Slope and curvature of one logistic record share epsilon: a fifth for determinants apart, 3 % together."""
+    fit, epsilon = fit_of(LogisticFit, 10, 2), 0.8
+    noise = objective_noise(fit, plan_of(2, least_ridge(epsilon, 0.25)), PureEvent(epsilon))
+    assert noise.jacobian / epsilon == pytest.approx(0.034, abs=2e-3)
+    assert noise.scale == pytest.approx(0.83 * 2 / (0.8 * 0.99 * epsilon), rel=0.01)
 
 
 def test_the_worst_pair_reaches_epsilon():

@@ -109,6 +109,11 @@ MADE = {
     "owl": lambda: other(OutcomeWeightedLearner, PURE),
     "owl output": lambda: other(OutcomeWeightedLearner, PURE, mechanism="output", outcome="shifted"),
     "owl gaussian": lambda: other(OutcomeWeightedLearner, BUDGET, perturbation="gaussian", loss="logistic"),
+    "owl logistic": lambda: other(OutcomeWeightedLearner, PURE, loss="logistic"),
+    "owl logistic without a cost of curvature": lambda: other(
+        OutcomeWeightedLearner, PrivacyBudget(0.5, 0.0), loss="logistic", ridge=500.0
+    ),
+    "private weights, logistic": lambda: other(TwoStageRule, PURE, loss="logistic"),
     "squared rule": lambda: other(OutcomeWeightedLearner, PURE, loss="squared", radius=1.0),
     "private weights": lambda: other(TwoStageRule, PURE),
     "weights with indirect sensitivity": lambda: other(
@@ -180,6 +185,8 @@ FURTHER = [
     ("cross_fit", forge.one_step, "charged for 1 steps, which are no full epochs"),
     *((kind, forge.old_fact, STOWED) for kind in ("objective", "owl", "policy", "queries")),
     ("owl", forge.crowd, "its blocks are not those of a rule without a split"),
+    ("owl logistic", forge.constant("epsilon_jacobian", 1e-3), "what its determinants cost is not what its loss"),
+    ("owl logistic", forge.constant("tilt_scale", 1e-3), "tilt_scale = .* is stated"),
     ("private weights", forge.crowd, "its blocks are not those of a rule without a split"),
     *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),

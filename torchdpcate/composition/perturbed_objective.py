@@ -34,9 +34,10 @@ class PerturbedObjective(Solver):
         b^\top\theta, \qquad p(b) \propto e^{-\beta \|b\|_2}, \quad
         \beta = \frac{\epsilon - \ln(1 + \kappa c / \min_j \rho_j)}{2\,\text{slope}}
 
-    The noise of the minimiser is :math:`H^{-1} b`: that of one noisy Newton step at the minimum, with the Hessian H of
-    the records that are there. Weights are cut so that :math:`w \|g\|^2 \le c`. In coordinates
-    :math:`\theta_j \sqrt{\rho_j}` the ridge is one number, as ``erm.minimise`` has it.
+    and ``logistic_jacobian`` in the place of the logarithm for logistic fits. The noise of the minimiser is
+    :math:`H^{-1} b`: that of one noisy Newton step at the minimum, with the Hessian H of the records that are there.
+    Weights are cut so that :math:`w \|g\|^2 \le c`. In coordinates :math:`\theta_j \sqrt{\rho_j}` the ridge is one
+    number, as ``erm.minimise`` has it.
 
     Guarantee:
         Certified: pure epsilon of the step, in real arithmetic (Chaudhuri et al. 2011;
@@ -103,6 +104,7 @@ def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNo
         curvature=LARGEST * loss.curvature * factor,
         gamma=noise_ridge(plan),
         size=len(plan.ridge),
+        logistic=type(loss) is CrossEntropy,
         remedy="use the plan's ridge",
     )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_curve
+from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
@@ -85,6 +86,8 @@ def logistic_jacobian(epsilon: float, most: float, gamma: float) -> float:
 
     with w = ``most``: a record whose slope is p has the curvature p(1 - p). J is 0 from beta gamma = 1 on, and never
     more than ``jacobian``. Where only the replaced record's own term changes (docs/guarantees/objective_gamma.md).
+    What a record adds to a Hessian may have another bound than what it adds to a gradient: w is then the former, in
+    curvatures of the loss, and beta w in J is what gradients cost.
 
     Args:
         epsilon: What both cost together, above ln(1 + w / (4 gamma)).
@@ -272,7 +275,7 @@ def calibrate_objective(
             f"ridge of at least {needed:.3g}, or {remedy}"
         )
     if logistic and version.shapes and bounds.own and kind != "gaussian":
-        spent = logistic_jacobian(epsilon, bounds.most, gamma)
+        spent = logistic_jacobian(epsilon, bounds.most * curvature / Logistic.curvature, gamma)
     return calibrate_change(
         budget,
         kind=kind,

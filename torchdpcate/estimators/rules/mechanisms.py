@@ -7,6 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import TODAY, VERSIONS, ObjectiveNoise, Version, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
@@ -139,6 +140,7 @@ class ObjectiveRule(RuleMechanism):
             size=problem.size,
             largest_entry=problem.largest_entry,
             constrained=problem.domain is not None,
+            logistic=type(problem.loss) is Logistic,
             monotone=problem.loss.monotone,
         )
 
@@ -165,7 +167,7 @@ class ObjectiveRule(RuleMechanism):
         if most is not None:
             bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds, version).scale)
             yield from facts.largest(bounds, most)
-        yield from facts.determinants(bounds)
+        yield from facts.determinants(bounds, version.shapes and self.perturbation != "gaussian")
         noise = self._stated_noise_of(facts, bounds, version)
         yield from facts.compared("tilt_scale", noise.scale)
         # a candidate's tilt had less than is known here: the weight that follows from it, and its stop, are too large

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Loss
+from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
@@ -204,6 +204,7 @@ class _Noise:
             size=size,
             largest_entry=largest_entry,
             tolerance=tolerance,
+            logistic=type(loss) is Logistic,
             monotone=loss.monotone,
             **common,
         )

@@ -12,9 +12,11 @@ from functools import cache
 from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.perturbation import SOLVER_SHARE, jacobian, logistic_jacobian
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import scale_problems
-from torchdpcate.estimators.rules.loss import stated_slopes
+from torchdpcate.estimators.rules.loss import LOSSES, stated_slopes
 from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
@@ -33,6 +35,7 @@ _MAY = (
     *("matching", "gap", "residual_model", "candidates", "selection_fraction"),
 )
 _CLOSE = 1e-6
+_NOTHING = 1e-300  # a cost of determinants that changes no scale
 
 
 @cache
@@ -97,6 +100,12 @@ class RuleFacts:
         return PrivacyBudget(fields["epsilon"], fields.get("delta", 0.0))
 
     @property
+    def logistic(self) -> bool:
+        """Whether its loss is the library's logistic one."""
+        name = self.public["loss"]
+        return LOSSES.class_names().get(name, name) == "logistic"
+
+    @property
     def constrained(self) -> bool:
         """Whether a set confines the coefficients."""
         return self.public.get("radius") is not None
@@ -125,15 +134,30 @@ class RuleFacts:
             yield "its noise is not that of any weights which the overlap bound allows, at what was paid"
 
     def stated_curvature(self, bounds: WeightBounds) -> float:
-        """Return the curvature at which the determinants cost what is stated."""
-        spent = self.number("epsilon_jacobian")
+        """Return the curvature at which the determinants cost what is stated, above zero."""
+        spent = max(self.number("epsilon_jacobian"), _NOTHING)
         return (math.expm1(spent) / bounds.most if bounds.own else spent / bounds.second) * self.number("ridge")
 
-    def determinants(self, bounds: WeightBounds) -> Iterator[str]:
-        """Return problems of what the determinants cost."""
-        curvature, expected = self.stated_curvature(bounds), self.curvature
-        near = expected is None or math.isclose(curvature, expected, rel_tol=_CLOSE)
-        if not curvature > 0 or (self.alone and not near):
+    def determinants(self, bounds: WeightBounds, shapes: bool) -> Iterator[str]:
+        """Return problems of what the determinants cost.
+
+        Args:
+            bounds: Of the weights.
+            shapes: Whether a logistic loss has the cost of its own shape; see ``erm.perturbation.Version``.
+        """
+        spent, ridge = self.number("epsilon_jacobian"), self.number("ridge")
+        if shapes and bounds.own and self.logistic:
+            epsilon = self.budget.epsilon * (1 - SOLVER_SHARE)
+            fits = epsilon > jacobian(bounds, Logistic.curvature, ridge) if ridge > 0 else False
+            near = fits and math.isclose(
+                spent, logistic_jacobian(epsilon, bounds.most, ridge), rel_tol=_CLOSE, abs_tol=_CLOSE * epsilon
+            )
+            sound = 0 <= spent < epsilon
+        else:
+            curvature, expected = self.stated_curvature(bounds), self.curvature
+            near = expected is None or math.isclose(curvature, expected, rel_tol=_CLOSE)
+            sound = spent > 0 and curvature > 0
+        if not sound or (self.alone and not near):
             yield "what its determinants cost is not what its loss, weights and ridge ask for"
 
 

@@ -173,6 +173,7 @@ class PrivateWeights(WeightScheme):
             size=features.dimension,
             largest_entry=features.largest_entry,
             monotone=Logistic.monotone,
+            logistic=True,
             remedy="raise weights.ridge or weights.budget_fraction",
         )
 
