@@ -36,6 +36,7 @@ WRONG = {
     "task": "write KEY=VALUE, such as task=average_effect",
     "privacy.epsilon": "write KEY=VALUE, such as privacy.epsilon=VALUE",
     "--mulirun": "no such option; the nearest is --multirun",
+    "--force": "no such option; settings are words without dashes, as force=VALUE, and -m sweeps",
 }
 
 

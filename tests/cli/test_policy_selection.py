@@ -364,6 +364,7 @@ MISTAKES = {
     "overlap of zero": (None, ["selection.overlap=0"], "overlap"),
     "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee=none.*stability"),
     "split of nothing": (None, ["selection.split=0"], "split"),
+    "split of nobody": (None, ["nuisance_guarantee=composed", "selection.split=0.3"], "leave selection.split out"),
     "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
     "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
     "unknown constants": (None, ["nuisance_guarantee.constants=magic"], "constants = 'magic'"),

@@ -21,6 +21,8 @@ WRONG = {
     "predict r": "predict: the following arguments are required: input, -o/--output; torchdpcate predict --help",
     "predict r i -o o --most-bytes many": "predict: argument --most-bytes: invalid int value: 'many'",
     "completion csh": "invalid choice: 'csh'",
+    "completion bsh": "the nearest is bash or zsh; torchdpcate completion --help",
+    "predict r --intervall": "predict: --intervall: no such option; the nearest is --interval",
 }
 
 

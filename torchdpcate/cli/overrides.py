@@ -186,7 +186,9 @@ def _overrides(words: Sequence[str]) -> list[Override]:
     parsed, unknown = parser.parse_known_args(list(words))
     if unknown:
         option = unknown[0].partition("=")[0]
-        known = nearest(option, options(parser), "settings are words KEY=VALUE, and -m sweeps")
+        name, _, value = unknown[0].lstrip("-").partition("=")
+        setting = f"as {name}={value or 'VALUE'}" if name in _settings([]) else "KEY=VALUE"
+        known = nearest(option, options(parser), f"settings are words without dashes, {setting}, and -m sweeps")
         raise InputError(f"{unknown[0]}: no such option; {known}")
     for name in _ELSEWHERE:
         if getattr(parsed, name) is not None:

@@ -27,6 +27,13 @@ class Parser(argparse.ArgumentParser):
         command = self.prog.removeprefix(PROGRAM).strip()
         raise InputError(f"{command + ': ' if command else ''}{message}; {self.prog} --help shows what there is")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = nearest(str(value), map(str, action.choices or ()), "")
+            raise argparse.ArgumentError(action, f"{error.message}{'; ' if near else ''}{near}") from None
+
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:
     """Return the command and its options.
@@ -46,6 +53,11 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
         )
     if first is not None and first not in commands:
         raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
+    if first is not None:  # before argparse asks for what is required
+        known = (*options(commands[first]), *_ALONE)
+        for word in words[words.index(first) + 1 :]:
+            if word.startswith("--") and not any(option.startswith(word.partition("=")[0]) for option in known):
+                raise InputError(_unknown(word, first, commands[first]))
     given, rest = make_parser().parse_known_args(words)
     if rest:
         raise InputError(_unknown(rest[0], given.command, commands[given.command]))
@@ -70,10 +82,11 @@ def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
     Example:
         >>> nearest("inspekt", ["inspect", "verify"], "see --help")
         'the nearest is inspect'
-        >>> nearest("x", ["inspect"], "see --help")
+        >>> nearest("--force", ["--info"], "see --help")  # dashes make no word like another
         'see --help'
     """
-    near = difflib.get_close_matches(word, sorted(known), 2, _LIKE)
+    names = {name.lstrip("-"): name for name in sorted(known)}
+    near = [names[name] for name in difflib.get_close_matches(word.lstrip("-"), names, 2, _LIKE)]
     return f"the nearest is {' or '.join(near)}" if near else otherwise
 
 

@@ -183,6 +183,8 @@ def test_a_learner_that_is_not_deterministic_is_refused():
         ({"overlap": 0.6}, "overlap zeta = 0.6: K = 2"),
         ({"mechanism": "argmax"}, "choose one of"),
         ({"split": 1.5}, "split fraction"),
+        ({"split": 0.3, "nuisance_guarantee": "composed"}, r"split = 0\.3: composed scores train nothing"),
+        ({"split": 0.3, "nuisance_guarantee": "fixed"}, r"split = 0\.3: fixed scores train nothing"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_spent(settings, message, tmp_path):

@@ -77,7 +77,7 @@ class PolicySelector(SelectionSettings):
             composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
         overlap: Smallest propensity, at most 1 / K; None takes the domain's overlap bound.
-        split: Share of the records that train nuisances, where nuisances are trained.
+        split: Share of the records that train nuisances; refused where none are trained (``composed``, ``fixed``).
         seed: Public seed of the split.
         noise: Privacy noise; None takes the operating system's entropy.
         ledger_path: File of the ledger, which must not exist; None keeps the ledger in memory.

@@ -73,6 +73,11 @@ class SelectionSettings(AnswersDecisions, PrivateEstimator):
                 f"policies: there is one policy, {library.names[0]!r}: nothing is to be chosen and nothing spent; give "
                 "two or more, or use it as it is"
             )
+        if self.split != SelectionSettings.split and not self.nuisances().trains:
+            raise InputError(
+                f"split = {self.split:g}: {self.nuisances().guarantee} scores train nothing on a share of the records; "
+                "leave selection.split out, or choose nuisance_guarantee=stability"
+            )
         self.chance(1.0, 1.0)
         self.nuisances().check(facts, self.budget)
 
