@@ -1,10 +1,9 @@
-"""The paper's estimator on LaLonde's data without privacy, beside the note's numbers and the published ones.
+"""The paper's estimator on LaLonde's data without privacy, for the study covariate_balancing and the note's numbers.
 
 Outcome 1 where earnings in 1978 are above 0; eight covariates over their largest values. No intercept, as the published
 numbers have it.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from experiments.average_effects.literal import hajek
 from experiments.average_effects.references import LALONDE
 
 COVARIATES = ["age", "education", "black", "hispanic", "married", "nodegree", "re74", "re75"]
-HEAD = ("sample", "features", "n", "estimate", "low", "high")
 
 
 def samples(folder: Path) -> dict[str, pd.DataFrame]:
@@ -42,18 +40,3 @@ def arrays(frame: pd.DataFrame) -> tuple[Tensor, Tensor, Tensor]:
     columns = frame[COVARIATES] / frame[COVARIATES].max()
     x, z = (torch.tensor(part.to_numpy(float)) for part in (columns, frame["treat"]))
     return x, z, torch.tensor((frame["re78"] > 0).to_numpy(float))
-
-
-def write(folder: Path, path: Path) -> None:
-    """Write the csv file of the estimates on the data in a folder."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEAD)
-        for sample, features, n, *numbers in estimates(folder):
-            writer.writerow([sample, features, n, *(f"{number:.6g}" for number in numbers)])
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """Read it."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

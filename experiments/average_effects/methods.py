@@ -111,9 +111,6 @@ def methods(design: Design) -> dict[str, Method]:
         "certified": covariate_balancing(f"certified, eta = {eta:g}", eta),
         "table": covariate_balancing(f"certified, outcome table, eta = {eta:g}", eta, readout="outcome_table"),
     }
-    if eta != 0.1:
-        own["certified 0.1"] = covariate_balancing("certified, eta = 0.1", 0.1)
-    else:
-        for loss in ("balancing", "logistic"):
-            own[loss] = covariate_balancing(f"certified, {loss} loss, eta = {eta:g}", eta, loss)
+    for loss in ("balancing", "logistic"):
+        own[loss] = covariate_balancing(f"certified, {loss} loss, eta = {eta:g}", eta, loss)
     return {"literal": as_printed, **own, "peers": peers(eta), "aipw": aipw(eta)}

@@ -9,9 +9,7 @@ NONE = "-"
 ROWS = {
     "literal": ("the paper's mechanism, as printed", "none holds"),
     "literal, note's interval": ("the same, variance with less noise", "none holds"),
-    "certified, eta = 0.05": ("covariate balancing, eta = 0.05", "certified"),
     "certified, eta = 0.1": ("covariate balancing, eta = 0.1", "certified"),
-    "certified, outcome table, eta = 0.05": ("its outcome table, eta = 0.05", "certified"),
     "certified, outcome table, eta = 0.1": ("its outcome table, eta = 0.1", "certified"),
     "certified, balancing loss, eta = 0.1": ("its balancing loss, always", "certified"),
     "certified, logistic loss, eta = 0.1": ("its logistic loss, always", "certified"),
@@ -28,11 +26,6 @@ ROWS = {
 def thousandths(value: float) -> str:
     """A mean squared error times 1000, to three digits."""
     return "-" if math.isnan(value) else f"{1000 * value:#.3g}".rstrip(".")
-
-
-def printed(value: float) -> str:
-    """A published mean squared error times 1000; they have five decimals."""
-    return f"{1000 * value:.2f}"
 
 
 def mse(cell: Cell | None) -> str:
