@@ -6,9 +6,11 @@ from scipy.integrate import quad
 from scipy.stats import chi
 
 from torchdpcate.erm.gaussian_scale import (
+    PARALLELOGRAM,
+    TRIANGLE,
+    Corners,
     gaussian_curve,
     gaussian_scale,
-    objective_curve,
     objective_delta,
     objective_sigma,
 )
@@ -91,7 +93,7 @@ def test_delta_is_convex_in_the_squared_shift_as_far_as_the_proof_says_and_no_fu
 @pytest.mark.parametrize(("e", "delta"), [(0.75, 0.01), (2.0, 0.05), (0.3, 1e-3)])
 def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
     """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, for two gradients of length 1."""
-    sigma = gaussian_scale(e, delta, 2.0, 0.0, 2, vertices=2)
+    sigma = gaussian_scale(e, delta, 2.0, 0.0, 2, [PARALLELOGRAM])
     assert sigma == pytest.approx(analytic_gaussian_sigma(e, delta / 2, 2.0))
     grid = np.linspace(-9, 9, 1_201)
     N, M = np.meshgrid(grid, grid)
@@ -121,7 +123,7 @@ def test_the_triangle_of_a_slope_of_one_sign_keeps_the_curve_at_every_angle_and_
     """Gradients of length 1 at this angle: the shift is 0, g, -g' or g - g', 2 long where they are opposite."""
     g, other = np.array([1.0, 0.0]), np.array([math.cos(angle), math.sin(angle)])
     for sigma in (1.0, 6.0):
-        bound = objective_curve(2 / sigma, np.array([e])).item()
+        bound = TRIANGLE.delta(2 / sigma, np.array([e])).item()
         found = plane_delta([0 * g, g, -other, g - other], sigma, e)
         assert found <= bound * (1 + 1e-3)
         if angle == np.pi and e > 0:
@@ -130,23 +132,25 @@ def test_the_triangle_of_a_slope_of_one_sign_keeps_the_curve_at_every_angle_and_
 
 def test_the_curve_of_four_points_is_twice_the_gaussian_one_as_far_as_it_is_proved():
     left = np.array([-1.0, 0.1, 0.3, 1.0, 4.0])
-    single = objective_curve(0.25, left, vertices=2)
+    single = PARALLELOGRAM.delta(0.25, left)
     assert single[:2].tolist() == [1.0, 1.0]  # 0.25^2 > 2 (sqrt(1.01) - 1)
     expected = [2 * gaussian_delta(0.0625, e) for e in left[2:]]
     assert single[2:] == pytest.approx(expected, rel=1e-8)
 
 
 def test_where_the_proof_of_the_hull_ends_the_profile_is_taken():
-    assert gaussian_scale(0.1, 0.9, 2.0, 0.0, 2, vertices=2) == objective_sigma(0.1, 0.9, 2.0, 0.0, 2)
-    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 10, vertices=None) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 10)
-    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 1, vertices=1e6) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 1)
+    assert gaussian_scale(0.1, 0.9, 2.0, 0.0, 2, [PARALLELOGRAM]) == objective_sigma(0.1, 0.9, 2.0, 0.0, 2)
+    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 10) == objective_sigma(1.0, 1e-5, 2.0, 0.25, 10)
+    assert gaussian_scale(1.0, 1e-5, 2.0, 0.25, 1, [Corners(((1e6, 1.0),), True)]) == objective_sigma(
+        1.0, 1e-5, 2.0, 0.25, 1
+    )
 
 
 @pytest.mark.parametrize("left", [1e-3, 0.1, 0.75, 4.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.01, 0.3])
 def test_the_scale_of_a_loss_of_one_slope_solves_its_curve(left, delta):
-    sigma = gaussian_scale(left, delta, 2.0, 0.0, 400, vertices=None, triangle=True)
-    found = [objective_curve(2 / s, np.array([left])).item() for s in (sigma, sigma * (1 - 1e-6))]
+    sigma = gaussian_scale(left, delta, 2.0, 0.0, 400, [TRIANGLE])
+    found = [TRIANGLE.delta(2 / s, np.array([left])).item() for s in (sigma, sigma * (1 - 1e-6))]
     assert found[0] <= delta * (1 + 1e-6)  # of the curve's own arithmetic, which is not that of the scale
     assert found[1] > delta * (1 - 1e-6)
 
@@ -155,15 +159,15 @@ def test_the_scale_of_a_loss_of_one_slope_cannot_be_lowered():
     """Opposite gradients are one Gaussian mechanism, of which it is the least scale to eight digits."""
     for left in (0.1, 0.75, 4.0):
         least = analytic_gaussian_sigma(left, 1e-5, 2.0)
-        assert gaussian_scale(left, 1e-5, 2.0, 0.0, 2, 2, triangle=True) == pytest.approx(least, rel=3e-8)
+        assert gaussian_scale(left, 1e-5, 2.0, 0.0, 2, [PARALLELOGRAM, TRIANGLE]) == pytest.approx(least, rel=3e-8)
     # where delta is large beside epsilon, the two short sides of the triangle count
-    sigma = gaussian_scale(0.1, 0.01, 2.0, 0.0, 2, 2, triangle=True)
+    sigma = gaussian_scale(0.1, 0.01, 2.0, 0.0, 2, [PARALLELOGRAM, TRIANGLE])
     assert sigma / analytic_gaussian_sigma(0.1, 0.01, 2.0) == pytest.approx(1.036256, abs=1e-6)
 
 
 def test_a_triangle_never_costs_noise():
     for left, delta in ((0.1, 0.9), (1e-3, 0.5), (8.0, 1e-9)):
-        pair = [gaussian_scale(left, delta, 2.0, 0.0, 2, 2, triangle=triangle) for triangle in (True, False)]
+        pair = [gaussian_scale(left, delta, 2.0, 0.0, 2, [PARALLELOGRAM, *more]) for more in ([TRIANGLE], [])]
         assert pair[0] <= pair[1]
 
 

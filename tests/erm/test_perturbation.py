@@ -14,7 +14,7 @@ from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.domains import Ball
-from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_sigma
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale, objective_sigma
 from torchdpcate.erm.losses import HuberHinge, Logistic
 from torchdpcate.erm.perturbation import (
     SOLVER_SHARE,
@@ -124,7 +124,7 @@ def test_losses_that_are_called_monotone_are(loss):
 def test_gaussian_noise_takes_the_smaller_proof():
     spent, indirect = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
-    assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, 2), rel=1e-8)
+    assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, [PARALLELOGRAM]), rel=1e-8)
     assert own.scale < objective_sigma(1.0, 1e-5, 8.0, spent, 2)
     foreign = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=indirect, **COMMON)
     assert foreign.scale == pytest.approx(objective_sigma(1.0, 1e-5, 10.0, 6 / 40, 3), rel=1e-8)

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
@@ -10,12 +11,13 @@ from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.records import CausalData
+from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.features.polynomials import additive_legendre
 from torchdpcate.nuisance import convex
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.joint_objective import joint_objective
+from torchdpcate.nuisance.joint_objective import joint_corners, joint_objective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
@@ -49,14 +51,16 @@ def test_features_are_legendre_polynomials_of_norm_at_most_one(degree):
 
 def test_constants_by_hand():
     joint = joint_objective(1350, 15, 1.0, BUDGET, **SHARES)
-    epsilon, delta = 0.99 - joint.objective_noise.jacobian, 0.99e-5 / 7.6
-    sigma = brentq(
-        lambda s: norm.cdf(0.5 / s - epsilon * s) - math.exp(epsilon) * norm.cdf(-0.5 / s - epsilon * s) - delta,
-        0.1,
-        99,
-    )
-    assert joint.objective_noise.scale == pytest.approx(2 * math.sqrt(1 + 4) * sigma, rel=1e-8)
-    assert joint.objective_noise.scale == pytest.approx(26.213662, rel=1e-7)
+    epsilon, delta = 0.99 - joint.objective_noise.jacobian, 0.99e-5
+
+    def single(length, sigma):
+        r = length / sigma
+        return norm.cdf(r / 2 - epsilon / r) - math.exp(epsilon) * norm.cdf(-r / 2 - epsilon / r)
+
+    squared = [(2, 20), (4, 17), (2, 16), (2, 4), (4, 1)]  # alpha = tau = 1: q and q + 16, q = 0, 1, 1, 4
+    sigma = brentq(lambda s: sum(c * single(math.sqrt(v), s) for c, v in squared) - delta, 1, 99)
+    assert joint.objective_noise.scale == pytest.approx(sigma, rel=1e-8)
+    assert joint.objective_noise.scale == pytest.approx(24.961932, rel=1e-7)
     alpha, (first, second) = joint.alpha, joint.ridges
     assert alpha**2 / (alpha**2 + 4) == pytest.approx(0.2)
     assert joint.objective_noise.jacobian == pytest.approx(0.297)
@@ -116,18 +120,42 @@ def test_sixteen_vertices_and_two_determinants_bound_the_loss(seed):
     shifts = (ends[0][:, None] - ends[1]).reshape(16, 3)
     most = 2 * joint.gradient_bound
     assert shifts.norm(dim=1).max() <= most + 1e-12
-    assert shifts.square().sum() <= (8 - 2 * 0.2) * most**2 + 1e-12
     worst = torch.stack([((b - h).square() - b.square()).sum(1) / (2 * scale**2) for h in shifts]).amax(0)
     assert (loss - worst).max() <= joint.objective_noise.jacobian + 1e-9
     assert (loss - worst).max() > 0  # without epsilon_J it would be wrong
 
 
-def test_opposite_records_attain_the_vertices():
-    joint = joint_objective(4, 3, 0.3, BUDGET, **SHARES)
-    ends = [vertices(psi, a, joint) for psi, a in ((1.0, 0.0), (1.0, 1.0))]
-    shifts = (ends[0][:, None] - ends[1]).reshape(16, 3)
-    assert shifts.square().sum().item() == pytest.approx(7.6 * 4 * joint.gradient_bound**2)
-    assert shifts.norm(dim=1).max() < 2 * joint.gradient_bound  # the longest is another pair's: both of one arm
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.7])
+def test_no_two_records_have_corners_that_cost_more_than_the_worst_ones(share):
+    """Random features of both regressions in the unit ball, either arm: the sum of their sixteen points' deltas."""
+    tau, alpha, left = 1.0, 2 * math.sqrt(share / (1 - share)), np.array([0.7])
+    corners, ratio = joint_corners(share), 0.3
+    assert corners.points[0] == (2.0, 1.0)
+    most, generator = 2 * math.hypot(alpha, 2 * tau), torch.Generator().manual_seed(0)
+    found, limit = [], corners.delta(ratio, left).item()
+
+    def total(c, d):
+        lengths = (c[:, None] + d).clamp_min(0).sqrt().flatten() / most
+        return sum(gaussian_curve(ratio * length, left).item() for length in lengths.tolist() if length > 0)
+
+    for k in range(400):
+        features = torch.randn(2, 2, 2, generator=generator, dtype=torch.float64)
+        features = features / features.norm(dim=2, keepdim=True)
+        if k % 2:
+            features = features * torch.rand(2, 2, 1, generator=generator, dtype=torch.float64)
+        (p, q), (u, v) = features
+        sign = 1.0 if k % 4 < 2 else -1.0  # of the second record's propensity gradient: its arm's
+        c = torch.stack([(i * p - sign * j * q).square().sum() for i in (0, alpha) for j in (0, alpha)])
+        pairs = [(i, j) for i in (-2 * tau, 2 * tau) for j in (-2 * tau, 2 * tau)]
+        if sign > 0:
+            d = torch.stack([(i * u - j * v).square().sum() for i, j in pairs])
+        else:
+            d = torch.stack([(i * u).square().sum() + (j * v).square().sum() for i, j in pairs])
+        found.append(total(c, d))
+    assert max(found) <= limit
+    # one arm, opposite features of the propensity and one of the outcome attain it
+    worst = total(torch.tensor([0, 1, 1, 4]).double() * alpha**2, torch.tensor([0, 0, 16, 16]).double() * tau**2)
+    assert worst == pytest.approx(limit, rel=1e-9)
 
 
 def test_an_arm_without_records_gets_the_objective_noise_alone():

@@ -113,6 +113,44 @@ def test_ctrl_c_in_train_stays_a_keyboard_interrupt(module, records, path):
         signal.raise_signal(signal.SIGINT)
 
 
+class Dropping:
+    """Ctrl-C where Python drops what its handler raises."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize("last", [3, 19])
+def test_ctrl_c_in_a_destructor_is_not_dropped(dataset, path, last):
+    """It ends the fit before the next step; in the last step, once the ledger is settled."""
+
+    class Pressed(Foreign):
+        def training_step(self, batch, batch_idx):
+            if self.global_step == last:
+                Dropping()
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        fit(Pressed(), dataset, plan(), ledger=ledger_at(path))
+    assert counts(path) == (last + 1, last + 1)
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_second_ctrl_c_is_handled_at_once(dataset, path):
+    class Pressed(Foreign):
+        def training_step(self, batch, batch_idx):
+            if self.global_step == 3:
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(SystemExit):
+        fit(Pressed(), dataset, plan(), ledger=ledger_at(path))
+    assert counts(path) == (3, 3)
+
+
 def interrupted(dataset, path, checkpoint, saved, after):
     callbacks = [Save(saved, checkpoint), Interrupt(after, RuntimeError)]
     with pytest.raises(RuntimeError):

@@ -1,6 +1,8 @@
 """How wide Gaussian objective noise must be: the chi profile of objective perturbation."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -66,26 +68,55 @@ def objective_sigma(epsilon: float, delta: float, shift: float, jacobian: float 
     return _unit_sigma(left, delta, integer("dimension", dimension, least=1)) * positive("shift", shift)
 
 
+@dataclass(frozen=True)
+class Corners:
+    r"""Fixed points h in whose convex hull the shift lies, and how delta follows from theirs.
+
+    The Gaussian loss is convex in the shift, so that
+
+    .. math:: \delta \le \sum_h c_h\, \delta_G(l_h \xi / \sigma, \varepsilon - J)
+
+    Attributes:
+        points: Counts c and lengths l over xi, in (0, 1]; points at zero do not count.
+        convex: Whether that rests on delta_G being convex in the squared length, which it is as far as
+            :math:`\xi^2/\sigma^2 \le 2(\sqrt{1 + (\varepsilon - J)^2} - 1)`; beyond that it is not taken.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    convex: bool
+
+    def delta(self, ratio: float, left: np.ndarray) -> np.ndarray:
+        """Return the sum at xi over sigma, for every epsilon - J, [k], of either sign; at most 1.
+
+        Example:
+            >>> TRIANGLE.delta(1.0, np.array([-1.0, 1.0])).round(6).tolist()
+            [1.0, 0.140596]
+            >>> PARALLELOGRAM.delta(0.5, np.array([-1.0, 1.0])).round(6).tolist()
+            [1.0, 0.013659]
+        """
+        total = sum(count * gaussian_curve(ratio * length, left) for count, length in self.points)
+        if self.convex:
+            known = (left > 0) & (ratio**2 <= 2 * (np.sqrt(1 + left**2) - 1))
+            return np.where(known, np.minimum(total, 1.0), 1.0)
+        return np.minimum(total - np.expm1(np.minimum(left, 0.0)), 1.0)  # the point at zero
+
+    def sigma(self, left: float, delta: float) -> float | None:
+        """Return the least sigma over xi; at most 1e-9 of it above, never below. None where nothing is proved."""
+        sigma = _corners_sigma(self.points, left, delta)
+        beyond = self.convex and sigma**-2 > 2 * (math.sqrt(1 + left**2) - 1)
+        return None if beyond else sigma
+
+
+PARALLELOGRAM = Corners(((2.0, 1.0),), convex=True)
+r"""Of the differences of :math:`\pm g` and :math:`\pm g'`, each at most xi/2 long: two are xi long at worst."""
+TRIANGLE = Corners(((1.0, 1.0), (2.0, 0.5)), convex=False)
+"""Of 0, g, -g' and g - g', each of g and g' at most xi/2 long: a loss of one slope."""
+
+
 def gaussian_scale(
-    epsilon: float,
-    delta: float,
-    shift: float,
-    jacobian: float,
-    dimension: int,
-    vertices: float | None,
-    triangle: bool = False,
+    epsilon: float, delta: float, shift: float, jacobian: float, dimension: int, corners: Sequence[Corners] = ()
 ) -> float:
-    r"""The smallest of ``objective_sigma``, :math:`\xi\,\sigma_{AG}(\varepsilon - J, \delta/v)` and that of a triangle.
-
-    The second holds where the shift lies in the convex hull of fixed points h of length at most xi, with
-    :math:`v = \sum_h \|h\|^2 / \xi^2`. The Gaussian loss is convex in the shift, so delta is at most the sum over
-    the points of that of Gaussian mechanisms; and that of one is a convex function of :math:`x = \|h\|^2/\sigma^2`,
-    and zero at 0, as far as :math:`x \le 2(\sqrt{1 + (\varepsilon - J)^2} - 1)`, so that each is at most
-    :math:`\|h\|^2/\xi^2` times that of the longest. Beyond that it is not taken. The third is the least sigma with
-
-    .. math:: \delta_G(\xi/\sigma, \varepsilon - J) + 2\,\delta_G(\xi/2\sigma, \varepsilon - J) \le \delta
-
-    where the shift lies in a triangle of 0, g, -g' and g - g', g and g' at most xi/2 long: that of a loss of one slope.
+    r"""The smallest of ``objective_sigma`` and of what the corners that the shift lies between leave.
 
     Args:
         epsilon: See ``objective_sigma``.
@@ -93,45 +124,42 @@ def gaussian_scale(
         shift: See ``objective_sigma``.
         jacobian: See ``objective_sigma``.
         dimension: See ``objective_sigma``.
-        vertices: v; None where there is no such hull.
-        triangle: Whether the shift lies in a triangle as above.
+        corners: Of hulls in all of which the shift lies.
 
     Raises:
         InputError: If an argument is outside its range.
 
     Example:
-        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, vertices=2), 6)
+        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, [PARALLELOGRAM]), 6)
         10.117438
-        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, vertices=2, triangle=True), 6)
+        >>> round(gaussian_scale(1.0, 1e-5, 2.0, 0.25, 2, [PARALLELOGRAM, TRIANGLE]), 6)
         9.701149
     """
-    proven, left = [objective_sigma(epsilon, delta, shift, jacobian, dimension)], epsilon - jacobian
-    if vertices is not None:
-        sigma = analytic_gaussian_sigma(left, delta / vertices)
-        if sigma**-2 <= 2 * (math.sqrt(1 + left**2) - 1):
-            proven.append(shift * sigma)
-    if triangle:
-        proven.append(shift * _triangle_sigma(left, delta))
-    return min(proven)
+    proven = [objective_sigma(epsilon, delta, shift, jacobian, dimension)]
+    found = (one.sigma(epsilon - jacobian, delta) for one in corners)
+    return min(proven + [shift * sigma for sigma in found if sigma is not None])
 
 
 @lru_cache(maxsize=1024)
-def _triangle_sigma(left: float, delta: float) -> float:
-    """Least sigma of the triangle at xi = 1; at most 1e-9 of it above, never below."""
+def _corners_sigma(points: tuple[tuple[float, float], ...], left: float, delta: float) -> float:
+    """Least sigma at xi = 1 with the sum of the points' deltas at most ``delta``; see ``Corners``."""
+    if len(points) == 1:
+        ((count, length),) = points
+        return length * analytic_gaussian_sigma(left, delta / count)
 
     def excess(log_sigma: float) -> float:
-        sigma = math.exp(log_sigma)
-        longest, others = gaussian_log_delta(sigma, left), math.log(2) + gaussian_log_delta(2 * sigma, left)
-        return float(np.logaddexp(longest, others)) - math.log(delta)
+        terms = [math.log(count) + gaussian_log_delta(math.exp(log_sigma) / length, left) for count, length in points]
+        return float(np.logaddexp.reduce(terms)) - math.log(delta)
 
-    least, most = (math.log(analytic_gaussian_sigma(left, delta / count)) for count in (1, 3))
-    if excess(least) <= 0:  # the two short sides do not count
+    total = sum(count for count, _ in points)
+    least, most = (math.log(analytic_gaussian_sigma(left, delta / count)) for count in (1.0, total))
+    if excess(least) <= 0:  # the other points do not count
         return math.exp(least)
     root = math.exp(float(scipy.optimize.brentq(excess, least, most, xtol=1e-14, rtol=1e-14)))
     for margin in (1e-11, 1e-10, 1e-9):
         if excess(math.log(root * (1 + margin))) <= -1e-12:
             return root * (1 + margin)
-    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, a loss of one slope")
+    raise NumericalError(f"no safe scale found for epsilon - J = {left:g}, delta = {delta:g}, corners {points}")
 
 
 def gaussian_curve(ratio: float, epsilons: np.ndarray) -> np.ndarray:
@@ -145,33 +173,6 @@ def gaussian_curve(ratio: float, epsilons: np.ndarray) -> np.ndarray:
     """
     log_cdf = scipy.special.log_ndtr
     return np.exp(log_cdf(ratio / 2 - epsilons / ratio)) - np.exp(epsilons + log_cdf(-ratio / 2 - epsilons / ratio))
-
-
-def objective_curve(ratio: float, left: np.ndarray, vertices: float | None = None) -> np.ndarray:
-    r"""Delta of Gaussian objective noise at every epsilon - J, [k], by the points of a hull; at most 1.
-
-    With v the gradient of a loss whose slope never changes its sign (``vertices`` None)
-
-    .. math:: \delta_G(r) + 2\,\delta_G(r/2) + (1 - e^{\varepsilon - J})_+, \qquad r = \xi/\sigma
-
-    and :math:`v\,\delta_G(r)` for ``vertices``, see ``gaussian_scale``, as far as :math:`\delta_G` is convex; 1 beyond.
-
-    Args:
-        ratio: r.
-        left: epsilon - J, of either sign.
-        vertices: v; None for the triangle of a loss of one slope.
-
-    Example:
-        >>> objective_curve(1.0, np.array([-1.0, 1.0]), vertices=2).round(6).tolist()
-        [1.0, 1.0]
-        >>> objective_curve(0.5, np.array([-1.0, 1.0]), vertices=2).round(6).tolist()
-        [1.0, 0.013659]
-    """
-    if vertices is None:
-        total = gaussian_curve(ratio, left) + 2 * gaussian_curve(ratio / 2, left)
-        return np.minimum(total - np.expm1(np.minimum(left, 0.0)), 1.0)
-    convex = (left > 0) & (ratio**2 <= 2 * (np.sqrt(1 + left**2) - 1))
-    return np.where(convex, np.minimum(vertices * gaussian_curve(ratio, left), 1.0), 1.0)
 
 
 def _log_delta(ratio: float, left: float, k: int) -> float:

@@ -1,7 +1,7 @@
 """Objective and output perturbation of a weighted, strongly convex sum: how much noise, and the draw."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.gaussian_scale import gaussian_scale, objective_curve
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
@@ -51,7 +51,6 @@ PERTURBATIONS = ("gamma", "box", "gaussian")
 """Laws of the objective noise: Euclidean K-norm noise, K-norm noise of the largest entry, Gaussian."""
 
 _FLOAT = 89 * 2.0**-49  # of its scale, what float64 may move K-norm noise by for each unit of its length
-_VERTICES = 2  # sum |h|^2 / xi^2 over the four h = +-g +- g' for gradients g, g' of two records, each up to xi / 2
 
 
 def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
@@ -172,7 +171,7 @@ class ObjectiveNoise:
             return self.scale
         return self.scale * k_norm_deviation(self.size, math.inf if self.kind == "box" else 2.0)
 
-    def curve(self, shift: float, vertices: float | None) -> Curve:
+    def curve(self, shift: float, corners: Corners) -> Curve:
         r"""Return delta at every epsilon of Gaussian noise, of which ``event`` charges one point.
 
         .. math:: \delta_b(\varepsilon - J - .01 \varepsilon_0; \xi/\sigma) + .01 \delta_0
@@ -181,13 +180,13 @@ class ObjectiveNoise:
 
         Args:
             shift: xi.
-            vertices: See ``objective_curve``.
+            corners: Between which the shift lies.
         """
         assert isinstance(self.event, ApproximateEvent)
         spent, failure = self.event.epsilon * SOLVER_SHARE + self.jacobian, self.event.delta * SOLVER_SHARE
 
         def deltas(factor: float, epsilons: np.ndarray) -> np.ndarray:
-            return np.minimum(objective_curve(factor * shift / self.scale, epsilons - spent, vertices) + failure, 1.0)
+            return np.minimum(corners.delta(factor * shift / self.scale, epsilons - spent) + failure, 1.0)
 
         return deltas
 
@@ -232,8 +231,8 @@ def calibrate_objective(
         \xi = \zeta W_1, \qquad \beta = (\varepsilon - J)/\xi \text{ (gamma)}, \qquad
         \beta = (\varepsilon - J)/(\xi \max_j|\psi_j|) \text{ (box)}
 
-    and ``gaussian_scale`` where only the own term changes with k = min(p, 2) and the four differences of two records'
-    gradients for vertices, or the triangle of a monotone loss, else with k = p and none. All with 99 % of the budget;
+    and ``gaussian_scale``, where only the own term changes with k = min(p, 2) and the parallelogram of two records'
+    gradients for corners, or the triangle of a monotone loss, else with k = p and none. All with 99 % of the budget;
     the rest is for stop and grid.
 
     Args:
@@ -286,8 +285,7 @@ def calibrate_objective(
         tolerance=default_tolerance(slope, bounds.most) if tolerance is None else positive("tolerance", tolerance),
         on_grid=tolerance is None,
         dimension=min(size, 2) if bounds.own else size,
-        vertices=_VERTICES if bounds.own else None,
-        triangle=bounds.own and monotone and version.shapes,
+        corners=_corners(bounds, monotone and version.shapes),
         largest_entry=largest_entry,
         distance=2.0 if constrained else 1.0,
         grid=version.grid,
@@ -305,8 +303,7 @@ def calibrate_change(
     tolerance: float,
     on_grid: bool = True,
     dimension: int = 2,
-    vertices: float | None = None,
-    triangle: bool = False,
+    corners: Sequence[Corners] = (),
     largest_entry: float = 1.0,
     distance: float = 1.0,
     grid: Grid = NoiseSource.tilt_grid,
@@ -331,8 +328,7 @@ def calibrate_change(
         on_grid: Whether a tenth of m is added to tau: it costs next to nothing, and needs no decrease of the objective
             that float64 could not resolve.
         dimension: See ``gaussian_scale``.
-        vertices: See ``gaussian_scale``.
-        triangle: See ``gaussian_scale``.
+        corners: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
         grid: b's grid by its scale. ``NoiseSource.grid`` is that of releases of earlier versions, which verification
@@ -344,7 +340,7 @@ def calibrate_change(
     epsilon = budget.epsilon * (1 - SOLVER_SHARE)
     if kind == "gaussian":
         delta = _delta(budget) * (1 - SOLVER_SHARE)
-        scale = gaussian_scale(epsilon, delta, shift, jacobian, dimension, vertices, triangle)
+        scale = gaussian_scale(epsilon, delta, shift, jacobian, dimension, corners)
         rest = PrivacyBudget(budget.epsilon * SOLVER_SHARE, budget.delta * SOLVER_SHARE)
         event: Event = ApproximateEvent(budget.epsilon, budget.delta)
     else:
@@ -360,6 +356,13 @@ def calibrate_change(
         solver = KNormMechanism(budget.epsilon * SOLVER_SHARE, 2 * stray)
     # refuses more coefficients than can be released, before anything is charged
     return ObjectiveNoise(kind, event, size, scale, jacobian, stop, solver, solver.released_scale(size))
+
+
+def _corners(bounds: WeightBounds, one_slope: bool) -> tuple[Corners, ...]:
+    """Return between which points the change of the gradient lies."""
+    if not bounds.own:
+        return ()
+    return (PARALLELOGRAM, TRIANGLE) if one_slope else (PARALLELOGRAM,)
 
 
 def grid_move(size: int, scale: float, grid: Grid = NoiseSource.tilt_grid) -> float:

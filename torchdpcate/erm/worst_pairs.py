@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.gaussian_scale import TRIANGLE
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import PerturbedSum, default_tolerance, minimise
@@ -65,8 +66,7 @@ def _objective_game(budget: PrivacyBudget, kind: str, direction: Tensor) -> Game
     if kind != "gaussian":
         claim = PrivacyBudget(budget.epsilon, 0.0)
         return Game(draw, objective.event, Guarantee(Level.CERTIFIED, claim), evidence)
-    # the hinge's slope never changes its sign: three points and zero
-    curve = objective.curve(_LOSS.slope * _BOUNDS.first, vertices=None)
+    curve = objective.curve(_LOSS.slope * _BOUNDS.first, TRIANGLE)  # the hinge's slope never changes its sign
     return Game(draw, objective.event, Guarantee(Level.CERTIFIED, budget), evidence, curve=curve)
 
 

@@ -14,7 +14,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.joint_objective import JointObjective, joint_objective
+from torchdpcate.nuisance.joint_objective import JointObjective, joint_corners, joint_objective
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
 from torchdpcate.privacy.accounting import EventCount
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _THRESHOLD = 16  # outcome ranges in one default threshold, turned over
 _ROUNDING = 1e-9  # of what is left, so that sums of shares never exceed the budget
+
+
+_ATTACKED_SHARE = 0.01  # propensity_share of the audited objective
 
 
 @dataclass(frozen=True)
@@ -140,10 +143,10 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 def _convex(budget: PrivacyBudget) -> Game:
     domain = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5)
     model = ConvexNuisances(domain, degree=1)
-    joint = joint_objective(100, 6, 0.01, budget, share=0.01, jacobian_share=0.05)
-    x, a = torch.zeros(100, 1, dtype=torch.float64), torch.zeros(100, dtype=torch.float64)
-    x[0], a[0] = 1.0, 1.0
-    psi, outcomes = model.features(x), torch.zeros(2, 100, dtype=torch.float64)
+    # little of the claim goes to the propensity, which this pair leaves alone, and to determinants
+    joint = joint_objective(2, 6, 0.01, budget, share=_ATTACKED_SHARE, jacobian_share=1e-3)
+    x = a = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    psi, outcomes = model.features(x[:, None]), torch.zeros(2, 2, dtype=torch.float64)
     outcomes[:, 0] = torch.tensor([-0.5, 0.5])
     zero = torch.zeros(1, 6, dtype=torch.float64)
     direction = (joint.minimise(psi, a, outcomes[1], zero) - joint.minimise(psi, a, outcomes[0], zero))[0]
@@ -153,4 +156,6 @@ def _convex(budget: PrivacyBudget) -> Game:
 
     event = ApproximateEvent(budget.epsilon, budget.delta)
     guarantee = Guarantee(Level.CERTIFIED, budget)
-    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=200_000)
+    assert joint.objective_noise is not None
+    curve = joint.objective_noise.curve(2 * joint.gradient_bound, joint_corners(_ATTACKED_SHARE))
+    return Game(draw, event, guarantee, evidence=lambda theta: theta @ direction, most_runs=400_000, curve=curve)

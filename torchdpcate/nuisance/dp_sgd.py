@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torchdpcate._renamed import renamed_arguments
+from torchdpcate._signals import HeldSignals
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan, check_limit
@@ -40,6 +41,8 @@ class DPSGD(Callback):
 
     A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
     sampling are never saved.
+
+    Ctrl-C and SIGTERM wait for the beginning of the next step; pressed again they are handled at once.
 
     Guarantee:
         (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
@@ -88,6 +91,7 @@ class DPSGD(Callback):
         self._account = StepAccount(plan, ledger, block, charge)
         self._engine: Engine | None = None
         self._joint: JointSteps | None = None
+        self._signals: HeldSignals | None = None
         self._records: int | None = None
         self._undo = ExitStack()
 
@@ -120,6 +124,8 @@ class DPSGD(Callback):
             arguments = pl_module, self.plan, mode, self.max_physical_batch, self.noise, sampler
             self._joint = JointSteps(trainer, *arguments)
             self._undo.callback(self._joint.close)
+        self._signals = HeldSignals()
+        self._undo.enter_context(self._signals)
         self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
         self._undo.callback(self._engine.detach)
         plain = trainer.optimizers[0]
@@ -147,7 +153,12 @@ class DPSGD(Callback):
         check_sampler(trainer, self.plan)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Note how many records were sampled; other processes of the step, if there are any, sample theirs."""
+        """Note how many records were sampled; other processes of the step, if there are any, sample theirs.
+
+        A Ctrl-C or SIGTERM that came since the last step is handled first: inside a step it might be dropped.
+        """
+        if self._signals is not None:
+            self._signals.deliver()
         leaves = batch if isinstance(batch, list) else tree_leaves(batch)
         if not (leaves and isinstance(leaves[0], Tensor)):
             leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
@@ -170,10 +181,10 @@ class DPSGD(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Settle the ledger and unwrap; refuse weights that are not finite."""
-        joint = self._joint
+        signals = self._signals
         self._finish()
-        if joint is not None:
-            joint.deliver_signals()
+        if signals is not None:
+            signals.deliver()  # the ledger is settled
         check_weights(pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
@@ -186,7 +197,7 @@ class DPSGD(Callback):
 
     def _finish(self) -> None:
         self._undo.close()
-        self._engine = self._joint = None
+        self._engine = self._joint = self._signals = None
         self._account.close()
 
     def state_dict(self) -> dict[str, Any]:

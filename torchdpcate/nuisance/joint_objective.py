@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, Corners
 from torchdpcate.erm.losses import Huber, Logistic, Loss
 from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
 from torchdpcate.erm.solver import minimise
@@ -92,11 +93,11 @@ def joint_objective(
 
     .. math::
         \varepsilon_J = \ln\Big(1 + \frac{\alpha}{8\kappa_\pi}\Big) + \ln\Big(1 + \frac{1}{\kappa}\Big), \quad
-        \sigma_b = 2 \sqrt{\alpha^2 + 4\tau^2}\; \sigma_{AG}(\varepsilon - \varepsilon_J, \delta / (8 - 2 s))
+        \sigma_b = 2 \sqrt{\alpha^2 + 4\tau^2}\; \sigma
 
-    with s = ``share``, or `erm.objective_sigma` in four dimensions where delta is too large for that. One hundredth of
-    the budget pays for the solver. `jacobian_share` of the rest goes to epsilon_J, divided between propensity and
-    outcomes as 1 to 4, from which the ridges follow.
+    with the least sigma that ``joint_corners`` allow, or `erm.objective_sigma` in four dimensions where delta is too
+    large for them. One hundredth of the budget pays for the solver. `jacobian_share` of the rest goes to epsilon_J,
+    divided between propensity and outcomes as 1 to 4, from which the ridges follow.
 
     Args:
         n: records of the block.
@@ -110,7 +111,7 @@ def joint_objective(
     Example:
         >>> joint = joint_objective(1350, 15, 1.0, PrivacyBudget(1.0, 1e-5), share=0.2, jacobian_share=0.3)
         >>> round(joint.alpha, 6), round(joint.objective_noise.jacobian, 6), round(joint.objective_noise.scale, 6)
-        (1.0, 0.297, 26.213662)
+        (1.0, 0.297, 24.961932)
     """
     alpha = 2 * threshold * math.sqrt(share / (1 - share))
     gradient = math.hypot(alpha, 2 * threshold)
@@ -131,7 +132,29 @@ def joint_objective(
         tolerance=tolerance,
         # two records, each with a direction in the propensity's block, if it is fitted, and one in its arm's
         dimension=min(size, 4 if alpha else 2),
-        # sum |h|^2 / (2 gradient)^2 over sixteen differences of their gradients' ends, or four
-        vertices=8 - 2 * share if alpha else 2.0,
+        corners=[joint_corners(share)],
     )
     return JointObjective(alpha, threshold, ridges, noise.tolerance, noise)
+
+
+def joint_corners(share: float) -> Corners:
+    r"""Return the points between which the difference of two records' gradients lies, at its worst.
+
+    .. math::
+        \delta \le 2 \sum_{q \in \{0, \alpha^2, \alpha^2, 4 \alpha^2\}}
+        \big[ \delta_G(q) + \delta_G(q + 16 \tau^2) \big]
+
+    by squared lengths, with those of xi^2 = 4 (alpha^2 + 4 tau^2): both records of one arm, on opposite features of
+    the propensity and on one of the outcome (docs/guarantees/convex_nuisances.md).
+
+    Args:
+        share: s = alpha^2 / (alpha^2 + 4 tau^2); 0 where no propensity is fitted.
+
+    Example:
+        >>> [(count, round(length, 6)) for count, length in joint_corners(0.2).points]
+        [(2.0, 1.0), (4.0, 0.921954), (2.0, 0.894427), (2.0, 0.447214), (4.0, 0.223607)]
+    """
+    if share == 0:
+        return PARALLELOGRAM
+    squared = ((2.0, 1.0), (4.0, 1 - 0.75 * share), (2.0, 1 - share), (2.0, share), (4.0, share / 4))
+    return Corners(tuple((count, math.sqrt(part)) for count, part in squared), convex=True)

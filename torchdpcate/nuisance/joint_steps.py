@@ -24,7 +24,6 @@ from lightning.pytorch.plugins.precision import DoublePrecision, MixedPrecision,
 from torch import Tensor
 from torch.distributed import FileStore, ProcessGroupGloo
 
-from torchdpcate._signals import HeldSignals
 from torchdpcate.errors import InputError, ProcessError, TorchDPCateError
 from torchdpcate.nuisance.direct_steps import own_hooks
 from torchdpcate.nuisance.joint_strategy import JointStrategy
@@ -150,8 +149,6 @@ class JointSteps:
     one, in float32, and average sums whose noise is in already; its distributed sampler drops empty samples, and a
     process without a batch would wait for ever.
 
-    Ctrl-C and SIGTERM wait for the beginning of the next step; pressed again they are handled at once.
-
     Args:
         trainer: has a `JointStrategy`.
         module: is trained; its hooks are not on it yet.
@@ -185,7 +182,6 @@ class JointSteps:
         self._pipes: list[connection.Connection] = []
         self._undo = ExitStack()
         self._group: Group | None = None
-        self._signals = HeldSignals()
         start = _way_to_start()
         context: Any = torch.multiprocessing.get_context(start)
         if start == "spawn":
@@ -215,7 +211,6 @@ class JointSteps:
                 pipe.recv()  # it is there
             with self._together():
                 self._group = Group(folder, 0, self._size)
-            self._undo.enter_context(self._signals)
         except EOFError:
             error = self._ended()
             self.close()
@@ -227,7 +222,6 @@ class JointSteps:
     def begin(self) -> None:
         """Begin a step: the other processes take their samples, at the present weights."""
         assert self._group is not None, "it is open"
-        self._signals.deliver()
         self._step += 1
         with self._together():
             self._group.announce(_START, self._step)
@@ -246,10 +240,6 @@ class JointSteps:
             self._group.announce(_PERMIT, ahead)
             part = noisy(self._group.summed(total), ahead)
             return self._group.gathered(part.to(total.dtype), len(total)).to(total.device)
-
-    def deliver_signals(self) -> None:
-        """Handle a Ctrl-C or SIGTERM that came in the last step; call when the ledger is settled."""
-        self._signals.deliver()
 
     def close(self) -> None:
         """End the other processes; this one samples all records again."""

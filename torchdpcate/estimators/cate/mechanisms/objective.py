@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.gaussian_scale import gaussian_scale
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale
 from torchdpcate.erm.perturbation import (
     GRIDS,
     SOLVER_SHARE,
@@ -34,8 +34,7 @@ from torchdpcate.second_stage.linear import LinearProblem, solve_perturbed
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
 
-# two records' gradients; vertices: sum |h|^2 / (4 tau B)^2 over the four h = +-2 tau v +- 2 tau v'
-_PROFILE: dict[str, Any] = {"dimension": 2, "vertices": 2}
+_PROFILE: dict[str, Any] = {"dimension": 2, "corners": (PARALLELOGRAM,)}  # of two records' gradients
 _SQUARED = (
     "second_stage.loss = squared: objective perturbation needs the Huber loss; "
     "use second_stage.loss=huber or mechanism=output"
@@ -184,7 +183,7 @@ class ObjectivePerturbation(FunctionMechanism):
     @classmethod
     def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
         """Return delta at every epsilon of such releases; see ``ObjectiveNoise.curve`` and ``calibrated``."""
-        return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, _PROFILE["vertices"])
+        return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, PARALLELOGRAM)
 
     @classmethod
     def problems(cls, facts: EffectFacts) -> Iterator[str]:
