@@ -42,6 +42,7 @@ class Setting:
         noise: Standard deviation of the outcome's noise.
         name: For seeds and tables.
         effects: Of the records, [n].
+        propensities: Of the records, [n].
     """
 
     case: Case
@@ -49,6 +50,7 @@ class Setting:
     noise: float
     name: str
     effects: torch.Tensor
+    propensities: torch.Tensor
 
 
 def random_setting(
@@ -98,7 +100,8 @@ def random_setting(
     inside, truth = schema.within(torch.from_numpy(x)), torch.from_numpy(sd * effect)
     records = CausalData(inside[:n], torch.from_numpy(a[:n]), torch.from_numpy(np.clip(y[:n], *bounds)))
     case, any_epsilon = Case(schema, records, inside[n:], truth[n:]), float(rng.choice(EPSILONS))
-    return Setting(case, any_epsilon if epsilon is None else epsilon, sd, f"law {seed}", truth[:n])
+    epsilon, known = any_epsilon if epsilon is None else epsilon, torch.from_numpy(pi[:n])
+    return Setting(case, epsilon, sd, f"law {seed}", truth[:n], known)
 
 
 def _events(

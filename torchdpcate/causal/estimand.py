@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -176,7 +177,7 @@ class Estimand:
         """Return how far one record moves the sum of a at least, by any nuisances whose b are at most this large."""
         return 1.0
 
-    @property
+    @cached_property
     def _ends(self) -> Tensor:
         """Weights of controls and treated at either clip, as records have them, [2, 2]."""
         e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))

@@ -326,12 +326,7 @@ class SystemNoise(NoiseSource):
         return torch.tensor(draws, dtype=torch.int64).double() * step
 
     def _noisy_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
-        scale = 2 * sensitivity / epsilon
-        mechanism = _opendp_noisy_max(scale)
-        while mechanism.map(sensitivity) > epsilon:  # its map rounds up, so the last bit may be missing
-            scale *= 1 + 1e-15
-            mechanism = _opendp_noisy_max(scale)
-        return int(mechanism(scores.tolist()))
+        return int(_opendp_permute_and_flip(epsilon, sensitivity)(scores.tolist()))
 
     def _gumbel_max(self, scores: Tensor, epsilon: float, sensitivity: float) -> int:
         scale = 2 * sensitivity / epsilon * (1 + 1e-15)  # never below the quotient, however it is rounded
@@ -448,6 +443,16 @@ def _opendp_noisy_max(scale: float, gumbel: bool = False) -> Any:
     # the measure chooses the noise: exponential, or Gumbel
     measure = dp.zero_concentrated_divergence() if gumbel else dp.max_divergence()
     return dp.m.make_noisy_max(*space, measure, scale=scale)
+
+
+@lru_cache(maxsize=16)
+def _opendp_permute_and_flip(epsilon: float, sensitivity: float) -> Any:
+    scale = 2 * sensitivity / epsilon
+    mechanism = _opendp_noisy_max(scale)
+    while mechanism.map(sensitivity) > epsilon:  # its map rounds up, so the last bit may be missing
+        scale *= 1 + 1e-15
+        mechanism = _opendp_noisy_max(scale)
+    return mechanism
 
 
 _TWISTER_BYTES = 5056  # torch's CPU generator state: 24 bytes of bookkeeping, 624 words of 8 bytes, the rest

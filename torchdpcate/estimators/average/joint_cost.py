@@ -1,7 +1,7 @@
 """What one record costs all sums of a balanced difference together, which is less than what each costs alone."""
 
 from collections.abc import Mapping
-from itertools import product
+from itertools import chain, product
 
 import torch
 from torch import Tensor
@@ -40,24 +40,29 @@ def joint_cost(treated: Range, control: Range, model: Range, scales: Mapping[str
     per_d, per_q = 1 / scales["difference"], 1 / scales["spread"]
     per_n = 0.5 / scales["size"] if "size" in scales else torch.zeros_like(per_d)
     # the size of a residual that moves D up, and down, in either arm
-    up, down = ((treated, 1 - low), (control, high)), ((treated, high), (control, 1 - low))
-    losses = []
-    for rising, falling in ((up, down), (down, up)):
-        for (weights, reach), (others, other_reach) in product(rising, falling):
-            for w in weights:
-                for v, q in _others(others, other_reach, per_d, per_n, per_q):
-                    p = w * reach
-                    losses.append((p + q) * per_d + (w - v).abs() * per_n + (p.square() - q.square()) * per_q)
+    up, down = ((*treated, 1 - low), (*control, high)), ((*treated, high), (*control, 1 - low))
+    pairs = [(*one, *other) for rising, falling in ((up, down), (down, up)) for one, other in product(rising, falling)]
+    values = torch.stack(torch.broadcast_tensors(*chain(*pairs))).unflatten(0, (len(pairs), 6))
+    w, reach, others, other_reach = (part.unsqueeze(2) for part in values.split([2, 1, 2, 1], 1))  # [8, ., 1, runs]
+    v, q = _others(others[:, :1, 0], others[:, 1:, 0], other_reach[:, :, 0], per_d, per_n, per_q)  # [8, 5, runs]
+    v, q = v[:, None], q[:, None]
+    p = w * reach
+    losses = (p + q) * per_d + (w - v).abs() * per_n + (p.square() - q.square()) * per_q
     # two records without a residual, of either arm, differ by their weights alone
     most = torch.maximum(treated[1], control[1]) - torch.minimum(treated[0], control[0])
-    return torch.stack([*losses, most * per_n]).amax(0)
+    return torch.maximum(losses.flatten(0, 2).amax(0), most * per_n)
 
 
-def _others(weights: Range, reach: Tensor, per_d: Tensor, per_n: Tensor, per_q: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return weights and sizes at which the loss of the record of the smaller size may be largest, [runs] each."""
+def _others(
+    least: Tensor, most: Tensor, reach: Tensor, per_d: Tensor, per_n: Tensor, per_q: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return weights and sizes at which the loss of the record of the smaller size may be largest, [pairs, 5, runs].
+
+    Range and reach are [pairs, 1, runs].
+    """
     best = per_d / (2 * per_q)
-    at = [*weights, best / reach]
-    for sign in (1.0, -1.0):  # where the loss is stationary along q = v reach, N rising or falling with v
-        at.append((per_d * reach + sign * per_n) / (2 * per_q * reach.square()))
-    clamped = (v.nan_to_num(nan=0.0).clamp(*weights) for v in at)
-    return [(v, torch.minimum(v * reach, best)) for v in clamped]
+    # where the loss is stationary along q = v reach, N rising or falling with v
+    stationary = [(per_d * reach + sign * per_n) / (2 * per_q * reach.square()) for sign in (1.0, -1.0)]
+    at = torch.cat(torch.broadcast_tensors(least, most, best / reach, *stationary), 1)
+    v = torch.minimum(torch.maximum(at.nan_to_num(nan=0.0), least), most)
+    return v, torch.minimum(v * reach, best)
