@@ -310,7 +310,7 @@ def audit_nuisances(
 
     Example:
         >>> config = NuisanceConfig(width=0, batch_size=50, epochs=2, noise_walk=1e-3)
-        >>> audit_nuisances(PrivacyBudget(1.0, 1e-5), config, canaries=100).refuted
+        >>> audit_nuisances(PrivacyBudget(1.0, 1e-5), config, canaries=100, confidence=1 - 1e-7).refuted
         False
     """
     if attack not in ATTACKS:
