@@ -158,7 +158,8 @@ def test_noise_drawn_ahead_is_each_process_own_and_each_fit_own(numbers):
         for _ in range(2)
     ]
     sums = torch.cat(made, 1).double()
-    assert len(sums.unique()) == sums.numel()
+    # a replay repeats hundreds; by chance two of 1,500 float32 draws are one in 2 % of the runs, six pairs never
+    assert sums.numel() - len(sums.unique()) <= 5
     bound = 6.5 / math.sqrt(steps)
     assert (torch.corrcoef(sums.T) - torch.eye(2 * numbers)).abs().max() < bound
     assert (sums.square().mean(0) - 1).abs().max() < bound * math.sqrt(2) * 1.2
