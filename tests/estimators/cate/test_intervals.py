@@ -55,8 +55,13 @@ def test_a_known_propensity_brings_intervals(release: ComposedRelease) -> None:
     low, high = release.interval(POINTS, 0.9).T
     wider = release.interval(POINTS, 0.99)
     assert (low < high).all()
-    assert (wider[:, 0] < low).all()
-    assert (high < wider[:, 1]).all()
+    assert (wider[:, 0] <= low).all()  # alike where the released effect lies beyond an end of both
+    assert (high <= wider[:, 1]).all()
+    assert release.law is not None
+    psi = release.features(POINTS)
+    inner, outer = release.law.interval(psi, 0.9), release.law.interval(psi, 0.99)
+    assert (outer[:, 0] < inner[:, 0]).all()
+    assert (inner[:, 1] < outer[:, 1]).all()
     assert release.average(0.5)[0] < release.average(0.5)[1]
     assert release.privacy.public["intervals"] is True
     assert "best linear projection" in release.target
