@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.accounting import compose, dp_sgd_noise_multiplier
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.filters import SumFilter
@@ -198,7 +198,7 @@ def test_where_composition_needs_all_of_delta_only_pure_events_are_left():
 
 charged = st.one_of(
     st.builds(PureEvent, st.floats(1e-3, 1.5)),
-    st.builds(ApproximateEvent, st.floats(1e-3, 1.0), st.floats(0.0, DELTA)),
+    st.builds(ApproximateEvent, st.floats(1e-3, 1.0), st.just(0.0) | st.floats(LEAST_DELTA, DELTA)),
     st.builds(GaussianEvent, st.floats(1.5, 100.0)),
     st.just(DPSGDEvent(20.0, RATE)),
 )

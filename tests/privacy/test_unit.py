@@ -95,7 +95,7 @@ def test_units_are_read_back_and_others_refused() -> None:
     for stated in ({"column": "id"}, {"column": "id", "records": 0}, {"column": 3, "records": 1}, {"records": 2.0}):
         with pytest.raises(InputError):
             PrivacyUnit.from_dict(stated)
-    with pytest.raises(InputError, match="leave no delta by record"):
+    with pytest.raises(InputError, match="leave delta = 0 by record"):
         PrivacyUnit.person("id", 2).record_budget(PrivacyBudget(3000.0, 1e-5))
 
 

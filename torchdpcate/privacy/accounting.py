@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import integer, positive, probability
+from torchdpcate.privacy.budget import integer, positive, probability, some_delta
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, BoundedRangeEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
@@ -179,7 +179,7 @@ def dp_sgd_noise_multiplier(
         10.27
     """
     epsilon, steps = positive("epsilon", epsilon), integer("steps", steps, least=1)
-    delta = probability("delta", delta, above_zero=True, why="DP-SGD needs delta > 0")
+    delta = some_delta("delta", delta, above_zero=True, why="DP-SGD needs delta > 0")
     rate = DPSGDEvent(1.0, sampling_rate).sampling_rate
     return _dp_sgd_noise_multiplier(epsilon, delta, rate, steps, _merge(also))
 

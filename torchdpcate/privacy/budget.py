@@ -8,6 +8,9 @@ from typing import Any
 from torchdpcate._display import html_table_of
 from torchdpcate.errors import InputError
 
+LEAST_DELTA = 1e-30
+"""Least delta above 0; what noise and accounts neglect is far below it (docs/guarantees/common.md)."""
+
 _ROUNDING = 1e-9  # of an epsilon that is split
 
 
@@ -21,7 +24,7 @@ class PrivacyBudget:
 
     Attributes:
         epsilon: Positive and finite.
-        delta: In [0, 1); 0 means pure differential privacy.
+        delta: 0, which means pure differential privacy, or in [1e-30, 1).
 
     Raises:
         InputError: If ``epsilon`` or ``delta`` is outside its range.
@@ -36,7 +39,7 @@ class PrivacyBudget:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", probability("delta", self.delta))
+        object.__setattr__(self, "delta", some_delta("delta", self.delta))
 
     def _repr_html_(self) -> str:
         return html_table_of("PrivacyBudget", [("epsilon", f"{self.epsilon:.6g}"), ("delta", f"{self.delta:.3g}")])
@@ -105,6 +108,14 @@ def probability(name: str, value: Any, *, above_zero: bool = False, why: str = "
     if not 0 <= result < 1 or (above_zero and result == 0):
         interval = "(0, 1)" if above_zero else "[0, 1)"
         raise InputError(f"{name} = {result:g}: give a number in {interval}{'; ' + why if why else ''}")
+    return result
+
+
+def some_delta(name: str, value: Any, *, above_zero: bool = False, why: str = "") -> float:
+    """Return the value as a ``probability`` that is 0 or at least ``LEAST_DELTA``."""
+    result = probability(name, value, above_zero=above_zero, why=why)
+    if 0 < result < LEAST_DELTA:
+        raise InputError(f"{name} = {result:g}: give 0, or at least {LEAST_DELTA:g}; less is not proved")
     return result
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import positive, probability
+from torchdpcate.privacy.budget import positive, some_delta
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class ApproximateEvent(Event):
 
     Attributes:
         epsilon: Its epsilon, for replace-one.
-        delta: Its delta, in [0, 1).
+        delta: Its delta, 0 or in [1e-30, 1).
 
     Raises:
         InputError: If a value is outside its range.
@@ -146,7 +146,7 @@ class ApproximateEvent(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", probability("delta", self.delta))
+        object.__setattr__(self, "delta", some_delta("delta", self.delta))
 
     def to_dp_event(self) -> Any:
         """``UnsupportedDpEvent``: there is none for it; ``compose`` builds its loss distribution itself."""

@@ -11,7 +11,7 @@ import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import EventCount, compose, naive_sum
-from torchdpcate.privacy.budget import PrivacyBudget, number, probability
+from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget, number, some_delta
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import event_mu
@@ -128,7 +128,7 @@ class SumFilter(Filter):
         """See ``Filter.cost``."""
         if isinstance(event, PureEvent | ApproximateEvent):
             return FilterCost(count * event.epsilon, count * getattr(event, "delta", 0.0))
-        if left.delta <= 0 or not left.size > 0:
+        if left.delta < LEAST_DELTA or not left.size > 0:
             return None
         charge = [(event, count)]
         alone = compose(charge, left.delta)
@@ -140,7 +140,7 @@ class SumFilter(Filter):
             share = (low + high) / 2
             enough = compose(charge, share * left.delta) <= share * left.size
             low, high = (low, share) if enough else (share, high)
-        return FilterCost(high * left.size, high * left.delta)
+        return FilterCost(high * left.size, max(high * left.delta, LEAST_DELTA))
 
     def total(self, costs: Sequence[FilterCost]) -> FilterCost:
         """See ``Filter.total``."""
@@ -158,7 +158,7 @@ class SumFilter(Filter):
 
     def budget(self, left: FilterCost, block: PrivacyBudget, gaussian: bool) -> PrivacyBudget | None:
         """See ``Filter.budget``."""
-        delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
+        delta = _offered(left.delta, block)
         return PrivacyBudget(left.size, delta) if delta or not gaussian else None
 
     def events(self, cost: FilterCost) -> tuple[list[EventCount], float]:
@@ -198,7 +198,7 @@ class GaussianFilter(Filter):
     unit: ClassVar[str] = "mu"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delta", probability("delta", self.delta))
+        object.__setattr__(self, "delta", some_delta("delta", self.delta))
         if not isinstance(self.alone, bool) or (self.alone and self.delta):
             raise InputError(f"alone = {self.alone}, delta = {self.delta:g}: Gaussian events alone take delta = 0")
 
@@ -208,7 +208,7 @@ class GaussianFilter(Filter):
 
     def reserve(self, fixed: Sequence[EventCount], budget: PrivacyBudget) -> FilterCost | None:
         r"""See ``Filter.reserve``: the largest M of which a Gaussian of multiplier 1/M fits, at delta less D."""
-        return None if budget.delta <= self.delta else _gaussian_reserve(tuple(fixed), budget, self.delta)
+        return None if budget.delta - self.delta < LEAST_DELTA else _gaussian_reserve(tuple(fixed), budget, self.delta)
 
     def cost(self, event: Event, count: int, left: FilterCost) -> FilterCost | None:
         """See ``Filter.cost``."""
@@ -235,7 +235,7 @@ class GaussianFilter(Filter):
         if gaussian:
             epsilon, delta = gaussian_epsilon(multiplier, block.delta - self.delta), block.delta - self.delta
         else:
-            delta = left.delta if left.delta > _NEGLIGIBLE * block.delta else 0.0
+            delta = _offered(left.delta, block)
             above, below = (float(scipy.special.log_ndtr(sign * left.size / 2)) for sign in (1, -1))
             epsilon = (above - below) * (1 - _INWARDS)
             epsilon = min(epsilon, gaussian_epsilon(multiplier, delta)) if delta else epsilon
@@ -301,7 +301,7 @@ def cost_from(values: Mapping[str, Any]) -> tuple[Filter, FilterCost]:
     """
     for leaf in FILTERS.values():
         if isinstance(values, Mapping) and values.keys() == {leaf.unit, "delta"}:
-            size, delta = number(leaf.unit, values[leaf.unit]), probability("delta", values["delta"])
+            size, delta = number(leaf.unit, values[leaf.unit]), some_delta("delta", values["delta"])
             if size > 0:
                 return leaf(), FilterCost(size, delta)
     raise InputError(f"cost = {values!r}: give delta and a positive {' or '.join(c.unit for c in FILTERS.values())}")
@@ -338,6 +338,11 @@ def stated_cost(
         rule = own
         costs.append(cost)
     return rule.compose(fixed, costs, delta), rule.naive(fixed, costs, delta)
+
+
+def _offered(delta: float, block: PrivacyBudget) -> float:
+    """Return what is offered of a delta that is left; nothing where that is next to nothing."""
+    return delta if delta >= max(_NEGLIGIBLE * block.delta, LEAST_DELTA) else 0.0
 
 
 def _is_gaussian(event: Event) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.budget import PrivacyBudget, integer, number, probability
+from torchdpcate.privacy.budget import PrivacyBudget, integer, number, some_delta
 from torchdpcate.privacy.charge import Charge, charge_of_label
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
@@ -83,7 +83,7 @@ class Entry:
             )
         event, level, cost = event_from_dict(values["event"]), Level.of(values["level"]), values["cost"]
         if cost is not None:
-            cost = FilterCost(number("size", cost["size"]), probability("delta", cost["delta"]))
+            cost = FilterCost(number("size", cost["size"]), some_delta("delta", cost["delta"]))
         charge = Charge.from_dict(values["charge"])
         return cls(identity, str(values["block"]), charge, event, count, planned, level, reserved, used, cost)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from torchdpcate.privacy.accounting import EventCount, compose
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, Event, GaussianEvent, PureEvent
 
@@ -37,7 +37,7 @@ def _starts(charges: list[EventCount], budget: PrivacyBudget) -> list[PrivacyBud
     """What basic composition leaves: at the share of the free delta that needs least noise, and at delta = 0."""
     free = budget.delta - math.fsum(n * e.delta for e, n in charges if isinstance(e, ApproximateEvent))
     free = free if free > _LEAST * budget.delta else 0.0  # below it is rounding
-    deltas = [share * free for share in (*_SHARES, 0.0)]
+    deltas = [share * free for share in _SHARES if share * free >= LEAST_DELTA] + [0.0]
     left = [(budget.epsilon - compose(charges, max(budget.delta - d, 0.0)), d) for d in deltas]
     *shared, pure = [PrivacyBudget(e, d) if e > 0 else None for e, d in left]
     gaussian = [b for b in shared if b is not None and b.delta > 0 and b.epsilon > _LEAST * budget.epsilon]

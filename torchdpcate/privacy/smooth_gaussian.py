@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.privacy.budget import integer, positive, probability
+from torchdpcate.privacy.budget import integer, positive, some_delta
 
 _RULE = np.polynomial.legendre.leggauss(300)  # delta to ten digits up to 10^5 answers
 _NEGLIGIBLE = 1e-30  # the mass of the chi law that the rule leaves out, which is added to delta
@@ -92,7 +92,7 @@ def smooth_gaussian_multiplier(epsilon: float, delta: float, dimension: int, smo
         >>> round(smooth_gaussian_multiplier(1.0, 1e-5, 300, 7.706246626e-4), 4)
         3.7791
     """
-    delta = probability("delta", delta, above_zero=True, why="Gaussian noise needs delta > 0")
+    delta = some_delta("delta", delta, above_zero=True, why="Gaussian noise needs delta > 0")
     least = _least(positive("epsilon", epsilon))
 
     def excess(log_multiplier: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, integer
+from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget, integer
 
 _INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
 
@@ -64,16 +64,16 @@ class PrivacyUnit:
             budget: Of the unit.
 
         Raises:
-            InputError: The delta by record is too small for a float.
+            InputError: The delta by record is below ``LEAST_DELTA``.
         """
         if self.records == 1:
             return budget
         epsilon = budget.epsilon / self.records * (1 - _INWARDS)
         delta = budget.delta * math.exp(-_log_sum(epsilon, self.records)) * (1 - _INWARDS)
-        if budget.delta and not delta:
+        if budget.delta and delta < LEAST_DELTA:
             raise InputError(
-                f"privacy.epsilon = {budget.epsilon:g}: {self.records} records of a person leave no delta by record; "
-                "give a smaller epsilon, or data.per_person=1"
+                f"privacy.epsilon = {budget.epsilon:g}: {self.records} records of a person leave delta = {delta:.3g} "
+                f"by record, below {LEAST_DELTA:g}; give a smaller epsilon, a larger delta, or data.per_person=1"
             )
         return PrivacyBudget(epsilon, delta)
 

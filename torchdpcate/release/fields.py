@@ -6,6 +6,7 @@ from typing import Any
 
 from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import LEAST_DELTA
 from torchdpcate.privacy.guarantee import Level
 
 Check = Callable[[Any], bool]
@@ -60,8 +61,8 @@ def is_cost(value: Any) -> bool:
 
 
 def is_delta(value: Any) -> bool:
-    """Whether it is nothing, or a number in [0, 1)."""
-    return is_cost(value) and (value is None or value < 1)
+    """Whether it is nothing, 0, or a number in [1e-30, 1)."""
+    return is_cost(value) and (not value or LEAST_DELTA <= value < 1)
 
 
 def is_level(value: Any) -> bool:
