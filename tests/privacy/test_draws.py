@@ -3,6 +3,7 @@
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -173,9 +174,10 @@ def test_ends_of_the_laws():
     zeros, ones = bytes, lambda count: b"\xff" * count
     assert draws.uniforms(zeros, 1) == 0.0
     assert draws.uniforms(ones, 1) == 1 - 2.0**-53
-    assert draws.exponentials(zeros, 1) == pytest.approx(129 * math.log(2), abs=1e-12)
-    assert draws.exponentials(ones, 1) == 0.0
-    assert draws.normals(lambda count: bytes(count), 2).tolist() == pytest.approx([math.sqrt(258 * math.log(2)), 0.0])
+    assert draws.exponentials(zeros, 1) == pytest.approx(961 * math.log(2), abs=1e-12)
+    assert draws.exponentials(ones, 1) == 2.0**-64  # further words are asked for, and are ones
+    longest = math.sqrt(2 * 961 * math.log(2))
+    assert draws.normals(zeros, 2).tolist() == pytest.approx([-longest, -longest * 2.0**-961], rel=1e-12)
 
 
 def test_large_exponentials_are_as_fine_as_small_ones():
@@ -315,7 +317,7 @@ def test_cells_have_their_weights_to_128_bits(deviation):
     inner = shares > 2.0**-70  # of float64's own accuracy, far beyond what 64 bits could hold
     assert inner.sum() * width > 9
     np.testing.assert_allclose(shares[inner], (weights / weights.sum())[inner], rtol=2e-14)
-    assert len(shares) * width >= fine_gaussian.REACH
+    assert len(shares) * width > 13  # beyond which 128 bits hold nothing, and further ones decide
 
 
 @pytest.mark.parametrize("deviation", [128.0, 1.3456 * 2.0**40, 2.0**41 - 1])
@@ -324,10 +326,11 @@ def test_cells_made_by_products_end_where_exponentials_say(deviation):
     with localcontext() as context:
         context.prec = 100
         width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
-        sums = list(accumulate((-((j * width) ** 2) / 2).exp() for j in range(len(top))))
-        ends = [int(end / sums[-1] * 2**128) for end in sums[:-1]]
+        sums = list(accumulate((-((j * width) ** 2) / 2).exp() for j in range(math.ceil(21 / width))))
+        ends = [int(end / sums[-1] * 2**128) for end in sums]
+        ends = [end for end in ends if end < 2**128 - 1]
     found = [int(a) << 64 | int(b) for a, b in zip(top[:-1], low[:-1], strict=True)]
-    assert len(ends) == math.ceil(fine_gaussian.REACH / width) - 1
+    assert len(ends) == len(found)
     assert max(abs(end - expected) for end, expected in zip(found, ends, strict=True)) <= 1
 
 
@@ -344,17 +347,60 @@ def test_16_bits_decide_where_no_cell_ends_among_their_words(deviation):
 
 def test_cells_are_found_by_the_second_word_where_the_first_does_not_decide():
     top, low = fine_gaussian._ends(2.0**40)
-    for cell in (0, 3, len(top) - 2):
+    for cell in (0, 3, 700):
         for move, expected in ((-1, cell), (0, cell + 1)):
             word = (int(top[cell]) << 64 | int(low[cell])) + move
             parts = [
                 (word >> 112).to_bytes(2, "little"),
                 (word >> 64 - 16 & (2**48 - 1) << 16).to_bytes(8, "little"),
                 (word & (2**64 - 1)).to_bytes(8, "little"),
+                b"\xff" * 152,  # on the end itself further bits decide
             ]
 
             def take(count, parts=parts):
                 return parts.pop(0)[:count]
 
             assert fine_gaussian._cell(take, 1, 2.0**40).tolist() == [expected]
-    assert fine_gaussian._cell(lambda count: b"\xff" * count, 1, 2.0**40).tolist() == [len(top) - 1]
+
+
+@lru_cache
+def exact_ends(deviation):
+    """Where the cells end in [0, 2^1344), by powers of one exponential of 600 digits."""
+    with localcontext() as context:
+        context.prec = 600
+        width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
+        base = (-(width**2) / 2).exp()
+        sums = list(accumulate(base ** (j * j) for j in range(math.ceil(40 / width))))
+        return [int(end / sums[-1] * 2**1344) for end in sums[:-1]]
+
+
+RESTS = {
+    "zeros": 0,
+    "one": 1 << 1150,
+    "ones": (1 << 1216) - 1,
+    "many ones": (1 << 1216) - (1 << 60),
+    "some": (1 << 1216) - (1 << 900),
+}
+
+
+@pytest.mark.parametrize("rest", RESTS.values(), ids=RESTS)
+def test_what_128_bits_leave_open_is_decided_by_further_ones(rest):
+    """An end of a cell, and what is beyond all ends: every cell up to 40 deviations has its own probability."""
+    deviation = 1.3456 * 2.0**40
+    top, low = fine_gaussian._ends(deviation)
+    for last in (5, len(top) - 2, len(top) - 1):
+        word = int(top[last]) << 64 | int(low[last])
+        parts = [
+            (word >> 112).to_bytes(2, "little"),
+            (word >> 64 - 16 & (2**48 - 1) << 16).to_bytes(8, "little"),
+            (word & (2**64 - 1)).to_bytes(8, "little"),
+            rest.to_bytes(152, "little"),
+        ]
+        expected = sum(end <= word << 1216 | rest for end in exact_ends(deviation))
+        assert fine_gaussian._cell(lambda count, parts=parts: parts.pop(0)[:count], 1, deviation).tolist() == [expected]
+        # near 13 deviations several ends begin with the same 128 bits
+        assert expected >= last if last == len(top) - 1 else last - 8 <= expected <= last + 1
+        assert parts == []
+    cells = len(exact_ends(deviation)) + 1
+    assert fine_gaussian._cell(lambda count: b"\xff" * count, 1, deviation).tolist() == [cells - 1]
+    assert (cells - 1) * 2.0 ** (math.frexp(deviation)[1] - 7) / deviation > 39.9

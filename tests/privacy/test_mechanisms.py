@@ -9,7 +9,7 @@ from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism, KNormMechanism, LaplaceMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource, float_loss
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 MECHANISMS = [GaussianMechanism(BUDGET, 0.25), LaplaceMechanism(1.0, 0.25)]
@@ -50,10 +50,11 @@ def test_k_norm_releases_are_the_value_plus_noise_of_the_norm(mechanism):
 
 
 def test_rounding_a_cube_costs_one_step_in_any_dimension():
-    # each coordinate moves by at most half a step on either side, and their largest counts
-    assert CUBE.released_scale(10) == CUBE.released_scale(10**9)
-    step = NoiseSource.grid(CUBE.released_scale(10))
-    assert CUBE.released_scale(10) >= (CUBE.sensitivity + step) / CUBE.epsilon
+    # each coordinate moves by at most half a step on either side, and their largest counts; float64 takes the rest
+    for size in (10, 1000):
+        scale = CUBE.released_scale(size)
+        assert (CUBE.sensitivity + 2.0**-20 * scale) / scale == pytest.approx(CUBE.epsilon - float_loss(size, math.inf))
+        assert NoiseSource.grid(scale) <= 2.0**-20 * scale
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

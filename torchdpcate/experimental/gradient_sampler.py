@@ -124,7 +124,8 @@ class GradientSampler:
         On the grid itself u would show which data set's gradient at theta lies there.
         """
         cells = noise.uniform(runs * size).reshape(runs, size) - 0.5
-        return noise.k_norm(runs, size, self.scale, self.order) + noise.grid(self.scale) * cells
+        step = noise.grid(self.scale)
+        return noise.k_norm(runs, size, self.scale, self.order, step) + step * cells
 
 
 def cell_loss(size: int, order: float) -> float:

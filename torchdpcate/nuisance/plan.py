@@ -12,7 +12,7 @@ ROUNDING = 2.0**-16
 """Share of the clip norm that is left for the rounding of norms and products in float32, and of sums to the grid."""
 
 MOST_DRAWS = 2**40
-"""Numbers up to which the precision of `NoiseSource.fine_gaussian` moves no epsilon by more than 2e-8."""
+"""Numbers up to which the precision of `NoiseSource.fine_gaussian` moves no epsilon by more than 8e-8."""
 
 MOST_NOISE = 2.0**22
 """Noise multiplier times root of the trained numbers at which the noise's grid takes a quarter of `ROUNDING`."""

@@ -9,6 +9,9 @@ import numpy as np
 Bytes = Callable[[int], bytes]
 """Gives so many uniformly random bytes, others at each call."""
 
+HALF_CELLS = 2**14
+"""Cells by which ``shifts`` move a number at most."""
+
 _WORD = 2.0**-64
 _MOST_GAPS = 4096
 
@@ -24,30 +27,69 @@ def uniforms(take: Bytes, count: int) -> np.ndarray:
 
 
 def fractions(take: Bytes, count: int) -> np.ndarray:
-    r"""Return uniform numbers in (0, 1], 128 bits rounded to float64, which small ones have 53 bits of too; [count].
+    r"""Return uniform numbers in (0, 1], at least 128 bits rounded to float64, [count]; small ones are as fine.
+
+    Each is within a factor 1 +- 2^-51 of a draw of the exact law, but for those below 2^-960.
 
     Example:
-        >>> fractions(bytes, 1).tolist() == [2.0**-129], fractions(lambda count: b"\xff" * count, 1).tolist()
+        >>> fractions(bytes, 1).tolist() == [2.0**-961], fractions(lambda count: b"\xff" * count, 1).tolist()
         (True, [1.0])
     """
-    high, low = words(take, 2 * count).reshape(2, count)
-    return (high + (low + 0.5) * _WORD) * _WORD
+    return _fraction(take, *words(take, 2 * count).reshape(2, count))
+
+
+def _fraction(take: Bytes, high: np.ndarray, low: np.ndarray, more: int = 13) -> np.ndarray:
+    """Return the fraction that begins with these bits; where the first word is 0, further ones are drawn."""
+    found = (high + (low + 0.5) * _WORD) * _WORD
+    empty = np.flatnonzero(high == 0)
+    if len(empty) and more:
+        found[empty] = _fraction(take, low[empty], words(take, len(empty)), more - 1) * _WORD
+    return found
 
 
 def exponentials(take: Bytes, count: int) -> np.ndarray:
-    """Return exponential numbers of mean 1, -ln(1 - u) of uniform u, float64 [count].
+    """Return exponential numbers of mean 1, -ln(u) of uniform u, float64 [count].
 
-    1 - u is drawn instead of u, so that large numbers are as fine as small ones. None is beyond 129 ln 2 = 89.4, which
-    has the probability 2^-129; each is within 2^-51 (1 + its size) of a draw of the exact law.
+    Where u is above 1/2, 1 - u is read from its bits, so that each number, however small or large, is within a factor
+    1 +- 2^-49 of a draw of the exact law, but for an event of the probability 2^-960; the largest is 666.
     """
-    return -np.log(fractions(take, count))
+    high, low = words(take, 2 * count).reshape(2, count)
+    small = high >> np.uint64(63) == 1
+    half = _fraction(take, np.where(small, ~high, high), low)
+    return -np.where(small, np.log1p(-half), np.log(half))
 
 
 def normals(take: Bytes, count: int) -> np.ndarray:
-    """Return standard normal numbers, float64 [count], by Box & Muller (1958); none is beyond 13.4."""
+    """Return standard normal numbers, float64 [count], by Box & Muller (1958), each right to a factor 1 +- 2^-48.
+
+    The angle is that from the nearest axis, and which axis and which side come by bits of their own: near an axis the
+    smaller of sine and cosine would else be as coarse as an angle of the whole circle.
+    """
     pairs = (count + 1) // 2
-    length, angle = np.sqrt(2 * exponentials(take, pairs)), 2 * math.pi * uniforms(take, pairs)
-    return np.concatenate([length * np.cos(angle), length * np.sin(angle)])[:count]
+    length, angle = np.sqrt(2 * exponentials(take, pairs)), math.pi / 4 * fractions(take, pairs)
+    octant = np.frombuffer(take(pairs), dtype=np.uint8)[:, None] >> np.arange(3, dtype=np.uint8) & 1 == 1
+    across, sides = octant[:, 0], np.where(octant[:, 1:], length[:, None], -length[:, None])
+    sine, cosine = np.sin(angle), np.cos(angle)
+    first, second = np.where(across, sine, cosine), np.where(across, cosine, sine)
+    return np.concatenate([sides[:, 0] * first, sides[:, 1] * second])[:count]
+
+
+def total(numbers: np.ndarray) -> np.ndarray:
+    """Return sums over the last axis, by halves: of p numbers of one sign right to a factor 1 +- ceil(log2 p) 2^-53.
+
+    Example:
+        >>> total(np.array([[1.0, 2.0, 3.0]])).tolist()
+        [6.0]
+    """
+    while numbers.shape[-1] > 1:
+        even, odd = numbers[..., 0::2], numbers[..., 1::2]
+        numbers = np.concatenate([even[..., : odd.shape[-1]] + odd, even[..., odd.shape[-1] :]], axis=-1)
+    return numbers[..., 0]
+
+
+def shifts(take: Bytes, count: int) -> np.ndarray:
+    """Return uniform integers from 1 - 2^14 to 2^14, int64 [count]."""
+    return (np.frombuffer(take(2 * count), dtype="<u2") >> np.uint16(1)).astype(np.int64) + 1 - HALF_CELLS
 
 
 def coins(take: Bytes, count: int, probability: float) -> np.ndarray:
@@ -84,10 +126,13 @@ def chosen(take: Bytes, count: int, probability: float) -> np.ndarray:
     return np.concatenate(found)
 
 
-def below(take: Bytes, high: np.ndarray, top: np.ndarray, low: np.ndarray) -> np.ndarray:
+def below(
+    take: Bytes, high: np.ndarray, top: np.ndarray, low: np.ndarray, deeper: Callable[[int], int] | None = None
+) -> np.ndarray:
     """Return how many of the increasing numbers (top, low) of 128 bits, but for the last, are at most (high, random).
 
-    The second words of 64 bits are drawn where the first do not decide.
+    The second words of 64 bits are drawn where the first do not decide. Where the two are one of the numbers, or
+    beyond all but the last, they may be the beginning of a longer number, of which ``deeper`` says it.
     """
     cell = np.searchsorted(top, high)  # how many have smaller first words
     tied = np.flatnonzero(top[cell] == high)
@@ -97,8 +142,13 @@ def below(take: Bytes, high: np.ndarray, top: np.ndarray, low: np.ndarray) -> np
     while True:
         passed = (top[cell[tied]] == high[tied]) & (low[cell[tied]] <= rest) & (cell[tied] < len(top) - 1)
         if not passed.any():
-            return cell
+            break
         cell[tied] += passed
+    at = cell[tied]
+    undecided = (at == len(top) - 1) | ((top[at - 1] == high[tied]) & (low[at - 1] == rest))
+    for k in np.flatnonzero(undecided) if deeper else ():
+        cell[tied[k]] = deeper(int(high[tied[k]]) << 64 | int(rest[k]))
+    return cell
 
 
 def split(numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:

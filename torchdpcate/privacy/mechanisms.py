@@ -11,7 +11,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource, float_loss
 from torchdpcate.privacy.worst_case import Evidence, Game, k_norm_evidence, worst_case
 
 
@@ -19,7 +19,8 @@ class AdditiveMechanism(ABC):
     """A mechanism that rounds a value to the public grid of its noise and adds the noise.
 
     Rounding moves each number by up to half a grid step on either data set, so the noise answers for a
-    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values (``released_scale``).
+    sensitivity enlarged by ``p ** (1 / norm)`` steps, p the number of values, and where it is drawn in floating point
+    for what that adds to epsilon (``released_scale``).
 
     Attributes:
         norm: 1, 2 or infinity, the norm of the sensitivity.
@@ -47,13 +48,17 @@ class AdditiveMechanism(ABC):
             InputError: If there are so many numbers that rounding would matter.
         """
         # a grid step is at most 2^-20 of the scale that it is chosen for, which is the enlarged one
-        share = size ** (1 / self.norm) * 2.0**-20 * self.scale / self.sensitivity
+        share = (size ** (1 / self.norm) * 2.0**-20 + self._float_loss(size)) * self.scale / self.sensitivity
         if share > 0.1:
             raise InputError(
                 f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give a larger "
                 "privacy.epsilon"
             )
         return self.scale / (1 - share)
+
+    def _float_loss(self, size: int) -> float:
+        """What drawing noise for ``size`` numbers in float64 adds to the privacy loss; nothing where it is discrete."""
+        return 0.0
 
     def add_noise(self, values: Tensor, noise: NoiseSource) -> Tensor:
         """Independent runs on the rows of ``values`` [runs, p]: rounded to the noise's grid, plus noise.
@@ -182,7 +187,7 @@ class KNormMechanism(_PureMechanism):
     r"""Noise with density proportional to exp(-||z|| / s) in p dimensions (Hardt & Talwar 2010).
 
     In the Euclidean norm its direction is uniform and its length Gamma(p, s); in the norm of the largest entry it is a
-    uniform point of the cube times Gamma(p + 1, s). Guarantee: certified epsilon, pure, in real arithmetic, if
+    uniform point of the cube times Gamma(p + 1, s). Guarantee: certified epsilon, pure, float64 counted, if
     ``sensitivity`` bounds the distance in that norm of the values of any two neighbouring data sets.
 
     Args:
@@ -204,6 +209,9 @@ class KNormMechanism(_PureMechanism):
             raise InputError(f"order = {order}: give 2 or infinity")
         self.norm = order
         super().__init__(epsilon, sensitivity)
+
+    def _float_loss(self, size: int) -> float:
+        return float_loss(size, self.norm)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.k_norm(like.shape[0], like.shape[1], scale, self.norm)

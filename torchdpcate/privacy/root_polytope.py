@@ -9,7 +9,7 @@ from torchdpcate.privacy.calibration import laplace_scale
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noise import NoiseSource, float_loss
 from torchdpcate.privacy.polytope import CELLS, root_norm
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -25,7 +25,7 @@ class RootPolytopeMechanism(AdditiveMechanism):
     diagonal and -1.2 off it; Laplace noise for the same table has 8 and 0.
 
     Guarantee:
-        Certified epsilon, pure, in real arithmetic, if every record adds t as above. Source: Hardt & Talwar (2010) and
+        Certified epsilon, pure, float64 counted, if every record adds t as above. Source: Hardt & Talwar (2010) and
         Awan & Slavković (2021) for K-norms; docs/guarantees/root_polytope.md.
 
     Args:
@@ -52,6 +52,9 @@ class RootPolytopeMechanism(AdditiveMechanism):
     def event(self) -> PureEvent:
         """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
+
+    def _float_loss(self, size: int) -> float:
+        return float_loss(size, self.norm)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         if like.shape[1] != CELLS:
