@@ -1,6 +1,7 @@
 """The clip of residuals where most outcomes are one number: it is not nothing, and the effect is not lost."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,13 @@ from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL, OutcomeSca
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.privacy.filters import FilterCost, GaussianFilter, SumFilter
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.verify.file import verify_release
 
@@ -125,3 +131,60 @@ def test_a_stream_of_costs_is_as_in_memory():
     plan = ComposedPlan.of(2_000, PrivacyBudget(4.0, 1e-5), domain, constants=replace(FEW, quantile_levels=10))
     expected, _ = compared(replace(study, records=records), domain, plan)
     assert expected.effect.scale > 0.5
+
+
+def charged(make, budget, y, seed=1):
+    """Events of a fit in their order, each once."""
+    n = len(y)
+    generator = torch.Generator().manual_seed(0)
+    x = 2 * torch.rand(n, 4, generator=generator, dtype=torch.float64) - 1
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    learner = make(DOMAIN, budget, noise=NoiseSource.fixed(seed)).fit(x.numpy(), a.numpy(), y.numpy())
+    return [(e.charge.part, e.event, e.count) for e in learner.ledger_.entries]
+
+
+BRANCHES = {
+    "ordinary": lambda u: 10 * u,
+    "few": lambda u: 10 * u * (u > 0.9),
+    "fewer": lambda u: 10 * u * (u > 0.999),
+    "one number": lambda u: 0 * u,
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "budget"),
+    [
+        (RLearner, BUDGET),
+        (RLearner, PrivacyBudget(4.0, 0.0)),
+        (DRLearner, BUDGET),
+        (EffectRule, PrivacyBudget(4.0, 1e-5)),
+        (EffectRule, PrivacyBudget(4.0, 0.0)),
+        (ComposedAverageEffect, BUDGET),
+    ],
+)
+def test_every_branch_is_charged_the_same_events_and_stays_within_the_filter(make, budget):
+    """What was released decides when the residual's scale is asked for; not what is paid, nor what comes last."""
+    u = torch.rand(2_000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    branches = {name: charged(make, budget, outcome(u)) for name, outcome in BRANCHES.items()}
+    first = branches["ordinary"]
+    orders = {tuple(part for part, *_ in events) for events in branches.values()}
+    # by pure events a scale is chosen among those that are above nothing
+    assert len(orders) == (1 if budget.delta == 0 else 2)
+    limit = compose([(event, count) for _, event, count in first], budget.delta)
+    for events in branches.values():
+        assert Counter(events) == Counter(first)
+        gaussian = [(event, count) for _, event, count in events if isinstance(event, GaussianEvent)]
+        others = [(event, count) for _, event, count in events[len(gaussian) :]]
+        assert all(isinstance(event, PureEvent) for event, _ in others)  # so all Gaussian events come before
+        if gaussian:
+            total = math.sqrt(sum(count / event.noise_multiplier**2 for event, count in gaussian))
+            rule, reserve, costs = GaussianFilter(), FilterCost(total, 0.0), []
+            for event, count in gaussian:  # each fits into what the ones before it leave of M
+                costs.append(rule.cost(event, count, reserve))
+                assert rule.fits(reserve, costs)
+            pair = [(GaussianEvent(1 / total), 1), *others]
+            assert compose(pair, budget.delta) == pytest.approx(limit, rel=1e-6)
+        else:
+            costs = [FilterCost(count * event.epsilon, 0.0) for event, count in others]
+            assert SumFilter().total(costs).size <= budget.epsilon * (1 + 1e-12)
+    assert limit <= budget.epsilon * (1 + 1e-9)
