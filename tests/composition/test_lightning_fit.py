@@ -58,7 +58,7 @@ def problem(kind="huber", steps=STEPS, warm=WARM):
         counts = torch.poisson((score.clamp(max=4) / 2).exp(), generator=generator)
         fit, share = CountFit(psi, weights, counts - 1, 1.5, centre=1.0, level=1.5), 1.0
     else:
-        fit, share = LogisticFit(psi, weights, (score > 0).double(), 1.0), 0.2
+        fit, share = LogisticFit(psi, weights, (score > 0).double(), 0.8 if kind == "propensity" else 1.0), 0.2
     curvature = share * (weights[:, None] * psi.square()).sum(0)
     return fit, FitPlan("outcome", curvature, 0.05 * curvature, steps, warm, 0.3, 0.25)
 
@@ -67,7 +67,7 @@ def steps_of(noise, mu=MU, session=None):
     return NoisySteps(session or FitSession(noise), Shares(mu, {"outcome": 1.0}))
 
 
-@pytest.mark.parametrize("kind", ["huber", "logistic", "count"])
+@pytest.mark.parametrize("kind", ["huber", "logistic", "propensity", "count"])
 @pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
 def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):
     fit, plan = problem(kind)
@@ -92,7 +92,7 @@ def test_steps_in_parts_are_the_same_steps():
         LightningFit(mode="ghost", max_physical_batch=90)
 
 
-@pytest.mark.parametrize("fit", [problem("huber")[0], problem("logistic")[0], problem("count")[0]])
+@pytest.mark.parametrize("fit", [problem(kind)[0] for kind in ("huber", "logistic", "propensity", "count")])
 def test_pulls_are_the_derivatives_of_losses(fit):
     scores = torch.linspace(-30, 30, N, dtype=torch.float64, requires_grad=True)
     (slopes,) = torch.autograd.grad(fit.losses(scores).sum(), scores)

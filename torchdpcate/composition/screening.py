@@ -24,11 +24,26 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
 
     Args:
         u: Covariates scaled to [-1, 1], [n, q].
-        residual: r, outcomes about their released centre over their released scale, clipped to [-1, 1], [n].
+        residual: r within [-1, 1], [n]; see ``screening_residual``.
         kept: How many.
         steps: Pays, and draws noise.
     """
     return screening_by_sums(screening_sums(u, residual), len(u), kept, steps)
+
+
+def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
+    """Return outcomes over their clip, within [-1, 1], [n].
+
+    Args:
+        y: Outcomes about their centre, [n].
+        clip: Released; of a binary outcome its range, of which either value is one half away from the middle.
+        binary: Whether it has two values.
+
+    Example:
+        >>> screening_residual(torch.tensor([-0.5, 0.5]), 1.0, binary=True).tolist()
+        [-1.0, 1.0]
+    """
+    return (y / (clip / 2 if binary else clip)).clamp(-1, 1)
 
 
 def screening_sums(u: Tensor, residual: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import screening_by_sums, screening_sums
+from torchdpcate.composition.screening import screening_by_sums, screening_residual, screening_sums
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -235,7 +235,7 @@ class _Stream:
         if plan.screens:
 
             def strengths(b: CausalData) -> Tensor:
-                return screening_sums(self.u(b, None), ((b.y - centre) / scale).clamp(-1, 1))
+                return screening_sums(self.u(b, None), screening_residual(b.y - centre, scale, plan.binary))
 
             columns = screening_by_sums(self.rows.total(strengths), plan.n, plan.kept, self.steps)
             two_levels = tuple(two_levels[column] for column in columns)
@@ -297,9 +297,9 @@ class _Stream:
         asked, shrink = regressions.logistic_plan("propensity", regression, curvatures)
 
         def fit(b: CausalData) -> LinearFit:
-            return LogisticFit(f := psi(b), _inverse_norm(f), b.a, 1.0)
+            return regressions.propensity_fit(f := psi(b), _inverse_norm(f), b.a)
 
-        theta = shrink(self.solved(rows, fit, 1.0, asked).coefficients)
+        theta = shrink(self.solved(rows, fit, self.plan.logit_slope("propensity"), asked).coefficients)
         return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
     def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:
