@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import NoisySteps
 
@@ -56,7 +57,7 @@ class LinearFit(ABC):
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
         scores = self.predictors @ theta.to(self.predictors.device)
-        return self.predictors.T @ (self.weights * self.pulls(scores))
+        return summed(lambda g, pulls: g.T @ pulls, self.predictors, self.weights * self.pulls(scores))
 
     @property
     def reach(self) -> float:
