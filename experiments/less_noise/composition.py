@@ -55,11 +55,12 @@ def errors(of: list[Setting], before: AbstractContextManager[object], share: flo
 
 WORDS = """# Sharper sensitivities of a composition
 
-Printed by `python -m experiments.less_noise.composition --draws {draws}`. On {draws} random laws a line: the mean change
-of the logarithm of the effect's squared error, against the same plan with the bound in brackets. A binary
-outcome's screening (20 or 40 covariates, 2,000 to 16,000 records) has half the noise at its share of .17, the
-same noise at .0425, where the other steps share what is left: the former is kept. A propensity's gradient (2 to
-6 covariates, 1,000 to 16,000 records) has 5 or 10 per cent less noise at the overlap of these laws.
+Printed by `python -m experiments.less_noise.composition --draws {draws}`. On {draws} random laws a line: the mean
+change of the logarithm of the effect's squared error, against the same plan with the bound in brackets.
+A binary outcome's screening (20 or 40 covariates, 2,000 to 16,000 records) has half the noise at its
+share of .17, the same noise at .0425, where the other steps share what is left: the former is kept. A
+propensity's gradient (2 to 6 covariates, 1,000 to 16,000 records) has 5 or 10 per cent less noise at
+the overlap of these laws.
 
 {table}"""
 
