@@ -179,7 +179,8 @@ class ScoreErrors:
         phi, slope = basis(self.points), self._pi * (1 - self._pi)
         weight = 1 / lengths(phi)
         unit = _units(self.propensity.curvatures, _moments(phi, weight))
-        curved = slope * (self._logistic_pi == self._pi)  # beyond the overlap a record's gradient stays as it is
+        # where the fit clips a probability, a record's gradient stays as it is
+        curved = slope * ((self._logistic_pi - 0.5).abs() < self.propensity.slope - 0.5)
         squares = (unit * _moments(phi, weight * curved), unit * _moments(phi, weight.square() * slope))
         found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
         variance = self.plan.constants.propensity_variance
