@@ -24,7 +24,7 @@ def test_planned_noise_is_that_of_a_dense_computation() -> None:
     regression = of.propensity()
     energies = regression.basis.energies
     curvature = 0.2 * of.n * energies.diag()
-    noise = math.sqrt(1.1) * 2 / of.shares.of("propensity")
+    noise = math.sqrt(1.1) * 2 * (1 - of.overlap) / of.shares.of("propensity")
     meat = noise**2 * torch.eye(len(energies), dtype=torch.float64) + 0.2 * of.n * energies.diag()
     prior = torch.cat([torch.tensor([4.0]).double() / energies[:1], 3 * regression.prior / energies[1:]])
     unshrunk = torch.linalg.inv(curvature) @ meat @ torch.linalg.inv(curvature)
@@ -46,7 +46,7 @@ def test_the_gate_refuses_and_says_from_where_on_not() -> None:
     require_gate(plan(16_000), True)
     require_gate(plan(500, known_propensity=True), True)
     require_gate(plan(500, intervals=False), True)
-    with pytest.raises(InputError, match=r"planned noise of at most 0.054; here it is .* at about 3,000 records"):
+    with pytest.raises(InputError, match=r"planned noise of at most 0.054; here it is .* at about 2,600 records"):
         require_gate(plan(1_500), True)
     with pytest.raises(InputError, match="nuisances made of the plan's features"):
         require_gate(plan(16_000), False)
@@ -61,7 +61,7 @@ def test_the_gate_refuses_and_says_from_where_on_not() -> None:
 def test_releases_say_in_one_line_why_they_have_none() -> None:
     for of, withheld, words in (
         (plan(1_500), True, "by its released covariance"),
-        (plan(1_500, intervals=False), False, "they would not hold; second_stage.intervals=true has some at about 3,0"),
+        (plan(1_500, intervals=False), False, "they would not hold; second_stage.intervals=true has some at about 2,6"),
         (plan(64_000, intervals=False), False, "intervals=true asks for the numbers they rest on"),
         (plan(64_000, intervals=False, known_propensity=True), False, "intervals=false"),
         (plan(500, 0.1, intervals=False), False, "with a planned noise of"),

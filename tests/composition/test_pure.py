@@ -153,9 +153,9 @@ class Fixed(type(NoiseSource.system())):
         return self.b[None] if self.left == 0 else torch.zeros(size, dimension, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
-def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind):
-    fit, p = fit_of(kind, 200, 3), 3
+@pytest.mark.parametrize(("kind", "slope"), [(HuberFit, 1.0), (LogisticFit, 1.0), (LogisticFit, 0.7)])
+def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind, slope):
+    fit, p = fit_of(kind, 200, 3, slope=slope), 3
     plan = FitPlan("effect", torch.ones(p).double(), torch.tensor([30.0, 90.0, 400.0]).double(), 1, 0, 0.2, 0.25)
     b = torch.tensor([4.0, -9.0, 2.0], dtype=torch.float64)
     paid = []
@@ -171,15 +171,15 @@ def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind)
     assert [event.epsilon for _, event, _, count in paid for _ in range(count)] == [pytest.approx(0.5)]
 
 
-@pytest.mark.parametrize("kind", [HuberFit, LogisticFit])
+@pytest.mark.parametrize(("kind", "slope"), [(HuberFit, 1.0), (LogisticFit, 1.0), (LogisticFit, 0.7)])
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, p):
+def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):
     """The exact log ratio of the densities of the minimiser at any point, over pairs of records and points.
 
     Of theta under F + b'theta with p(b) = exp(-|b|/s): ln p = -|F'(theta)|/s + ln det F''(theta).
     """
     epsilon, ridge = 0.8, 12.0
-    plan, others = plan_of(p, ridge), fit_of(kind, 30, p, seed=9)
+    plan, others = plan_of(p, ridge), fit_of(kind, 30, p, seed=9, slope=slope)
     noise = objective_noise(others, plan, PureEvent(epsilon))
 
     def law(record: LinearFit, theta: Tensor) -> float:
@@ -193,13 +193,13 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, p):
     for seed in range(300):
         generator = torch.Generator().manual_seed(seed)
         theta = torch.randn(p, generator=generator, dtype=torch.float64) * 10.0 ** float(seed % 4 - 2)
-        pair = [law(fit_of(kind, 1, p, seed=10 * seed + k), theta) for k in (0, 1)]
+        pair = [law(fit_of(kind, 1, p, seed=10 * seed + k, slope=slope), theta) for k in (0, 1)]
         worst = max(worst, abs(pair[0] - pair[1]))
     # the worst of both at once: gradients that point against each other, far out, and one of them without curvature
     assert 0.3 * epsilon < worst <= epsilon * 0.99
-    huber, logistic = math.log1p(LARGEST / ridge), logistic_jacobian(0.99 * epsilon, LARGEST, ridge)
+    huber, logistic = math.log1p(LARGEST / ridge), logistic_jacobian(0.99 * epsilon, LARGEST, ridge, slope)
     assert noise.jacobian == pytest.approx(huber if kind is HuberFit else logistic)
-    assert 1 / noise.scale == pytest.approx((0.99 * epsilon - noise.jacobian) / 2)
+    assert 1 / noise.scale == pytest.approx((0.99 * epsilon - noise.jacobian) / (2 * slope))
 
 
 def test_a_binary_outcome_s_least_ridge_costs_less_than_apart():

@@ -6,9 +6,14 @@ import pytest
 import torch
 
 from tests.sessions import noted
+from torchdpcate.composition import records, streamed
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.screening import private_screening, screening_sums
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -53,3 +58,40 @@ def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
     ahead = torch.cat([ends, ends])
     assert screening_sums(ahead, torch.tensor([1.0, 1.0]).double()).abs().amax(0) == 2
     assert screening_sums(ahead, torch.tensor([-1.0, 1.0]).double()).abs().amax(0) == 0
+
+
+class _Sums(Exception):
+    """What a step would choose by."""
+
+
+@pytest.mark.parametrize("kind", ["binary", "continuous"])
+@pytest.mark.parametrize("read", ["memory", "stream"])
+def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, read, monkeypatch):
+    """The worst pair over the corners of one record of a plan: 2, neither more nor half of it."""
+    domain = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0, outcome_kind=kind)
+    plan = ComposedPlan.of(2, PrivacyBudget(1.0, 1e-5), domain)
+    object.__setattr__(plan, "kept", 1)
+
+    def stop(sums, *_):
+        raise _Sums(sums)
+
+    monkeypatch.setattr("torchdpcate.composition.screening.screening_by_sums", stop)
+    monkeypatch.setattr("torchdpcate.composition.streamed.screening_by_sums", stop)
+    monkeypatch.setattr("torchdpcate.composition.records.private_quantile", lambda *_: 0.5)
+    monkeypatch.setattr("torchdpcate.composition.streamed._Stream.quantile", lambda *_: 0.5)
+
+    def scores(x, y):
+        data = CausalData(torch.stack([torch.ones(3).double(), x]), torch.zeros(2), torch.tensor([1.0, y]).double())
+        own = NoisySteps(noted(NoiseSource.system(), lambda *_: None), plan.shares)
+        start = {
+            "memory": lambda: records.private_start(data, domain, plan, own, [False] * 3),
+            "stream": lambda: streamed._Stream([data], domain, plan, own, [False] * 3).fit(),
+        }
+        with pytest.raises(_Sums) as found:
+            start[read]()
+        return found.value.args[0].abs().amax(0)
+
+    corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 3)
+    found = torch.stack([scores(x, y) for x in corners for y in (0.0, 1.0)])
+    moves = (found[:, None] - found[None]).abs().amax()
+    assert moves == pytest.approx(2.0, abs=1e-12)

@@ -10,9 +10,12 @@ from torch import Tensor
 from tests.sessions import noted
 from torchdpcate.composition import summaries
 from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.regressions import Regressions
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 ONE = torch.ones(1, dtype=torch.float64)
@@ -102,6 +105,28 @@ def test_no_gradient_of_a_record_is_longer_than_its_slope(seed):
         lengths = (fit.predictors * pulls[:, None]).norm(dim=1)
         assert lengths.max() <= fit.slope * (1 + 1e-12)
         assert lengths.max() > 0.95 * fit.slope, name  # of records whose residual is clipped, all have it
+
+
+@pytest.mark.parametrize("overlap", [0.05, 0.3])
+def test_a_propensity_within_its_overlap_moves_by_less_and_by_no_less_than_that(overlap):
+    """Over records at corners and all directions of theta: 2 (1 - overlap), as against 2 of any probability."""
+    plan = ComposedPlan(4_000, PrivacyBudget(1.0, 1e-5), 2, overlap=overlap)
+    regressions = Regressions(plan, NoisySteps(noted(NoiseSource.system(), lambda *_: None), plan.shares), (False,) * 2)
+    z = torch.cartesian_prod(*[torch.linspace(-3, 3, 5).double()] * 2)
+    psi = WeightedBasis(all_features([False] * 2, "12x"), torch.full((6,), 1 / 6).double())(z).repeat(2, 1)
+    a = torch.arange(2.0).double().repeat_interleave(len(z))
+    generator, farthest = torch.Generator().manual_seed(0), 0.0
+    for size in (0.1, 1.0, 10.0, 1e3):
+        for _ in range(100):
+            theta = size * torch.randn(6, generator=generator, dtype=torch.float64)
+            fits = [
+                regressions.propensity_fit(psi[i : i + 1], 1 / psi[i : i + 1].norm(dim=1), a[i : i + 1])
+                for i in range(len(a))
+            ]
+            assert fits[0].slope == 1 - overlap
+            each = torch.stack([fit.gradient(theta) for fit in fits])
+            farthest = max(farthest, float(torch.cdist(each, each).max()))
+    assert 0.97 < farthest / (2 * (1 - overlap)) <= 1 + 1e-12
 
 
 def test_a_record_of_the_rarer_arm_has_the_whole_sensitivity():

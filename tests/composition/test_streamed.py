@@ -8,12 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from torchdpcate.composition.batch_sums import most_additions
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
 from torchdpcate.composition.steps import NoisySteps, summation_error
-from torchdpcate.composition.streamed import halvings, most_additions, stream_composition
+from torchdpcate.composition.streamed import halvings, stream_composition
 from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
@@ -190,13 +191,9 @@ def test_what_passes_do_not_offer_is_refused():
         )
 
 
-def test_a_copy_states_how_often_a_number_is_rounded_and_other_streams_do_not(tmp_path):
-    batches = Batches(Niu("A", n=1_000).load(), 70)
-    assert most_additions(batches, batches.n) is None
-    n = batches.n
-    for rows, most in ((n // 10, n // 10 + 10), (n - 1, n - 1 + 2), (4_096, n + 1), (1, 1 + n)):
-        with CachedStream(batches, tmp_path, rows) as copy:
-            assert most_additions(copy, n) == most
+@pytest.mark.parametrize(("rows", "most"), [(100, 110), (999, 1_001), (4_096, 1_001), (1, 1_001), (None, 1_000)])
+def test_batches_say_how_often_a_number_is_rounded(rows, most):
+    assert most_additions(1_000, rows) == most
 
 
 @given(st.integers(1, 200), st.integers(1, 600), st.integers(0, 2**32))
@@ -208,17 +205,20 @@ def test_sums_by_batches_err_by_less_than_is_added_for_them(rows, n, seed):
         for value in batch.split(1):  # the worst order that a sum may take
             one = one + value
         total = total + one
-    bound = summation_error(n, 1.0, min(rows, n) + math.ceil(n / rows))
+    bound = summation_error(n, 1.0, rows)
     assert abs(total.item() - math.fsum(values.tolist())) <= bound / 2
 
 
 def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: asked.append(self.additions) or 0.0)
+    monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: asked.append(self.batch) or 0.0)
     study = Niu("A", n=500).load()
     n = study.records.n
     plan = ComposedPlan.of(n, BUDGET, study.domain, constants=FEW)
     with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
         stream_composition(copy, study.domain, plan, opened(n), study.schema.two_levels)
     assert asked
-    assert set(asked) == {n // 10 + 10}
+    assert set(asked) == {n // 10}
+    asked.clear()
+    stream_composition(Batches(study, 70), study.domain, plan, opened(n), study.schema.two_levels)
+    assert set(asked) == {None}

@@ -1,3 +1,4 @@
+import itertools
 import math
 import time
 
@@ -6,6 +7,7 @@ import pytest
 import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from scipy.stats import norm
 
 from torchdpcate.errors import InputError
@@ -127,6 +129,27 @@ def test_many_pure_events_match_the_closed_form_of_randomised_response():
     assert composed < epsilon * count
     assert delta == pytest.approx(DELTA, rel=1e-4)
     assert delta <= DELTA
+
+
+@pytest.mark.parametrize(
+    ("pure", "delta"), [([(0.4, 1)], 1e-5), ([(0.3, 3), (0.05, 2)], 1e-6), ([(3.0, 2)], 1e-5), ([(0.1, 1)], 0.01)]
+)
+@pytest.mark.parametrize("sigma", [0.7, 3.7, 40.0])
+def test_pure_events_beside_a_gaussian_one_cost_what_their_losses_say(pure, delta, sigma):
+    """Against the convolution, which rounds upwards, and the curve at that epsilon by quadrature over the losses."""
+    charges = accounting._merge([(GaussianEvent(sigma), 1), *((PureEvent(e), count) for e, count in pure)])
+    found = compose(charges, delta)
+    convolved = accounting._convolved(charges, delta, 1.0)
+    assert convolved * (1 - 1e-4) - 1e-6 < found <= convolved
+    coins = [sign * e for e, count in pure for sign in [np.array([1.0, -1.0])] * count]
+    losses = np.array([sum(each) for each in itertools.product(*coins)])
+    chances = np.array([math.prod(expit(c) for c in each) for each in itertools.product(*coins)])
+    assert chances.sum() == pytest.approx(1)
+    z = np.linspace(-12, 12, 20_001)
+    loss = losses[:, None] + 0.5 / sigma**2 + z / sigma
+    each = (np.maximum(-np.expm1(found - loss), 0) * norm.pdf(z)).sum(1) * (z[1] - z[0])
+    exact = float(chances @ each)
+    assert (exact == pytest.approx(delta, rel=1e-4)) if found else (exact <= delta)
 
 
 def test_pure_budgets_add_up_and_admit_nothing_else():

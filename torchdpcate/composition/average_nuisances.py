@@ -106,7 +106,8 @@ class AverageRegressions(ArmRegressions):
         asked, _ = self.logistic_plan("propensity", self.plan.propensity(self.two_levels), found.curvatures)
         assert found.coefficients is not None
         assert found.solution is not None
-        return Fitted("propensity", asked, found.curvatures, found.coefficients, found.solution, 1.0)
+        slope = self.plan.logit_slope("propensity")
+        return Fitted("propensity", asked, found.curvatures, found.coefficients, found.solution, slope)
 
     def fitted_arms(self, found: _Arms, scale: float, centre: float) -> Fitted:
         """Return what the regression of both arms released; see ``both_arms``."""

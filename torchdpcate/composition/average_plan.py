@@ -11,14 +11,16 @@ from torchdpcate.composition.asked import held_shares
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.expectations import PROPENSITY_CURVATURE
-from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import all_features
+from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
 
 SCORES = 0.4
-"""Part of epsilon that pays for the sums of scores."""
+"""Part of epsilon that the steps leave to the sums of scores, which exact composition makes more of."""
 _QUANTILE = 0.97  # of the sizes of scores, where n epsilon is large enough for it
 _BINARY = 0.95  # of the largest sizes that scores of a binary outcome may have
 _MARGIN = 3.0  # standard errors of a count that either quantile is below the largest size
@@ -28,7 +30,6 @@ _NOISE = 8.0  # root n epsilon over the clip's deviations: the noise is .35 of w
 _SPIKE = 0.05  # that a part of a logit is zero: what is drawn to zero confounds
 _RARE = 0.01  # of the records whose correction may be clipped, at the largest clip of a binary outcome
 _SEPARATOR = "; "  # of the constants, in one text
-_INWARDS = 1e-6  # of the scores' epsilon: accounting of the steps before rounds by less
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,13 @@ class AveragePlan(DoublyRobustPlan):
     r"""Everything public about an average effect whose nuisances are steps of one composition on all records.
 
     The steps cost :math:`((1 - f)\epsilon, \delta)`, all of it for centre, scales, propensity and the outcomes of both
-    arms; two sums of scores cost the rest, :math:`f \epsilon`, as one pure event. The clip of the scores is a released
+    arms; two sums of scores cost what is left beside them as one pure event, by exact composition: more than
+    :math:`f \epsilon`. The clip of the scores is a released
     quantile times a public factor, which grows with n until noise is .35 of what sampling adds.
 
     Args:
         score_epsilon: Epsilon of the sums; None without privacy.
+        least: Least propensity, where it is below ``overlap``, at which scores clip it.
 
     Raises:
         InputError: As ``DoublyRobustPlan``.
@@ -49,16 +52,29 @@ class AveragePlan(DoublyRobustPlan):
         >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
         >>> plan = AveragePlan.within(4_000, PrivacyBudget(1.0, 1e-5), domain)
         >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
-        (['outcome', 'propensity'], 0.4, 1.865)
+        (['outcome', 'propensity'], 0.4217, 1.865)
     """
 
     score_epsilon: float | None = None
+    least: float | None = None
 
     @classmethod
     def within(
-        cls, n: int, budget: PrivacyBudget | None, domain: Domain, constants: PlanConstants | None = None
+        cls,
+        n: int,
+        budget: PrivacyBudget | None,
+        domain: Domain,
+        constants: PlanConstants | None = None,
+        least: float | None = None,
     ) -> Self:
         """Return the plan for n records of a domain, by the budget of all of it; None without privacy.
+
+        Args:
+            n: Number of records.
+            budget: Of all steps and the sums.
+            domain: Public bounds; its overlap is the clip of propensities in scores.
+            constants: Of the plan.
+            least: The least propensity, where it is below that clip.
 
         Raises:
             InputError: A budget without delta.
@@ -68,11 +84,11 @@ class AveragePlan(DoublyRobustPlan):
                 "delta = 0: effect=composed has Gaussian steps, which are only (epsilon, delta)-private; give "
                 "privacy.delta above 0, for instance 1e-5, or take effect=covariate_balancing, which is pure"
             )
-        settings = {"constants": constants or PlanConstants(spike=_SPIKE, score_margin=_MARGIN)}
+        settings = {"constants": constants or PlanConstants(spike=_SPIKE, score_margin=_MARGIN), "least": least}
         if budget is None:
             return cls.of(n, None, domain, **settings)
-        scores = SCORES * budget.epsilon * (1 - _INWARDS)
         steps = PrivacyBudget((1 - SCORES) * budget.epsilon, budget.delta)
+        scores = range_beside(total_mu(steps), budget, PureEvent)
         return cls.of(n, steps, domain, score_epsilon=scores, **settings)
 
     @cached_property
@@ -107,6 +123,12 @@ class AveragePlan(DoublyRobustPlan):
         screens = k < self.covariates
         mu = self.mu * math.sqrt(self._shares(screens)["outcome"])
         return self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE if self.binary else None)
+
+    def logit_slope(self, step: str) -> float:
+        """See ``ComposedPlan``: a fit that were clamped within the truth would be off elsewhere too."""
+        if step == "outcome" or self.least is None:
+            return super().logit_slope(step)
+        return 1 - min(self.overlap, self.least)
 
     @property
     def log_link(self) -> bool:
@@ -156,12 +178,12 @@ class AveragePlan(DoublyRobustPlan):
         }
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain) -> Self:
-        """Return the plan that a statement's facts describe.
+    def from_facts(cls, facts: Mapping[str, Any], n: int, domain: Domain, least: float | None = None) -> Self:
+        """Return the plan that a statement's facts describe; see ``within``.
 
         Raises:
             InputError: No plan has such facts.
         """
         steps = PrivacyBudget(facts["steps_epsilon"], facts["steps_delta"])
         total = PrivacyBudget(steps.epsilon / (1 - SCORES), steps.delta)
-        return cls.within(n, total, domain, PlanConstants.from_text(facts["constants"].split(_SEPARATOR)))
+        return cls.within(n, total, domain, PlanConstants.from_text(facts["constants"].split(_SEPARATOR)), least)

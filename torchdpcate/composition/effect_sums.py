@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis
@@ -98,7 +99,7 @@ def private_sums(pulls: Tensor, features: Tensor, step: str, steps: NoisySteps) 
     event = steps.pay(step)
     if not isinstance(event, PureEvent):
         raise InputError("effect by sums: its event is pure; give privacy.delta = 0")
-    values = pulls.clamp(-1, 1) @ features.clamp(-1, 1)
+    values = summed(lambda pull, rows: pull.clamp(-1, 1) @ rows.clamp(-1, 1), pulls, features)
     mechanism = KNormMechanism(event.epsilon, 2 + steps.rounding(len(pulls), 1.0), math.inf)
     return steps.session.noise.released(mechanism.add_noise(values[None], steps.session.noise)[0])
 

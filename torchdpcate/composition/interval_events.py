@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX
 from torchdpcate.composition.intervals import (
     Estimates,
@@ -60,7 +61,8 @@ class EffectRecords:
 
     def total(self, terms: "Callable[[EffectRecords], Tensor]") -> Tensor:
         """See ``EffectSums``."""
-        return terms(self)
+        columns = self.psi, self.residual, self.treatment, self.pi
+        return summed(lambda *rows: terms(EffectRecords(*rows)), *columns)
 
     @property
     def largest(self) -> Tensor:

@@ -89,7 +89,7 @@ def least(plan: ComposedPlan) -> tuple[int | None, float | None]:
 
     Example:
         >>> least(ComposedPlan(1_500, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1, intervals=True))
-        (3000, 2.4)
+        (2600, 2.0)
     """
     factors = [_RATIO**k for k in range(1, _MOST + 1)]
     sizes = (replace(plan, n=_rounded(plan.n * factor)) for factor in factors)

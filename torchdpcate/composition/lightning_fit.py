@@ -61,11 +61,12 @@ class LightningFit(Solver):
         """
         if not steps.private:
             return exact_solution(fit, plan.ridge)
-        from torchdpcate.composition.lightning_steps import LinearLayer, full_batches, train
+        from torchdpcate.composition.lightning_steps import LinearLayer, at_once, full_batches, train
 
         points = NewtonPoints(plan)
         module = LinearLayer(fit, points)
-        plans = [full_batches(event, count, *fit.predictors.shape) for event, count in plan.pay(steps)]
+        most = at_once(self.mode, self.max_physical_batch)
+        plans = [full_batches(event, count, *fit.predictors.shape, most) for event, count in plan.pay(steps)]
         records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
-        train(module, records, plans, noise, self.trainer, self.mode, self.max_physical_batch)
+        train(module, records, plans, noise, self.trainer, self.mode, most)
         return points.solution

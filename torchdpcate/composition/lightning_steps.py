@@ -32,7 +32,20 @@ _SLACK = 2.0**-15
 Opacus adds 1e-6 to a norm before it compares, so that neither binds."""
 
 
-def full_batches(event: StepEvent, count: int, n: int, p: int) -> DPSGDPlan:
+_AT_ONCE = 2**14  # records that are summed at once: rounding of their sums grows with it
+
+
+def at_once(mode: str, max_physical_batch: int | None) -> int | None:
+    """Return how many records pass at once where the user gives no number; None for all, which modes but chain take.
+
+    Example:
+        >>> at_once("auto", None), at_once("auto", 90), at_once("ghost", None)
+        (16384, 90, None)
+    """
+    return _AT_ONCE if max_physical_batch is None and mode in ("auto", "chain") else max_physical_batch
+
+
+def full_batches(event: StepEvent, count: int, n: int, p: int, batch: int | None = None) -> DPSGDPlan:
     """Return DP-SGD steps at rate 1 that cost this event each, for gradients of norm at most 1 of n records.
 
     Args:
@@ -40,6 +53,7 @@ def full_batches(event: StepEvent, count: int, n: int, p: int) -> DPSGDPlan:
         count: Number of steps.
         n: Number of records.
         p: Trained numbers.
+        batch: Records that pass at once; None for all.
 
     Raises:
         InputError: The event is pure.
@@ -51,7 +65,7 @@ def full_batches(event: StepEvent, count: int, n: int, p: int) -> DPSGDPlan:
     if not isinstance(event, GaussianEvent):
         raise InputError("delta = 0: DP-SGD takes Gaussian steps; give privacy.delta above 0, or nuisance=auto")
     # a replaced record moves the sum of clipped gradients by two clip norms
-    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0) / 2
+    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0, batch) / 2
     return DPSGDPlan(2 * event.noise_multiplier, clip, 1.0, count)
 
 

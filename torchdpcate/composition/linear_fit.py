@@ -1,5 +1,6 @@
 """Fits of a linear predictor by noisy steps: what is fitted, and how it is asked for."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.shares import StepEvent
 from torchdpcate.composition.steps import NoisySteps
 
@@ -55,7 +57,7 @@ class LinearFit(ABC):
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
         scores = self.predictors @ theta.to(self.predictors.device)
-        return self.predictors.T @ (self.weights * self.pulls(scores))
+        return summed(lambda g, pulls: g.T @ pulls, self.predictors, self.weights * self.pulls(scores))
 
     @property
     def reach(self) -> float:
@@ -128,24 +130,44 @@ class HuberFit(LinearFit):
 
 
 class LogisticFit(LinearFit):
-    """Logistic losses of targets in [0, 1]; ``slope`` is one."""
+    r"""Logistic losses of targets t in [0, 1] and of probabilities that lie within [1 - ``slope``, ``slope``].
+
+    .. math:: \ell'_i(s) = \mathrm{clip}(\sigma(s), 1 - \zeta, \zeta) - t_i, \qquad \tfrac12 < \zeta \le 1
+
+    It grows with s, so the losses are convex, and its mean is zero at the truth, as without the clip, if that lies
+    within. With slope 1 nothing is clipped.
+
+    Example:
+        >>> one = torch.ones(3, dtype=torch.float64)
+        >>> fit = LogisticFit(one[:, None], one, torch.tensor([0.0, 1.0, 1.0]).double(), 0.9)
+        >>> fit.pulls(torch.tensor([9.0, 9.0, 0.0]).double()).round(decimals=9).tolist()
+        [0.9, -0.1, -0.5]
+    """
 
     def means(self, scores: Tensor) -> Tensor:
-        """Return sigmoid(scores)."""
+        """Return sigmoid(scores), not clipped."""
         return torch.sigmoid(scores)
 
     def losses(self, scores: Tensor) -> Tensor:
-        """Return log(1 + exp(scores)) - t scores."""
-        return torch.nn.functional.binary_cross_entropy_with_logits(scores, self.targets, reduction="none")
+        """Return log(1 + exp(s)) - t s where the probability is not clipped, straight lines beyond."""
+        edge = math.log(self.slope / (1 - self.slope)) if self.slope < 1 else math.inf
+        s = scores.clamp(-edge, edge)
+        inside = torch.nn.functional.binary_cross_entropy_with_logits(s, self.targets, reduction="none")
+        return inside + self.pulls(scores) * (scores - s)
 
     def pulls(self, scores: Tensor) -> Tensor:
-        """Return sigmoid(scores) - t."""
-        return torch.sigmoid(scores) - self.targets
+        """Return clip(sigmoid(scores)) - t."""
+        return torch.sigmoid(scores).clamp(1 - self.slope, self.slope) - self.targets
 
     def curvatures(self, scores: Tensor) -> Tensor:
-        """Return s (1 - s)."""
-        s = torch.sigmoid(scores)
-        return s * (1 - s)
+        """Return p (1 - p) of probabilities that are not clipped, zero of others."""
+        p = torch.sigmoid(scores)
+        return p * (1 - p) * ((p > 1 - self.slope) & (p < self.slope))
+
+    def majorants(self, scores: Tensor) -> Tensor:
+        """Return (p - 1/2) / s of the clipped probability p: l + (t - 1/2) s is even, and concave in s^2."""
+        p = torch.sigmoid(scores).clamp(1 - self.slope, self.slope)
+        return torch.where(scores.abs() < 1e-6, 0.25, (p - 0.5) / scores)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
+from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.summaries import private_curvatures
 
@@ -35,7 +35,7 @@ class ManyArmRegressions(Regressions):
         learner, found = self._learnt("propensity"), []
         for arm, step in enumerate(plan.propensity_steps):
             asked, shrink = self.logistic_plan(step, regression, d)
-            fit = LogisticFit(psi, weight, (a == arm).double(), 1.0)
+            fit = self.propensity_fit(psi, weight, (a == arm).double())
             found.append(torch.sigmoid(learner.learn(fit, asked, z, self.steps, shrink).scores(psi)))
         each = torch.stack(found, 1)
         return project_to_floor(each / each.sum(1, keepdim=True).clamp_min(1e-12), plan.overlap)

@@ -137,5 +137,5 @@ def _loss(fit: LinearFit) -> tuple[Loss, float]:
     if type(fit) is HuberFit:
         return Huber(fit.slope), 0.5
     if type(fit) is LogisticFit:
-        return CrossEntropy(), 1.0
+        return CrossEntropy(fit.slope), 1.0
     raise InputError(f"fit = {type(fit).__name__}: neither HuberFit nor LogisticFit, whose curvature is known")

@@ -194,6 +194,14 @@ class ComposedPlan:
         """Steps that fit the propensity, where it is not known."""
         return ("propensity",)
 
+    def logit_slope(self, step: str) -> float:
+        """Return the bound of a record's gradient in a logistic regression: of a propensity, one less the overlap.
+
+        Args:
+            step: The regression's.
+        """
+        return 1.0 if step == "outcome" else 1 - self.overlap
+
     @property
     def log_link(self) -> bool:
         """Whether the outcome regression is one of logarithms: of counts, but where intervals count its noise."""
@@ -286,7 +294,8 @@ class ComposedPlan:
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        noise = self._unit_noise(self.shares.of(self.propensity_steps[0]), 1.0, PROPENSITY_CURVATURE)
+        mu = self.shares.of(self.propensity_steps[0])
+        noise = self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE, self.logit_slope("propensity"))
         variance = 0.0 if self.one_propensity else self.constants.propensity_variance
         return self._regression(self._levels(two_levels), variance, noise)
 
@@ -536,11 +545,14 @@ class ComposedPlan:
     def _outcome_noise(self) -> float:
         return self._unit_noise(self.shares.of("outcome"), 1.0, PROPENSITY_CURVATURE if self.binary else None)
 
-    def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
-        """Return the variance of a function of energy one: sensitivity 2, curvature n inside weight; or by sampling."""
+    def _unit_noise(self, mu: float, weight: float, inside: float | None = None, slope: float = 1.0) -> float:
+        """Return the variance of a function of energy one: sensitivity 2 slope, curvature n inside weight.
+
+        Without privacy it is that by sampling.
+        """
         if self.budget is None:
             return self._unit_sampling(weight, inside)
-        return (2 / (mu * self.n * (inside or self.inside) * weight)) ** 2
+        return (2 * slope / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _unit_sampling(self, weight: float, inside: float | None = None) -> float:
         """Return the variance of a feature's part of the function by sampling, whatever its energy."""

@@ -304,9 +304,9 @@ class PurePlan(ComposedPlan):
         unused = of.outcome * ("outcome" not in later) + of.propensity * ("propensity" not in later)
         return self.epsilon * left * (1 - of.outcome - of.propensity) / (1 - unused)
 
-    def _unit_noise(self, mu: float, weight: float, inside: float | None = None) -> float:
+    def _unit_noise(self, mu: float, weight: float, inside: float | None = None, slope: float = 1.0) -> float:
         """Return the variance of a function of energy one by one coefficient of a perturbed objective of epsilon."""
-        return 2 * (2 / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
+        return 2 * (2 * slope / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
         return pure_filling(prior, noise, constant)

@@ -18,7 +18,7 @@ from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import private_screening
+from torchdpcate.composition.screening import private_screening, screening_residual
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile, private_standardisation
 from torchdpcate.data.domain import Domain
@@ -174,8 +174,8 @@ def private_start(
         centre = private_quantile(records.y, 0.5, low, high, levels, "centre", steps, places)
         outcome = outcome_scale(_sizes(records.y - centre, plan, y_range, steps), plan, y_range)
     if plan.screens:
-        scaled = ((records.y - centre) / outcome.clip).clamp(-1, 1)
-        columns = private_screening(u, scaled, plan.kept, steps)
+        residual = screening_residual(records.y - centre, outcome.clip, plan.binary)
+        columns = private_screening(u, residual, plan.kept, steps)
         u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
     standardisation = private_standardisation(u, steps, drawn=plan.by_sums)
     return Start(centre, outcome, columns, standardisation, tuple(two_levels), standardisation(u))

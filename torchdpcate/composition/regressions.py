@@ -109,9 +109,13 @@ class Regressions:
         weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("propensity", regression, psi, weight)
         asked, shrink = self.logistic_plan("propensity", regression, d)
-        learnt = self._learnt("propensity").learn(LogisticFit(psi, weight, a, 1.0), asked, z, self.steps, shrink)
+        learnt = self._learnt("propensity").learn(self.propensity_fit(psi, weight, a), asked, z, self.steps, shrink)
         pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
         return FittedNuisance(pi, d, learnt.coefficients, learnt.solution)
+
+    def propensity_fit(self, psi: Tensor, weight: Tensor, a: Tensor) -> LogisticFit:
+        """Return the regression of arms in {0, 1}, [n], whose propensities lie within the overlap."""
+        return LogisticFit(psi, weight, a, self.plan.logit_slope("propensity"))
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -215,7 +219,8 @@ class Regressions:
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise, curvature = plan.gradient_noise(step, 1.0, len(curvatures)), (_LOGISTIC + 0.01) * plan.n * curvatures
+        noise = plan.gradient_noise(step, plan.logit_slope(step), len(curvatures))
+        curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         prior = weak_prior(regression, "logit", 1.0)
         ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
@@ -401,7 +406,8 @@ def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor, per_pe
         curvatures: Released, [1 + p, 1 + p].
         per_person: Records of each person, as many times as much sampling variance.
     """
-    noise, curvature = 2 / plan.shares.of(step), (_LOGISTIC + 0.01) * plan.n * curvatures
+    noise = 2 * plan.logit_slope(step) / plan.shares.of(step)
+    curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
     return _covariance(curvature, WANDERING * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
 
 

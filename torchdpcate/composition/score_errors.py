@@ -154,10 +154,13 @@ class ScoreErrors:
         return float(((covariance @ both @ moves.covariance) * both).sum())
 
     @cached_property
+    def _logistic_pi(self) -> Tensor:
+        """Propensities at the points before they are held to the overlap, [N]."""
+        return torch.sigmoid(self.plan.propensity(self.two_levels).basis(self.points) @ self.propensity.coefficients)
+
+    @cached_property
     def _pi(self) -> Tensor:
-        least = self.plan.overlap
-        logits = self.plan.propensity(self.two_levels).basis(self.points) @ self.propensity.coefficients
-        return torch.sigmoid(logits).clamp(least, 1 - least)
+        return self._logistic_pi.clamp(self.plan.overlap, 1 - self.plan.overlap)
 
     @property
     def _width(self) -> float:
@@ -176,7 +179,9 @@ class ScoreErrors:
         phi, slope = basis(self.points), self._pi * (1 - self._pi)
         weight = 1 / lengths(phi)
         unit = _units(self.propensity.curvatures, _moments(phi, weight))
-        squares = (unit * _moments(phi, weight * slope), unit * _moments(phi, weight.square() * slope))
+        # where the fit clips a probability, a record's gradient stays as it is
+        curved = slope * ((self._logistic_pi - 0.5).abs() < self.propensity.slope - 0.5)
+        squares = (unit * _moments(phi, weight * curved), unit * _moments(phi, weight.square() * slope))
         found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
         variance = self.plan.constants.propensity_variance
         left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, LOGIT_PRIOR)

@@ -5,12 +5,11 @@ import math
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 from torchdpcate.privacy.selection import top_k
-
-_BATCH = 2**22  # numbers of a batch of waves
 
 
 def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps) -> tuple[int, ...]:
@@ -24,17 +23,31 @@ def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps)
 
     Args:
         u: Covariates scaled to [-1, 1], [n, q].
-        residual: r, outcomes about their released centre over their released scale, clipped to [-1, 1], [n].
+        residual: r within [-1, 1], [n]; see ``screening_residual``.
         kept: How many.
         steps: Pays, and draws noise.
     """
     return screening_by_sums(screening_sums(u, residual), len(u), kept, steps)
 
 
+def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
+    """Return outcomes over their clip, within [-1, 1], [n].
+
+    Args:
+        y: Outcomes about their centre, [n].
+        clip: Released; of a binary outcome its range, of which either value is one half away from the middle.
+        binary: Whether it has two values.
+
+    Example:
+        >>> screening_residual(torch.tensor([-0.5, 0.5]), 1.0, binary=True).tolist()
+        [-1.0, 1.0]
+    """
+    return (y / (clip / 2 if binary else clip)).clamp(-1, 1)
+
+
 def screening_sums(u: Tensor, residual: Tensor) -> Tensor:
     """Return the sums over records u [n, q], residual [n] that ``private_screening`` compares, [2, q]."""
-    parts = [_wave_sums(part, residual) for part in u.split(max(1, _BATCH // len(u)), 1)]
-    return torch.cat(parts, 1).cpu()
+    return summed(_wave_sums, u, residual).cpu()
 
 
 def screening_by_sums(sums: Tensor, n: int, kept: int, steps: NoisySteps) -> tuple[int, ...]:
@@ -49,5 +62,5 @@ def screening_by_sums(sums: Tensor, n: int, kept: int, steps: NoisySteps) -> tup
 
 
 def _wave_sums(u: Tensor, r: Tensor) -> Tensor:
-    """Return the sums of some columns, [2, k]."""
+    """Return the sums over some records, [2, q]."""
     return torch.stack([wave.T @ r for wave in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import BATCH, most_additions
 from torchdpcate.composition.shares import EpsilonShares, Shares, StepEvent
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
@@ -16,7 +17,7 @@ _FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
 _ROUNDING = 2.0**-52  # of a float64, twice what one operation errs by
 
 
-def summation_error(n: int, bound: float, additions: int | None = None) -> float:
+def summation_error(n: int, bound: float, batch: int | None = None) -> float:
     r"""Return how far two floating-point sums of n numbers within [-bound, bound] are off together.
 
     .. math:: 2 \gamma_k\, n B, \quad \gamma_k \le k\, 2^{-52}
@@ -27,13 +28,13 @@ def summation_error(n: int, bound: float, additions: int | None = None) -> float
     Args:
         n: Numbers.
         bound: B, of each.
-        additions: k, most additions that a number goes through; None: n, whatever the order.
+        batch: How many are summed at once, see ``most_additions``, which k is; None: any order, so that k is n.
 
     Example:
-        >>> summation_error(2**26, 1.0), summation_error(2**26, 1.0, additions=2**12 + 2**14)
+        >>> summation_error(2**26, 1.0), summation_error(2**26, 1.0, batch=2**12)
         (2.0, 0.0006103515625)
     """
-    return 2 * (n if additions is None else additions) * n * _ROUNDING * bound
+    return 2 * most_additions(n, batch) * n * _ROUNDING * bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +45,12 @@ class NoisySteps:
         session: Scope of the records' block, and of what is charged for. Without a budget nothing is charged and
             no noise is added.
         shares: Share of each step.
-        additions: Most additions that a number goes through in a sum over all records, public; None: any order.
+        batch: How many records a sum over all of them takes at once, public; None: they are added in any order.
     """
 
     session: FitSession
     shares: Shares
-    additions: int | None = None
+    batch: int | None = BATCH
 
     @property
     def private(self) -> bool:
@@ -63,7 +64,7 @@ class NoisySteps:
 
     def rounding(self, n: int, bound: float) -> float:
         """Return ``summation_error`` of this composition's sums of n numbers within [-bound, bound]."""
-        return summation_error(n, bound, self.additions)
+        return summation_error(n, bound, self.batch)
 
     def pay(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
         """Charge ``count`` equal events that share ``part`` of a step, and return one; not without privacy."""

@@ -1,6 +1,5 @@
 """One composition on records that are read batch by batch: each step is one pass, in constant memory."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.asked import Regression
+from torchdpcate.composition.batch_sums import added
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution
@@ -19,7 +19,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import screening_by_sums, screening_sums
+from torchdpcate.composition.screening import screening_by_sums, screening_residual, screening_sums
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -75,13 +75,18 @@ class _Rows:
 
     def total(self, terms: Column) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch."""
-        found, n = None, 0
-        for batch in self.stream:
-            part = terms(self.change(batch))
-            found, n = part if found is None else found.add_(part), n + batch.n
-        if n != self.n or found is None:
-            raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
-        return found
+        sizes: list[int] = []
+
+        def parts() -> Iterator[Tensor]:
+            for batch in self.stream:
+                sizes.append(batch.n)
+                yield terms(self.change(batch))
+            if sum(sizes) != self.n:
+                raise InputError(
+                    f"stream: {sum(sizes)} records, where the plan has n = {self.n}; give one that stays as it is"
+                )
+
+        return added(parts())
 
     @contextmanager
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "Iterator[_Rows]":
@@ -159,19 +164,9 @@ def stream_composition(
     """
     check_streamed(plan)
     with threads_for(0):  # what is done with a batch takes less time than to divide it
-        steps = NoisySteps(session, plan.shares, most_additions(stream, plan.n))
+        # a copy has batches of one public size; of other streams nothing is known
+        steps = NoisySteps(session, plan.shares, stream.batch_rows if isinstance(stream, CachedStream) else None)
         return _Stream(stream, domain, plan, steps, two_levels).fit()
-
-
-def most_additions(stream: RecordStream, n: int) -> int | None:
-    """Return how many additions a number of a record goes through until it is part of a sum over all n of a stream.
-
-    A copy is summed batch by batch, and its batches are of one public size: those within a batch, in any order, and
-    one a batch. Of other streams nothing is known: None.
-    """
-    if not isinstance(stream, CachedStream):
-        return None
-    return min(stream.batch_rows, n) + math.ceil(n / stream.batch_rows)
 
 
 class _Stream:
@@ -235,7 +230,7 @@ class _Stream:
         if plan.screens:
 
             def strengths(b: CausalData) -> Tensor:
-                return screening_sums(self.u(b, None), ((b.y - centre) / scale).clamp(-1, 1))
+                return screening_sums(self.u(b, None), screening_residual(b.y - centre, scale, plan.binary))
 
             columns = screening_by_sums(self.rows.total(strengths), plan.n, plan.kept, self.steps)
             two_levels = tuple(two_levels[column] for column in columns)
@@ -297,9 +292,9 @@ class _Stream:
         asked, shrink = regressions.logistic_plan("propensity", regression, curvatures)
 
         def fit(b: CausalData) -> LinearFit:
-            return LogisticFit(f := psi(b), _inverse_norm(f), b.a, 1.0)
+            return regressions.propensity_fit(f := psi(b), _inverse_norm(f), b.a)
 
-        theta = shrink(self.solved(rows, fit, 1.0, asked).coefficients)
+        theta = shrink(self.solved(rows, fit, self.plan.logit_slope("propensity"), asked).coefficients)
         return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
     def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.events import PureEvent
@@ -91,7 +92,8 @@ def private_standardisation(u: Tensor, steps: NoisySteps, drawn: bool = False) -
 def moment_sums(u: Tensor) -> Tensor:
     """Return the sums over records u [n, k] that ``private_standardisation`` releases, [2 k]."""
     root = math.sqrt(u.shape[1])
-    return torch.cat([u.sum(0) / (2 * root), math.sqrt(_SQUARES) * u.square().sum(0) / root])
+    first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
+    return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
 
 
 def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps, drawn: bool = False) -> Standardisation:
@@ -150,7 +152,7 @@ def curvature_sums(psi: Tensor, weight: Tensor, most: float) -> Tensor:
     squared = psi.square().sum(1)
     clipped = weight * (most / (weight * squared).clamp_min(most))
     row, column, root = _upper(psi.shape[1], psi.device)
-    return (psi.T @ (clipped[:, None] * psi))[row, column] * root
+    return summed(lambda rows, each: rows.T @ (each[:, None] * rows), psi, clipped)[row, column] * root
 
 
 def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step: str, steps: NoisySteps) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.composition.lightning_steps import full_batches, train
+from torchdpcate.composition.lightning_steps import at_once, full_batches, train
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.nuisance.record_loss import RecordLossModule
@@ -110,9 +110,10 @@ def trained(
     fit = network.fit
     network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
     p = sum(parameter.numel() for parameter in network.parameters())
-    plans = [full_batches(event, count, len(z), p) for event, count in plan.pay(steps)]
+    most = at_once(mode, max_physical_batch)
+    plans = [full_batches(event, count, len(z), p, most) for event, count in plan.pay(steps)]
     psi = fit.predictors[:, : network.wide.in_features].contiguous()
-    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode, max_physical_batch)
+    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode, most)
     network.steps.finish()
     network.to(z.device)
 

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import positive
 from torchdpcate.privacy.guarantee import Condition, of_library
 
@@ -136,7 +137,11 @@ class CrossEntropy(Loss):
     r"""Logistic loss of a share t in [0, 1], log(1 + e^u) - t u: slope 1, curvature 1/4.
 
     For t = 0 and 1 it is ``Logistic`` with labels -1 and +1. Its mean model is sigmoid(u), which stays in [0, 1] as an
-    outcome model of scaled outcomes must (Papke & Wooldridge 1996).
+    outcome model of scaled outcomes must (Papke & Wooldridge 1996). Where a mean is known to lie within [1 - ``slope``,
+    ``slope``], the loss goes on straight where sigmoid(u) leaves that.
+
+    Args:
+        slope: In (1/2, 1].
 
     Example:
         >>> round(CrossEntropy()(torch.zeros(1), torch.full((1,), 0.25)).first.item(), 6)
@@ -144,15 +149,22 @@ class CrossEntropy(Loss):
     """
 
     targets = (0.0, 1.0)
-    slope = 1.0
     curvature = 0.25
+    slope: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.slope <= 1:
+            raise InputError(f"slope = {self.slope}: give the largest mean, above 1/2 and at most 1")
 
     def __call__(self, u: Tensor, target: Tensor) -> Slopes:
         """See ``Loss``."""
-        p = torch.sigmoid(u)
+        edge = math.log(self.slope / (1 - self.slope)) if self.slope < 1 else math.inf
+        inside = u.clamp(-edge, edge)
+        p = torch.sigmoid(inside)
         # log(1 + e^u) - t u, from two terms that are both positive: nothing large is subtracted
-        value = target * torch.nn.functional.softplus(-u) + (1 - target) * torch.nn.functional.softplus(u)
-        return Slopes(value, p - target, p * torch.sigmoid(-u))
+        value = target * torch.nn.functional.softplus(-inside) + (1 - target) * torch.nn.functional.softplus(inside)
+        curved = p * torch.sigmoid(-inside) * (u.abs() < edge)
+        return Slopes(value + (p - target) * (u - inside), p - target, curved)
 
 
 @dataclass(frozen=True)

@@ -76,15 +76,17 @@ def jacobian(bounds: WeightBounds, curvature: float, gamma: float) -> float:
     return math.log1p(bounds.most * ratio) if bounds.own else bounds.second * ratio
 
 
-def logistic_jacobian(epsilon: float, most: float, gamma: float) -> float:
+def logistic_jacobian(epsilon: float, most: float, gamma: float, slope: float = 1.0) -> float:
     r"""What determinants cost the logistic loss beside its linear terms, with pure objective noise.
 
     .. math::
-        J = \varepsilon - 2\beta w, \qquad
-        \beta w + \max_{0 \le p \le 1}\Big[\beta w p + \ln\Big(1 + \frac{w p (1 - p)}{\gamma}\Big)\Big] = \varepsilon
+        J = \varepsilon - 2\zeta\beta w, \qquad
+        \zeta\beta w + \max_{0 \le p \le \zeta}
+        \Big[\beta w p + \ln\Big(1 + \frac{w p (1 - p)}{\gamma}\Big)\Big] = \varepsilon
 
-    with w = ``most``: a record whose slope is p has the curvature p(1 - p). J is 0 from beta gamma = 1 on, and never
-    more than ``jacobian``. Where only the replaced record's own term changes (docs/guarantees/objective_gamma.md).
+    with w = ``most``: a record whose slope is p has the curvature p(1 - p), or none. With zeta = 1 J is 0 from
+    beta gamma = 1 on. It is never more than ``jacobian``. Where only the replaced record's own term changes
+    (docs/guarantees/objective_gamma.md).
     What a record adds to a Hessian may have another bound than what it adds to a gradient: w is then the former, in
     curvatures of the loss, and beta w in J is what gradients cost.
 
@@ -92,6 +94,7 @@ def logistic_jacobian(epsilon: float, most: float, gamma: float) -> float:
         epsilon: What both cost together, above ln(1 + w / (4 gamma)).
         most: Largest weight.
         gamma: Strong convexity of the sum.
+        slope: zeta, largest slope of a record, in (1/2, 1].
 
     Example:
         >>> round(logistic_jacobian(1.0, 1.0, 1.5), 7), logistic_jacobian(1.0, 1.0, 2.0)
@@ -99,15 +102,15 @@ def logistic_jacobian(epsilon: float, most: float, gamma: float) -> float:
     """
     k = most / gamma
 
-    def excess(x: float) -> float:  # x = beta w; the maximum over p is where a quadratic vanishes, or at 1
+    def excess(x: float) -> float:  # x = beta w; the maximum over p is where a quadratic vanishes, or at the slope
         root = math.sqrt(1 + 4 / k + 4 / x**2)
-        p = min((1 - 2 / x + root) / 2 if x > 2 else 2 * (1 / k + 1 / x) / (root + 2 / x - 1), 1.0)
-        return x * (1 + p) + math.log1p(k * p * (1 - p)) - epsilon
+        p = min((1 - 2 / x + root) / 2 if x > 2 else 2 * (1 / k + 1 / x) / (root + 2 / x - 1), slope)
+        return x * (slope + p) + math.log1p(k * p * (1 - p)) - epsilon
 
-    if epsilon / 2 >= k:
+    if slope == 1 and epsilon / 2 >= k:
         return 0.0
-    least = (epsilon - math.log1p(k / 4)) / 2
-    return epsilon - 2 * float(brentq(excess, least, epsilon / 2, xtol=1e-15 * epsilon, rtol=1e-14))
+    least, most_x = ((epsilon - cost) / (2 * slope) for cost in (math.log1p(k / 4), 0.0))
+    return epsilon - 2 * slope * float(brentq(excess, least, most_x, xtol=1e-15 * epsilon, rtol=1e-14))
 
 
 def ridge_ratio(epsilon: float) -> float:
@@ -274,7 +277,7 @@ def calibrate_objective(
             f"ridge of at least {needed:.3g}, or {remedy}"
         )
     if logistic and version.shapes and bounds.own and kind != "gaussian":
-        spent = logistic_jacobian(epsilon, bounds.most * curvature / Logistic.curvature, gamma)
+        spent = logistic_jacobian(epsilon, bounds.most * curvature / Logistic.curvature, gamma, slope)
     return calibrate_change(
         budget,
         kind=kind,

@@ -93,7 +93,7 @@ class Use(NamedTuple):
             inputs, gradients = inputs.flatten(0, 1), gradients.flatten(0, 1)
         targets = [into[p] for p in self.layer.parameters]
         if weight and add:
-            targets[0].addmm_(gradients.t(), inputs)
+            targets[0].add_(gradients.t() @ inputs)  # the part's own sum first: each number goes through few additions
         elif weight:
             torch.mm(gradients.t(), inputs, out=targets[0])
         if bias and add:

@@ -11,7 +11,7 @@ import scipy
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer, positive, probability, some_delta
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon, gaussian_log_delta
 from torchdpcate.privacy.events import ApproximateEvent, BoundedRangeEvent, DPSGDEvent, Event, GaussianEvent, PureEvent
 
 EventCount = tuple[Event, int]
@@ -19,6 +19,7 @@ EventCount = tuple[Event, int]
 _INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
 _MOST_BINS = 500_000  # about half a second
 _LARGEST_LOSS = 100.0  # of one event in a discretised composition
+_MOST_LOSSES = 64  # of pure events together, up to which they are composed with a Gaussian one in closed form
 _WIDEST = 1e4  # range of losses that is discretised; beyond it no epsilon protects, and closed forms say so at once
 _NUMERICAL_DELTA = 1e-12  # kept back for the rounding of the Fourier transforms
 
@@ -34,9 +35,10 @@ def compose(charges: Sequence[EventCount], delta: float) -> float:
     r"""Smallest epsilon found for all charges together at ``delta``; an upper bound, adaptive composition.
 
     The smaller of two: (i) ``dp_accounting``'s convolution of the privacy loss distributions of the dominating
-    pairs, rounded pessimistically; (ii) basic composition, which adds the epsilons and deltas of the pure and
-    approximate events to the composition of the rest. Gaussian events are merged exactly beforehand,
-    :math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, and a lone event comes out exactly.
+    pairs, rounded pessimistically, or a closed form for Gaussian events beside few pure ones; (ii) basic composition,
+    which adds the epsilons and deltas of the pure and approximate events to the composition of the rest. Gaussian
+    events are merged exactly beforehand, :math:`\sigma^{-2} = \sum_i \sigma_i^{-2}`, and a lone event comes out
+    exactly.
 
     Args:
         charges: Pairs of an event and how often it happened.
@@ -252,7 +254,45 @@ def _compose(charges: tuple[EventCount, ...], delta: float, coarse: float = 1.0)
     alone = len(charges) == 1 and (charges[0][1] == 1 or not bounded)
     if alone or delta == 0 or any(event.epsilon > _LARGEST_LOSS for event in bounded) or _wide(charges):
         return basic
+    if _few_losses(charges):
+        return min(basic, _beside_gaussian(charges, delta))
     return min(basic, _convolved(charges, delta, coarse))
+
+
+def _few_losses(charges: Sequence[EventCount]) -> bool:
+    """Whether these are a Gaussian event and pure ones whose losses take few values together."""
+    gaussian, pure = ([c for c in charges if type(c[0]) is kind] for kind in (GaussianEvent, PureEvent))
+    few = math.prod(count + 1 for _, count in pure) <= _MOST_LOSSES
+    return len(gaussian) == 1 and len(gaussian) + len(pure) == len(charges) and few
+
+
+def _beside_gaussian(charges: Sequence[EventCount], delta: float) -> float:
+    r"""Epsilon of a Gaussian event of multiplier s and pure ones, exact but for 5e-13, which it is rounded up by.
+
+    Of a randomised response the loss is :math:`\pm\epsilon_0`, so that of all of them takes values l of known
+    probabilities w, and :math:`\delta(\epsilon) = \sum_l w_l\, \delta_s(\epsilon - l)`.
+    """
+    losses, logs, sigma = np.zeros(1), np.zeros(1), math.nan
+    for event, count in charges:
+        if isinstance(event, GaussianEvent):
+            sigma = event.noise_multiplier
+            continue
+        assert isinstance(event, PureEvent)
+        ups = np.arange(count + 1)
+        chance = [float(scipy.special.log_expit(sign * event.epsilon)) for sign in (1, -1)]
+        of, up, down = (scipy.special.gammaln(k + 1) for k in (count, ups, count - ups))
+        losses = np.add.outer(losses, event.epsilon * (2 * ups - count)).ravel()
+        logs = np.add.outer(logs, of - up - down + ups * chance[0] + (count - ups) * chance[1]).ravel()
+
+    def excess(epsilon: float) -> float:
+        each = [gaussian_log_delta(sigma, epsilon - loss) for loss in losses]
+        return max(float(scipy.special.logsumexp(logs + each)), -1e300) - math.log(delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    upper = float(losses.max()) + gaussian_epsilon(sigma, delta)
+    root = scipy.optimize.brentq(excess, 0.0, upper * (1 + 1e-12), xtol=1e-300, rtol=1e-15)
+    return float(root) * (1 + 5e-13)
 
 
 def _basic(charges: Sequence[EventCount], delta: float, coarse: float) -> float:

@@ -52,11 +52,13 @@ def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent
     if issubclass(event, BoundedRangeEvent):
         at = np.array([epsilon])
         found = scipy.optimize.brentq(lambda x: curve_beside(mu, x, at)[0] - delta, 1e-9, 2 * epsilon + 1, xtol=1e-9)
-        eta = float(found)
+        eta, smaller = float(found), _SMALLER
     else:
-        eta = float(scipy.optimize.brentq(lambda x: cost(x) - epsilon, 1e-6, 2 * epsilon + 1, xtol=1e-5 * epsilon))
+        added = (epsilon - compose([(gaussian, 1)], delta)) * (1 - 1e-9)  # by basic composition
+        eta = float(scipy.optimize.brentq(lambda x: cost(x) - epsilon, added, 2 * epsilon + 1, xtol=1e-12 * epsilon))
+        smaller = 1 - 1e-9  # the accountant is exact here
     while cost(eta) > epsilon:
-        eta *= _SMALLER
+        eta *= smaller
     return eta
 
 

@@ -17,7 +17,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
+from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.charge import Purpose
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.file import load_release
@@ -104,13 +106,23 @@ def test_the_sums_have_the_noise_that_is_paid_for():
 def test_steps_and_sums_share_the_budget():
     plan = AveragePlan.within(4000, BUDGET, domain())
     assert plan.budget == PrivacyBudget((1 - SCORES) * 1.0, 1e-5)
-    assert plan.score_epsilon == pytest.approx(SCORES, rel=2e-6)
+    assert 1.05 * SCORES < plan.score_epsilon < 1.06 * SCORES  # what exact composition leaves
+    clipped = AveragePlan.within(4000, BUDGET, domain(), least=0.01)
+    assert clipped.logit_slope("propensity") == 0.99  # of the truth, not of the clip in scores
     assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
     assert "effect" not in plan.shares.shares
     assert "propensity" not in AveragePlan.within(4000, BUDGET, domain(propensity=0.5)).shares.shares
     again = AveragePlan.from_facts(plan.facts(), 4000, domain())
     assert again.facts() == plan.facts()
     assert again.score_epsilon == pytest.approx(plan.score_epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 2.0, 8.0, 50.0])
+def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
+    plan = AveragePlan.within(4000, PrivacyBudget(epsilon, 1e-5), domain())
+    events = [(plan.shares.event(step), 1) for step in plan.shares.shares]
+    spent = compose([*events, (PureEvent(plan.score_epsilon), 1)], 1e-5)
+    assert 0.99999 * epsilon < spent <= epsilon
 
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():

@@ -136,7 +136,7 @@ class ClippedScores(AverageMechanism):
         """
         domain = clipped_domain(stated.release.domain, stated.estimand)
         try:
-            plan = AveragePlan.from_facts(stated.public, stated.n, domain)
+            plan = AveragePlan.from_facts(stated.public, stated.n, domain, stated.release.domain.overlap)
         except UNFIT as problem:
             raise ContradictionError(f"its settings are those of no plan: {problem}") from None
         for name, value in plan.facts().items():

@@ -86,7 +86,7 @@ class ComposedAverageEffect(AverageEffectLearner):
 
     def plan(self, n: int) -> AveragePlan:
         """See ``AverageEffectLearner``."""
-        return AveragePlan.within(n, self.budget, self._clipped())
+        return AveragePlan.within(n, self.budget, self._clipped(), least=TableSchema.of(self.domain).domain.overlap)
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``: the prior says how far scores lie from their mean."""

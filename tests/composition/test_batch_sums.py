@@ -1,0 +1,59 @@
+"""Sums in memory are made batch by batch, so that their rounding adds next to nothing to the noise of long tables."""
+
+import math
+
+import pytest
+import torch
+
+from torchdpcate.composition import batch_sums, summaries
+from torchdpcate.composition.batch_sums import BATCH, summed
+from torchdpcate.composition.interval_events import EffectRecords
+from torchdpcate.composition.linear_fit import HuberFit
+from torchdpcate.composition.screening import screening_sums
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+
+@pytest.mark.parametrize("n", [1_000, 10**7])
+def test_curvatures_and_gradients_of_long_tables_have_the_noise_of_short_ones(n):
+    """At 10^7 records the rounding of sums in any order would be 126 % of a curvature's sensitivity."""
+    asked = []
+
+    class Asked(NoisySteps):
+        def release(self, step, values, sensitivity):
+            asked.append(sensitivity)
+            return values
+
+    steps, p = Asked(FitSession(NoiseSource.system()), Shares(1.0, {"curvatures": 1.0})), 40
+    planned = torch.full((p,), 0.1, dtype=torch.float64)
+    summaries.curvatures_by_sums(torch.zeros(p * (p + 1) // 2).double(), n, planned, 1.0, "curvatures", steps)
+    assert asked[0] == pytest.approx(math.sqrt(2), rel=1e-3)
+    assert steps.rounding(n, 1.0) * math.sqrt(p) < 1e-3
+
+
+THIRD = torch.full((3 * BATCH + 1, 1), 1 / 3, dtype=torch.float64)
+ONE = torch.ones(len(THIRD), dtype=torch.float64)
+SUMS = {
+    "gradient": lambda: HuberFit(THIRD, ONE, -ONE, 1.0).gradient(torch.zeros(1).double()),
+    "curvatures": lambda: summaries.curvature_sums(THIRD, ONE, 1.0),
+    "moments": lambda: summaries.moment_sums(THIRD),
+    "screening": lambda: screening_sums(THIRD, ONE),
+    "intervals": lambda: EffectRecords(THIRD, ONE, ONE, ONE / 3).total(lambda at: at.pi.sum()[None]),
+}
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
+    parts = []
+    monkeypatch.setattr(batch_sums, "added", lambda each: parts.extend(each) or sum(parts))
+    SUMS[kind]()
+    assert len(parts) == 4
+
+
+@pytest.mark.parametrize("n", [1, BATCH, BATCH + 1, 10 * BATCH + 7])
+def test_a_sum_errs_by_less_than_is_added_for_it(n):
+    values = (1 - torch.rand(n, generator=torch.Generator().manual_seed(n)).double().square()) / 3
+    exact = math.fsum(values.tolist())
+    assert abs(summed(lambda part: part.sum()[None], values).item() - exact) <= summation_error(n, 1.0, BATCH) / 2
