@@ -241,7 +241,7 @@ class BalancedDifference(EffectEstimator):
 def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     """Return the largest privacy loss of one record, [runs], in sums with Laplace noise of these scales, [runs] each.
 
-    Where terms of N are no half weights, N counts in full beside the others. Rounding adds a step of each grid.
+    Where an estimand of the user's has terms of N of its own, N counts in full. Rounding adds a step of each grid.
     """
     ranges, of = facts.ranges, facts.estimand
     steps = {part: sum_grid(facts.n, term) for part, term in largest_terms(facts).items()}
@@ -254,7 +254,7 @@ def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     if type(of).size is not Estimand.size and "size" in scales:
         least, most = size_ends(facts)
         apart = (most - least) / joint.pop("size")
-    return joint_cost(ranges.treated, ranges.control, ranges.model, joint) + apart + rounding
+    return joint_cost(ranges.treated, ranges.control, ranges.model, joint, of.counted) + apart + rounding
 
 
 def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -274,7 +274,7 @@ def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Te
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
     """Return the least and the largest term of N, [runs]: by released weights where terms are half the weights."""
     ranges, of = facts.ranges, facts.estimand
-    if ranges is None or type(of).size is not Estimand.size:
+    if ranges is None or of.counted is not None or type(of).size is not Estimand.size:
         least, most = (torch.tensor([end], dtype=torch.float64) for end in of.size_range)
         return least, most
     least = torch.minimum(ranges.treated[0], ranges.control[0])
