@@ -105,7 +105,7 @@ class OneByOne(BalancedDifference):
     def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
         """See ``BalancedDifference``."""
         epsilon = self.mechanism(epsilons).epsilon
-        return {part: scale * epsilon for part, scale in self.scales_apart(facts, epsilons).items()}
+        return {part: moved * epsilon / epsilons[part] for part, moved in self.moved(facts).items()}
 
 
 def _balancing(

@@ -17,6 +17,7 @@ from torchdpcate.estimators.average.balanced_difference import BalancedDifferenc
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
+from torchdpcate.estimators.average.effect_estimator import RANGES, WEIGHT_RANGES
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.outcome_table import CELLS
@@ -245,11 +246,28 @@ def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
         (balanced, {"outcome_bounds": [0.5]}, "its public constants, its charge"),
         (table, {"scale_table": 0.1}, "scale_table = "),
         (table, {"scale_variance": None}, "its public constants, its charge"),
+        (table, {"treated_weights": [1.0, 2.0]}, "its treated_weights are not those of its coefficients"),
+        (table, {"control_weights": None}, "its public constants, its charge"),
         (table, {"floor_control": 1e9}, "floor_control = "),
     ],
 )
 def test_constants_that_contradict_each_other(make, public, problem, tmp_path):
     assert problem in refused(with_public(make(), **public), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((balanced, name) for name in RANGES),
+        *((make, name) for make in (table, lambda: honest("horvitz_thompson")) for name in WEIGHT_RANGES),
+    ],
+)
+def test_the_ranges_that_noise_follows_from_are_stated(make, name, tmp_path):
+    """Noise by bounds for all coefficients would be more than is paid for, and is none of the library's."""
+    privacy = make().privacy
+    cut = {key: value for key, value in privacy.public.items() if key != name}
+    problem = refused(replace(make(), privacy=replace(privacy, public=cut)), tmp_path)
+    assert "its public constants, its charge" in problem
 
 
 @pytest.mark.parametrize(
@@ -395,6 +413,8 @@ def test_a_slope_bound_that_the_interval_does_not_count(slope, tmp_path):
     [
         ("horvitz_thompson", {"sum_scale": 1e-9}, "sum_scale = "),
         ("horvitz_thompson", {"sum_scale": 1e9}, "sum_scale = "),
+        ("horvitz_thompson", {"control_weights": [1.25, 5.0]}, "its control_weights are not those of its coefficients"),
+        ("horvitz_thompson", {"treated_weights": [1.0]}, "its treated_weights are not those of its coefficients"),
         ("horvitz_thompson", {"weights_tilt_scale": 1e-9}, "noise of weights (tilt_scale) is too little"),
         ("horvitz_thompson", {"epsilon_weights": 40.0}, "epsilon_weights = 40 is stated, but 4 was charged"),
         ("horvitz_thompson", {"epsilon_sum": 40.0}, "epsilon_sum = 40 is stated, but 4 was charged"),

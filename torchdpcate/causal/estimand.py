@@ -52,6 +52,8 @@ class Estimand:
     """Whether h = 1, so that the number of records is the denominator."""
     scoring_rule: ClassVar[Literal["exponential", "logistic"] | None] = None
     """The covariate balancing loss of its weights (``BalancingLoss``); None where there is none."""
+    counted: ClassVar[tuple[float, float] | None] = None
+    """Terms of the denominator of a treated record and of a control, where it counts an arm; None: half the weights."""
     pooled_means: ClassVar[bool] = False
     """Whether the score depends on both mean outcomes through a mean of the two alone."""
 
@@ -106,8 +108,8 @@ class Estimand:
 
     @property
     def size_range(self) -> tuple[float, float]:
-        """Least and largest term of the denominator; 0 and 1 unless ``size`` is half the weights."""
-        return self.smallest / 2, self.largest / 2
+        """Least and largest term of the denominator."""
+        return (self.smallest / 2, self.largest / 2) if self.counted is None else (min(self.counted), max(self.counted))
 
     @property
     def amplification(self) -> float:
@@ -144,7 +146,10 @@ class Estimand:
 
     def size(self, w: Tensor, z: Tensor) -> Tensor:
         """Return the terms of the denominator N of records with weights w and treatments z, of their shape."""
-        return w / 2
+        if self.counted is None:
+            return w / 2
+        treated, control = self.counted
+        return torch.where(z > 0.5, torch.full_like(w, treated), control)
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
         r"""Return a and b of the doubly robust score a - tau b, whose mean is zero at the effect tau.
@@ -227,16 +232,12 @@ class ATC(Estimand):
     powers = (-1, 0)
     clips = (True, False)
     scoring_rule = "exponential"
-    size_range = (0.0, 1.0)  # type: ignore[assignment]
+    counted = (0.0, 1.0)
 
     @classmethod
     def members(cls, z: Tensor) -> Tensor:
         """See ``Estimand``."""
         return z < 0.5
-
-    def size(self, w: Tensor, z: Tensor) -> Tensor:
-        """Return 1 - z."""
-        return 1 - z
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Estimand``."""
@@ -253,16 +254,12 @@ class ATT(Estimand):
     powers = (0, -1)
     clips = (False, True)
     scoring_rule = "exponential"
-    size_range = (0.0, 1.0)  # type: ignore[assignment]
+    counted = (1.0, 0.0)
 
     @classmethod
     def members(cls, z: Tensor) -> Tensor:
         """See ``Estimand``."""
         return z > 0.5
-
-    def size(self, w: Tensor, z: Tensor) -> Tensor:
-        """Return z."""
-        return z
 
     def score(self, z: Tensor, y: Tensor, e: Tensor, mu0: Tensor, mu1: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Estimand``."""

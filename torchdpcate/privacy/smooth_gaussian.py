@@ -152,12 +152,12 @@ class SmoothNoise:
     def expected(self, smoothness: float) -> float:
         r"""Return noise over the global sensitivity on data of middling curvature.
 
-        .. math:: \kappa(\xi)\, r^{\min(1,\ \xi/\ln(1+\eta))}, \qquad r = \min(1, (1+\eta)/\sqrt{1+\eta n})
+        .. math:: \kappa(\xi)\, r^{\min(1,\ \xi/\ln(1+\eta))}, \qquad r = 1/\sqrt{1+\eta n}
 
         r is the local over the global sensitivity at a curvature of :math:`\sqrt{\lambda(\lambda + B^2)}`, the
         geometric mean of the least and the largest that data may have.
         """
-        ratio = min(1.0, (1 + self.condition) / math.sqrt(1 + self.condition * self.n))
+        ratio = 1 / math.sqrt(1 + self.condition * self.n)
         exponent = min(1.0, smoothness / math.log1p(self.condition))
         return smooth_gaussian_multiplier(self.epsilon, self.delta, self.dimension, smoothness) * ratio**exponent
 

@@ -14,6 +14,7 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.horvitz_thompson import (
     HorvitzThompsonEffect,
     horvitz_thompson,
@@ -21,6 +22,7 @@ from torchdpcate.estimators.average.horvitz_thompson import (
     plan_horvitz_thompson,
     release_sum,
 )
+from torchdpcate.estimators.average.peers import sum_unit
 from torchdpcate.estimators.average.worst_case_peers import _opposed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -32,8 +34,8 @@ ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
 def test_constants_of_the_plan():
     plan = plan_horvitz_thompson(5000, FEATURES, ATE, 2.0)
-    assert plan.total.sensitivity == pytest.approx(20)  # 2 / eta
-    assert plan.total.scale == pytest.approx(20, rel=1e-8)  # 2 / (eta epsilon / 2)
+    assert sum_unit(plan.facts).item() == pytest.approx(20)  # 2 / eta
+    assert plan.scale(plan.facts).item() == pytest.approx(20, rel=1e-6)  # 2 / (eta epsilon / 2)
     # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at what determinants leave of 0.99
     assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
     left = 0.99 - logistic_jacobian(0.99, 1.0, plan.fit.ridge)
@@ -53,15 +55,27 @@ def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
 
 
 def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains_it():
-    """All records on a grid of the domain, at many coefficients; a neighbour changes one term of the sum."""
+    """All records on a grid of the domain, at many coefficients; a neighbour changes one term of the sum.
+
+    Of each by its own, which is 2 / eta at the largest coefficients.
+    """
     x = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
     kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).double()
     z, y = kinds.repeat_interleave(len(x), 0).T
     every = Batch(x.repeat(6, 1)[:, None], FEATURES(x).repeat(6, 1)[:, None], z[:, None], y[:, None])
-    theta = 20 * torch.randn(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    terms = torch.cat([horvitz_thompson_terms(every, ATE, row.expand(len(z), -1), 5000) for row in theta], 1)
-    most = (terms.amax(0) - terms.amin(0)).amax().item()
-    assert most == pytest.approx(plan_horvitz_thompson(5000, FEATURES, ATE, 1.0).total.sensitivity)
+    theta = torch.randn(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    theta *= torch.linspace(0.1, 20, 50)[:, None]
+    plan = plan_horvitz_thompson(5000, FEATURES, ATE, 1.0)
+    terms = []
+    for row in theta:
+        rows = row.expand(len(z), -1)
+        terms.append(horvitz_thompson_terms(every, plan.released(rows), rows))
+    moved, units = (each.amax(0) - each.amin(0) for each in [torch.cat(terms, 1)]), sum_unit(plan.released(theta))
+    (moved,) = moved
+    assert bool((moved <= units).all())
+    torch.testing.assert_close(moved, units, rtol=1e-9, atol=0)
+    assert units.amax().item() == pytest.approx(20)
+    assert units.amin().item() < 5
 
 
 @pytest.mark.slow
@@ -76,18 +90,20 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     found = release_sum(records, plan, theta.expand(runs, -1), FitSession(NoiseSource.fixed(0)))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
-    assert errors.abs().mean().item() == pytest.approx(plan.total.scale, rel=6 / math.sqrt(runs))
-    assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * plan.total.scale
+    scale = plan.scale(plan.released(theta)).item()
+    assert errors.abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
+    assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * scale
+    assert scale < 0.5 * plan.scale(plan.facts).item()
     assert found.estimate.abs().max() <= 1
 
 
 def test_data_sets_side_by_side_give_what_each_gives_alone():
-    records = data_sets(3, 300, seed=0)
+    records, facts = data_sets(3, 300, seed=0), EffectFacts(300, ATE)
     theta = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    together = records.total(lambda batch: horvitz_thompson_terms(batch, ATE, theta, records.n))
+    together = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))
     for k in range(3):
         alone = StackedRecords(Batch(*(part[k] for part in records.batch)))
-        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, ATE, theta[k : k + 1], records.n))
+        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, facts, theta[k : k + 1]))
         assert together[k].item() == pytest.approx(found.item())
 
 
@@ -95,7 +111,7 @@ def test_mean_squared_error_on_the_confounded_design():
     """Sampling and the sum's noise predict it; the propensity's noise adds less than as much again (60 data sets)."""
     plan = plan_horvitz_thompson(2000, FEATURES, ATE, 2.0)
     found = horvitz_thompson(data_sets(60, 2000, seed=0), plan, NoiseSource.fixed(0), runs=60)
-    noise = 2 * (plan.total.scale / 2000) ** 2
+    noise = 2 * (plan.scale(plan.facts).item() / 2000) ** 2
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (noise + 1.0 / 2000)
 
 

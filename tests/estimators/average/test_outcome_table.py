@@ -8,8 +8,10 @@ import torch
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _arm_bounds, _Means, floors
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, floors
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.polytope import root_norm
+from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 EPSILONS = {"table": 0.6, "variance": 0.1}
@@ -37,19 +39,17 @@ def test_tables_of_the_note(name: str) -> None:
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_one_record_moves_the_scaled_table_by_at_most_one(estimand: str) -> None:
-    """In the l1 norm of T_z / (2 W_z); and inside the root polytope of radius W where both arms have one bound."""
+    """In the norm of the root polytope, either arm's cells in units of its own largest weight."""
     estimand = make_estimand(estimand, ETA)
     ends = torch.linspace(0, 1, 3, dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends[::2], ends, ends, indexing="ij"))
     one = Weighted(*(part[:, None] for part in (z, y, estimand.at(ETA + (1 - 2 * ETA) * e, z), z)))
     found = OutcomeTable().without_noise(lambda terms: terms(one), EffectFacts(1, estimand)).released
     table = torch.stack([found[name] for name in CELLS], 1)
-    moved = table[:, None] - table
-    scaled = (moved / (2 * _arm_bounds(estimand))).abs().sum(-1)
-    assert scaled.max().item() <= 1 + 1e-12
-    assert scaled.max().item() >= 1 - 1e-12
-    if estimand.most_treated == estimand.most_control:
-        assert moved.clamp_min(0).sum(-1).max().item() <= estimand.largest * (1 + 1e-12)
+    moved = (table[:, None] - table) / EffectFacts(1, estimand).weight_bounds.repeat_interleave(2, -1)
+    norm = root_norm(moved)
+    assert norm.max().item() <= 1 + 1e-12
+    assert norm.max().item() >= 1 - 1e-12
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -59,7 +59,7 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
     ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends, ends, ends, indexing="ij"))
     w = estimand.at(ETA + (1 - 2 * ETA) * e, z)
-    bounds = _arm_bounds(estimand)
+    bounds = EffectFacts(1, estimand).weight_bounds
     each = means.terms(bounds, 1)
     shares = torch.stack([each(Weighted(*(p[k : k + 1][None] for p in (z, y, w, z)))) for k in range(len(z))])
     assert math.isclose(shares.max().item(), 1.0, rel_tol=1e-12)
@@ -70,33 +70,35 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
 
 def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     """To first order: the estimate's error is the noise of the cells times its slopes in them."""
-    estimand = ATT(ETA)
-    found = OutcomeTable().run(
-        lambda terms: terms(_weighted(estimand, 2_000)),
-        EffectFacts(16_000, estimand),
-        EPSILONS,
-        FitSession(NoiseSource.fixed(3)),
-    )
+    estimand, facts = ATT(ETA), EffectFacts(16_000, ATT(ETA))
+    batch = _weighted(estimand, 2_000)
+    found = OutcomeTable().run(lambda terms: terms(batch), facts, EPSILONS, FitSession(NoiseSource.fixed(3)))
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
     mu = pairs[:, :, 0] / pairs.sum(2)
     (slopes,) = torch.autograd.grad((mu[:, 0] - mu[:, 1]).sum(), table)
-    scales = 2 * _arm_bounds(estimand) / EPSILONS["table"]
-    torch.testing.assert_close(found.laplace, (slopes.abs() * scales), rtol=1e-4, atol=0)
-    assert found.polytope is None
+    units = facts.weight_bounds.repeat_interleave(2, -1)
+    torch.testing.assert_close(found.polytope, slopes * units / EPSILONS["table"], rtol=1e-4, atol=0)
+    assert found.laplace.shape[1] == 0
+    # and the noise in the cells is what a draw of the mechanism gives them
+    exact = OutcomeTable().without_noise(lambda terms: terms(batch), facts).released
+    draw = RootPolytopeMechanism(EPSILONS["table"], 1.0).add_noise(torch.zeros(1, 4).double(), NoiseSource.fixed(3))
+    noise = table.detach() - torch.stack([exact[name] for name in CELLS], 1)
+    torch.testing.assert_close(noise, draw * units, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("estimand", "polytope"), [("ATE", True), ("ATO", True), ("ATT", False), ("ATC", False)])
-def test_the_root_polytope_is_taken_where_both_arms_have_one_bound(estimand: str, polytope: bool) -> None:
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_noise_by_the_root_polytope_is_three_quarters_of_the_variance_of_laplace_noise(estimand: str) -> None:
+    """Of the contrast of two means of 1/2, whatever the arms' largest weights are."""
     estimand = make_estimand(estimand, ETA)
-    found = OutcomeTable().run(
-        lambda terms: terms(_weighted(estimand, 2_000)),
-        EffectFacts(16_000, estimand),
-        EPSILONS,
-        FitSession(NoiseSource.fixed(3)),
-    )
-    assert (found.polytope is not None) == polytope
-    assert found.laplace.shape[1] == (0 if polytope else 4)
+    facts = EffectFacts(16_000, estimand)
+    y = torch.tensor([0.0, 1.0], dtype=torch.float64).repeat(1, 8_000)
+    z = (torch.arange(16_000) // 2 % 2).double()[None]
+    half = Weighted(z, y, estimand.at(torch.full_like(z, 0.5), z), y)
+    found = OutcomeTable().planned(lambda terms: terms(half), facts, {"table": 20.0, "variance": 1.0})
+    sizes = torch.stack([half.w[z == one].sum() for one in (1.0, 0.0)])
+    laplace = (2 * facts.weight_bounds / 20.0 / sizes).norm()  # 8 W^2 / epsilon^2 (1/4 + 1/4) / N^2 an arm
+    assert found.noise.item() == pytest.approx(math.sqrt(0.75) * laplace.item(), rel=1e-5)
 
 
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
@@ -107,4 +109,7 @@ def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     )
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
-    assert found.noise_dominated.all() or found.released["treated_high"].abs().item() > floors(estimand, 1e-3)[0].item()
+    assert (
+        found.noise_dominated.all()
+        or found.released["treated_high"].abs().item() > floors(EffectFacts(8, estimand), 1e-3)[0, 0].item()
+    )

@@ -8,8 +8,13 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, size_ends
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, released_ranges
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted, released_ranges
+from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson_terms
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means
+from torchdpcate.estimators.average.peers import sum_unit
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
@@ -94,3 +99,92 @@ def test_coefficients_of_nothing_leave_weights_of_two_and_a_difference_of_two():
     assert moved["spread"].item() == pytest.approx(1.0, abs=1e-9)
     assert 0 < moved["size"].item() <= sum_grid(N, 10.0)
     assert BalancedDifference.sensitivities(facts)["difference"] == pytest.approx(28.0)
+
+
+def crowd() -> Batch:
+    """Records of both arms at the corners of the domain, where weights of lines are largest, and inside it."""
+    x = torch.cat([torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double(), points()[::40]])
+    kinds = torch.cartesian_prod(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 0.3, 1.0])).double()
+    z, y = kinds.repeat_interleave(len(x), 0).T
+    every = x.repeat(len(kinds), 1)
+    return Batch(every[:, None], on_domain(None, DOMAIN)(every)[:, None], z[:, None], y[:, None])
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_a_record_moves_a_table_by_the_radius_of_the_root_polytope_and_no_more(estimand):
+    """In units of either arm's own largest weight; and the variance, given means, by one of its units."""
+    of, psi, widths = make_estimand(estimand, 0.05), on_domain(None, DOMAIN), []
+    for theta in drawn(12, 3, 3, 2.0):
+        facts = EffectFacts(1, of)
+        facts = replace(facts, ranges=released_ranges(facts, psi, theta[None], None))
+        batch = crowd()
+        w = of.weights(batch.psi @ theta, batch.z)
+        w, m = facts.ranges.clamp(w, batch.z, torch.full_like(w, 0.5))
+        one = Weighted(batch.z, batch.y, w, m)  # a run a record
+        table = OutcomeTable().without_noise(lambda terms, one=one: terms(one), facts).released
+        cells = torch.stack([table[cell] for cell in CELLS], 1) / facts.weight_bounds.repeat_interleave(2, -1)
+        moved = cells[:, None] - cells
+        norm = torch.maximum(moved.clamp_min(0).sum(-1), (-moved).clamp_min(0).sum(-1)).max().item()
+        means = _Means(torch.tensor([[0.8, 0.3]]).double(), torch.tensor([[50.0, 80.0]]).double())
+        term = means.terms(facts.weight_bounds, 1)(one)
+        assert norm <= 1 + 1e-12
+        assert norm == pytest.approx(1, rel=1e-9)
+        assert term.max().item() <= 1 + 1e-12
+        assert term.max().item() == pytest.approx(1, rel=1e-9)
+        widths.append((facts.weight_bounds / EffectFacts(1, of).weight_bounds).amin().item())
+    assert min(widths) < 0.5
+
+
+def test_a_record_moves_the_horvitz_thompson_sum_by_its_unit_and_no_more():
+    of, psi = ATE(0.05), on_domain(None, DOMAIN)
+    for theta in drawn(12, 3, 3, 2.0):
+        facts = EffectFacts(N, of)
+        facts = replace(facts, ranges=released_ranges(facts, psi, theta[None], None))
+        batch, unit = crowd(), sum_unit(facts).item()
+        terms = horvitz_thompson_terms(batch, facts, theta.expand(len(batch.z), -1))[:, 0]
+        assert terms.max() - terms.min() <= unit
+        assert (terms.max() - terms.min()).item() == pytest.approx(unit, rel=1e-9)
+        assert unit <= sum_unit(replace(facts, ranges=None)).item() == pytest.approx(40, rel=1e-9)
+
+
+@pytest.mark.parametrize("estimand", ESTIMANDS)
+def test_a_record_moves_balance_statistics_by_their_units_and_no_more(estimand):
+    """A feature that the weights do not follow is at either end where they are largest."""
+    statistics, psi = BalanceStatistics(1.0, make_estimand(estimand, 0.05)), on_domain(None, DOMAIN)
+    share = torch.tensor([0.3], dtype=torch.float64)
+    for theta in drawn(12, 3, 3, 2.0):
+        theta[2] = 0.0
+        batch = crowd()
+        rows = [
+            StackedRecords(Batch(x, on_domain(None, DOMAIN)(x), z, y)).total(
+                statistics.terms(theta[None], psi, share, 1)
+            )
+            for x, z, y in zip(batch.x, batch.z, batch.y, strict=True)
+        ]
+        sums = torch.cat(rows)
+        width = sums.amax(0) - sums.amin(0)
+        assert bool((width <= 1 + 1e-12).all())
+        assert width[3].item() == pytest.approx(1, rel=1e-9)
+
+
+def test_data_that_leave_their_ranges_are_moved_into_them():
+    """Weights of an estimand of the user's may be larger between the ends: a record's are cut off at the largest."""
+
+    class Peaked(ATE):
+        def at(self, e, z):
+            return super().at(e, z) + 100.0 * (e - 0.5).abs().lt(0.01)
+
+    theta = torch.tensor([[0.0, 0.5, 0.0]], dtype=torch.float64)
+    of, psi = Peaked(0.05), on_domain(None, DOMAIN)
+    x = torch.tensor([[0.5, 0.5]], dtype=torch.float64)  # e = 1/2
+    one = Batch(x, psi(x), torch.ones(1).double(), torch.ones(1).double())
+    facts = EffectFacts(1, of)
+    facts = replace(facts, ranges=released_ranges(facts, psi, theta, None))
+    largest = facts.ranges.treated[1].item()
+    assert largest < 3
+    assert horvitz_thompson_terms(one, facts, theta).item() == pytest.approx(largest, rel=1e-12)
+    statistics = BalanceStatistics(1.0, of)
+    x[:] = 0.5 + 1e-3
+    near = Batch(x, psi(x), torch.ones(1).double(), torch.ones(1).double())
+    moved = StackedRecords(near).total(statistics.terms(theta, psi, torch.tensor([0.5]).double(), 1))
+    assert moved.abs().max().item() <= 1

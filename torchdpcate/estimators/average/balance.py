@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, ReleasedRanges, released_ranges
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
@@ -62,7 +63,8 @@ class BalanceStatistics:
         b_j = \frac{\sum_i (z_i - p) \phi_{ij}}{n p (1 - p)}, \qquad a_j = \frac{\sum_i t_i w_i \phi_{ij}}{N}
 
     with p the released share of treated: differences of the arms' means, plain and weighted. All sums share one draw of
-    cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W.
+    cube-shaped noise: with M = max(p, 1-p), one record moves the first by at most 2 M and the second by 2 W, W the
+    largest weight over the domain at the released coefficients.
 
     Guarantee:
         Certified, pure: a fifth of epsilon for p (sensitivity 1), the rest for the sums. Source: theory note
@@ -91,9 +93,9 @@ class BalanceStatistics:
         """
         shown = self.released(records, theta, features, session)
         n, share = records.n, self.share(shown.treated, records.n)[0].item()
-        plain, half = n * share * (1 - share), features.dimension - 1
-        moved = shown.sums[0] * self.units(share, half)
-        before_sd, after_sd = self.deviations(n, share, half, size)
+        plain, half, most = n * share * (1 - share), features.dimension - 1, self.largest(features, theta)
+        moved = shown.sums[0] * self.units(share, half, most)[0]
+        before_sd, after_sd = self.deviations(n, share, half, size, most.item())
         return BalanceTable(
             names_of(features),
             before=(moved[:half] / plain).tolist(),
@@ -130,7 +132,7 @@ class BalanceStatistics:
         """The noise of the number of treated."""
         return LaplaceMechanism(COUNT * self.epsilon, 1.0)
 
-    def deviations(self, n: int, share: float, features: int, size: float) -> tuple[float, float]:
+    def deviations(self, n: int, share: float, features: int, size: float, most: float) -> tuple[float, float]:
         """Return the standard deviation of the noise in each b and in each a.
 
         Args:
@@ -138,9 +140,14 @@ class BalanceStatistics:
             share: p.
             features: How many there are.
             size: N, released.
+            most: W, the largest weight.
         """
         plain, noise = n * share * (1 - share), self.sums(n).released_scale(2 * features)
-        before, after = (self.units(share, 1) * noise * k_norm_deviation(2 * features, math.inf)).tolist()
+        before, after = (
+            self.units(share, 1, torch.tensor([most], dtype=torch.float64))[0]
+            * noise
+            * k_norm_deviation(2 * features, math.inf)
+        ).tolist()
         # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
         off = self.count.released_scale(1) * math.sqrt(2) / plain
         return math.hypot(before / plain, off), after / size
@@ -150,12 +157,25 @@ class BalanceStatistics:
         # terms are rounded so that sums are exact, each by half a step
         return KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(n, 1.0), math.inf)
 
-    def units(self, share: float | Tensor, features: int) -> Tensor:
-        """Return by how much one record moves an entry of the plain and of the weighted sums, [..., 2 * features]."""
+    def ranges(self, features: FeatureMap, theta: Tensor) -> ReleasedRanges:
+        """Return the ranges of weights that released coefficients [runs, p] leave."""
+        return released_ranges(EffectFacts(1, self.estimand), features, theta, None)
+
+    def largest(self, features: FeatureMap, theta: Tensor) -> Tensor:
+        """Return W, the largest weight at released coefficients [runs, p], [runs]."""
+        return EffectFacts(1, self.estimand, ranges=self.ranges(features, theta)).weight_bounds.amax(-1)
+
+    def units(self, share: float | Tensor, features: int, most: Tensor) -> Tensor:
+        """Return by how much one record moves an entry of the plain and of the weighted sums, [runs, 2 * features].
+
+        Args:
+            share: p, of each run, or of all.
+            features: How many there are.
+            most: W, of each run, or of all in [1].
+        """
         share = torch.as_tensor(share, dtype=torch.float64)
-        plain = 2 * torch.maximum(share, 1 - share)
-        most = torch.stack([plain, torch.full_like(plain, 2 * self.estimand.largest)], -1)
-        return most.repeat_interleave(features, -1)
+        plain, weighted = torch.broadcast_tensors(torch.maximum(share, 1 - share), most)
+        return 2 * torch.stack([plain, weighted], -1).repeat_interleave(features, -1)
 
     def terms(self, theta: Tensor, features: FeatureMap, share: Tensor, n: int) -> Terms:
         """Return the sums of a batch in their ``units``, [runs, 2 (p - 1)]: plain ones, then weighted ones.
@@ -166,11 +186,14 @@ class BalanceStatistics:
             share: p of each run, [runs].
             n: Number of records.
         """
-        unit = self.units(share, features.dimension - 1)[..., None]
+        ranges = self.ranges(features, theta)
+        unit = self.units(share, features.dimension - 1, self.largest(features, theta))[..., None]
 
         def terms(batch: Batch) -> Tensor:
             phi = (batch.psi[:, 1:] / features.largest_entry).T
-            w = self.estimand.weights(predictor(batch.psi, theta), batch.z)[0]
+            g = predictor(batch.psi, theta)
+            z = batch.z.expand_as(g)
+            w = ranges.within(self.estimand.weights(g, z), z)[0]
             plain = (batch.z - share[:, None, None]) * phi
             weighted = ((2 * batch.z - 1) * w * phi).expand_as(plain)
             return exact_sum(torch.cat([plain, weighted], -2).div_(unit), n, 1.0)
@@ -180,7 +203,7 @@ class BalanceStatistics:
     def without_noise(self, records: Records, theta: Tensor, features: FeatureMap) -> BalanceTable:
         """Return the imbalance as it is. The curator's, never to be published."""
         share = _treated(records)[0, 0].item() / records.n
-        units = self.units(share, features.dimension - 1)
+        units = self.units(share, features.dimension - 1, self.largest(features, theta))[0]
         one = torch.tensor([share], dtype=torch.float64)
         sums = records.total(self.terms(theta, features, one, records.n))[0] * units
         size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     ReleasedRanges,
     Total,
     Weighted,
-    released_ranges,
+    with_stated_ranges,
 )
 from torchdpcate.estimators.average.joint_cost import joint_cost
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
@@ -25,12 +25,10 @@ from torchdpcate.estimators.average.stated import (
     ContradictionError,
     Recomputed,
     StatedEffect,
-    at_least,
     exactly,
     states,
 )
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
@@ -144,50 +142,27 @@ class BalancedDifference(EffectEstimator):
         return {part: unit * scale for part, unit in units.items()}
 
     @classmethod
-    def scales_apart(cls, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return the scales of sums that were charged one by one, as in releases of earlier versions, [runs] each."""
-        units = {part: LaplaceMechanism(epsilon, 1.0).released_scale(1) for part, epsilon in epsilons.items()}
-        return {part: moved * units[part] for part, moved in cls.moved(facts).items() if part in units}
-
-    @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
         """See ``AverageMechanism``: the size is public where all records weigh the same."""
         least, most = estimand.size_range
         return cls.numbers if most > least else {**cls.numbers, "size": None}
 
     @classmethod
-    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: in earlier versions each sum was charged by itself."""
-        numbers = cls.numbers_of(stated.estimand)
-        if stated.own(SUMS):
-            return numbers
-        return {name: name if part is not None else None for name, part in numbers.items()}
-
-    @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``; of constant centres, which old statements do not have, 1/2 takes least noise."""
+        """See ``AverageMechanism``."""
         modelled = stated.release.outcome_theta is not None
         centre = "outcome_bounds" if modelled else RANGES[-1]
-        low, high = (as_number(bound) for bound in stated.public.get(centre, (0.5, 0.5)))
+        low, high = (as_number(bound) for bound in stated.public[centre])
         if not 0 <= low <= high <= 1 or (low < high and not modelled):
             raise ContradictionError(f"its {centre} is none")
-        facts = EffectFacts.of(stated, low, high)
-        facts = replace(facts, ranges=_stated_ranges(stated, facts))
+        facts = with_stated_ranges(stated, EffectFacts.of(stated, low, high))
         needed = [part for part, moved in cls.sensitivities(facts).items() if moved]
         numbers = {part: stated.number(f"scale_{part}") for part in needed}
         scales = {part: torch.tensor([scale], dtype=torch.float64) for part, scale in numbers.items()}
-        if stated.own(SUMS):
-            together = _scales_together(stated.epsilon(SUMS), facts, scales)
-        else:
-            together = cls.scales_apart(facts, {part: stated.epsilon(part) for part in needed})
+        together = _scales_together(stated.epsilon(SUMS), facts, scales)
         constants = exactly({f"scale_{part}": scale.item() for part, scale in together.items()})
-        if not modelled and facts.ranges is None:
-            constants |= at_least({name: ends[0] for name, ends in constants.items() if name != "scale_size"})
-        largest = largest_terms(facts if modelled else replace(facts, low=0.0, high=1.0))
-        reaches = {part: (stated.n * term, numbers.get(part, 0.0)) for part, term in largest.items()}
-        found = _estimate(stated.sums(), facts, scales)
-        least = found.gaussian[0].item()
-        return Recomputed(found, constants, reaches, (least, least if modelled else math.inf))
+        reaches = {part: (stated.n * term, numbers.get(part, 0.0)) for part, term in largest_terms(facts).items()}
+        return Recomputed(_estimate(stated.sums(), facts, scales), constants, reaches)
 
     @staticmethod
     def sensitivities(facts: EffectFacts) -> dict[str, float]:
@@ -241,7 +216,7 @@ class BalancedDifference(EffectEstimator):
 def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     """Return the largest privacy loss of one record, [runs], in sums with Laplace noise of these scales, [runs] each.
 
-    Where terms of N are no half weights, N counts in full beside the others. Rounding adds a step of each grid.
+    Where an estimand of the user's has terms of N of its own, N counts in full. Rounding adds a step of each grid.
     """
     ranges, of = facts.ranges, facts.estimand
     steps = {part: sum_grid(facts.n, term) for part, term in largest_terms(facts).items()}
@@ -254,7 +229,7 @@ def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
     if type(of).size is not Estimand.size and "size" in scales:
         least, most = size_ends(facts)
         apart = (most - least) / joint.pop("size")
-    return joint_cost(ranges.treated, ranges.control, ranges.model, joint) + apart + rounding
+    return joint_cost(ranges.treated, ranges.control, ranges.model, joint, of.counted) + apart + rounding
 
 
 def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -274,29 +249,11 @@ def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Te
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
     """Return the least and the largest term of N, [runs]: by released weights where terms are half the weights."""
     ranges, of = facts.ranges, facts.estimand
-    if ranges is None or type(of).size is not Estimand.size:
+    if ranges is None or of.counted is not None or type(of).size is not Estimand.size:
         least, most = (torch.tensor([end], dtype=torch.float64) for end in of.size_range)
         return least, most
     least = torch.minimum(ranges.treated[0], ranges.control[0])
     return least / 2, torch.maximum(ranges.treated[1], ranges.control[1]) / 2
-
-
-def _stated_ranges(stated: StatedEffect, facts: EffectFacts) -> ReleasedRanges | None:
-    """Return the ranges of a release by its coefficients; None of one whose scales follow from bounds for all.
-
-    Raises:
-        ContradictionError: It states others.
-    """
-    release = stated.release
-    if not stated.public.keys() & set(RANGES) or release.weights is None:
-        return None
-    weights, model = release.weights, release.outcome_theta
-    found = released_ranges(facts, weights.features, weights.theta[None], None if model is None else model[None])
-    for name, ends in found.stated.items():
-        claimed = [as_number(end) for end in stated.public[name]]
-        if len(claimed) != 2 or not all(math.isclose(*pair, rel_tol=CLOSE) for pair in zip(claimed, ends, strict=True)):
-            raise ContradictionError(f"its {name} are not those of its coefficients")
-    return found
 
 
 def largest_terms(facts: EffectFacts) -> dict[str, float]:

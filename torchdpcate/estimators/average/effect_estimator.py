@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -12,8 +12,10 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.estimators.average.stated import AverageMechanism, StatedEffect
+from torchdpcate.estimators.average.stated import AverageMechanism, ContradictionError, StatedEffect
+from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.session import FitSession
 
 
@@ -33,7 +35,8 @@ class Weighted(NamedTuple):
     m: Tensor
 
 
-RANGES = ("treated_weights", "control_weights", "model_range")
+WEIGHT_RANGES = ("treated_weights", "control_weights")
+RANGES = (*WEIGHT_RANGES, "model_range")
 """What statements call the ranges that released coefficients leave."""
 
 Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
@@ -56,15 +59,24 @@ class ReleasedRanges:
 
     def clamp(self, w: Tensor, z: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
         """Return weights and outcome model [runs, b] of records with treatments z within their ranges."""
-        ends = (torch.where(z > 0.5, t[:, None], c[:, None]) for t, c in zip(self.treated, self.control, strict=True))
         low, high = (end[:, None] for end in self.model)
-        return torch.clamp(w, *ends), torch.clamp(m, low, high)
+        return self.within(w, z), torch.clamp(m, low, high)
+
+    def within(self, w: Tensor, z: Tensor) -> Tensor:
+        """Return weights [runs, b] of records with treatments z within their ranges."""
+        ends = (torch.where(z > 0.5, t[:, None], c[:, None]) for t, c in zip(self.treated, self.control, strict=True))
+        return torch.clamp(w, *ends)
 
     @property
     def stated(self) -> dict[str, list[float]]:
         """The first run's, as statements have them."""
         found = (self.treated, self.control, self.model)
         return {name: [end[0].item() for end in ends] for name, ends in zip(RANGES, found, strict=True)}
+
+    @property
+    def stated_weights(self) -> dict[str, list[float]]:
+        """The first run's of weights alone."""
+        return {name: ends for name, ends in self.stated.items() if name in WEIGHT_RANGES}
 
 
 @dataclass(frozen=True)
@@ -90,9 +102,16 @@ class EffectFacts:
     slope_bound: float = 0.25
     ranges: ReleasedRanges | None = field(default=None, compare=False)
 
+    @property
+    def weight_bounds(self) -> Tensor:
+        """W_1 and W_0, the largest weights by released coefficients, [runs, 2], or by all of them, [1, 2]."""
+        if self.ranges is None:
+            return torch.tensor([[self.estimand.most_treated, self.estimand.most_control]], dtype=torch.float64)
+        return torch.stack([self.ranges.treated[1], self.ranges.control[1]], -1)
+
     @classmethod
     def of(cls, stated: StatedEffect, low: float, high: float) -> "EffectFacts":
-        """Return the facts of a release, of an outcome model within these bounds.
+        """Return the facts of a release, of an outcome model within these bounds, before the ranges that it states.
 
         Raises:
             ValueError: A slope_bound that cannot count.
@@ -131,6 +150,29 @@ def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, mod
         means = torch.sigmoid(torch.stack(features.reach(model))).clamp(low, high)
     (treated, control) = ((of.min, of.max) for of in weights)
     return ReleasedRanges(treated, control, (means[0], means[1]))
+
+
+def with_stated_ranges(stated: StatedEffect, facts: EffectFacts, names: tuple[str, ...] = RANGES) -> EffectFacts:
+    """Return the facts of a release with the ranges that its coefficients leave.
+
+    Args:
+        stated: The release.
+        facts: Its other facts.
+        names: The ranges that it states.
+
+    Raises:
+        ContradictionError: It has no coefficients, or states other ranges.
+    """
+    release = stated.release
+    if release.weights is None:
+        raise ContradictionError("it holds no weights, which its mechanism rests on")
+    weights, model = release.weights, release.outcome_theta
+    found = released_ranges(facts, weights.features, weights.theta[None], None if model is None else model[None])
+    for name in names:
+        claimed, ends = [as_number(end) for end in stated.public[name]], found.stated[name]
+        if len(claimed) != 2 or not all(math.isclose(*pair, rel_tol=CLOSE) for pair in zip(claimed, ends, strict=True)):
+            raise ContradictionError(f"its {name} are not those of its coefficients")
+    return replace(facts, ranges=found)
 
 
 def planned_size(facts: EffectFacts, treated: float) -> float:

@@ -1,7 +1,7 @@
 """Peer: inverse propensity weights by a private logistic regression, then one noisy sum (Lee et al. 2019)."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -12,11 +12,12 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling, released_ranges
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_mechanism
+from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_unit
 from torchdpcate.estimators.average.plan import exact_fit
+from torchdpcate.estimators.average.planned import with_typical_ranges
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
@@ -38,14 +39,24 @@ class HorvitzThompsonPlan:
     """Everything public about a Horvitz-Thompson estimate.
 
     Attributes:
-        estimand: Estimand ATE and clip.
+        facts: Number of records, estimand ATE and clip.
+        features: Of the propensity, set up.
         fit: The propensity's fit, prepared.
-        total: Noise of the sum.
+        total: Noise of the sum, in its unit (``peers.sum_unit``).
     """
 
-    estimand: Estimand
+    facts: EffectFacts
+    features: FeatureMap
     fit: PreparedFit
     total: LaplaceMechanism
+
+    def released(self, theta: Tensor) -> EffectFacts:
+        """Return what is public for the sum once the coefficients [runs, p] are."""
+        return replace(self.facts, ranges=released_ranges(self.facts, self.features, theta, None))
+
+    def scale(self, facts: EffectFacts) -> Tensor:
+        """Return the scale of the noise in the sum, [runs], by what is public for it."""
+        return sum_unit(facts) * self.total.released_scale(1)
 
 
 def plan_horvitz_thompson(
@@ -72,8 +83,9 @@ def plan_horvitz_thompson(
         >>> from torchdpcate.features.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = plan_horvitz_thompson(5000, features, ATE(0.1), 1.0)
-        >>> round(plan.total.sensitivity, 6), round(plan.total.scale, 6)
-        (20.0, 40.0)
+        >>> everywhere, even = plan.facts, plan.released(torch.zeros(1, 5, dtype=torch.float64))
+        >>> [round(plan.scale(facts).item(), 3) for facts in (everywhere, even)]
+        [40.0, 8.0]
     """
     budget = PrivacyBudget(epsilon * _HALF, 0.0)
     fit = ObjectiveFit().prepare(Logistic(), n, features, budget)
@@ -81,7 +93,7 @@ def plan_horvitz_thompson(
         least = n * positive("ridge", ridge) * features.largest_entry**2
         if least > fit.ridge:
             fit = ObjectiveFit(share=_share(least, fit)).prepare(Logistic(), n, features, budget)
-    return HorvitzThompsonPlan(estimand, fit, sum_mechanism(n, estimand, budget.epsilon))
+    return HorvitzThompsonPlan(EffectFacts(n, estimand), features, fit, LaplaceMechanism(budget.epsilon, 1.0))
 
 
 def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
@@ -103,7 +115,9 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
 
     .. math::
         \tau = \frac1n \Big(\sum_i \frac{z_i y_i}{e_i} - \frac{(1 - z_i) y_i}{1 - e_i} + Lap(2 \Delta/\epsilon)\Big),
-        \quad \Delta = 2/\eta
+        \quad \Delta = W_1 + W_0 = \sup_x \frac1{e(x)} + \sup_x \frac1{1 - e(x)} \le \frac2\eta
+
+    at the released coefficients of e, over all x of the domain.
 
     Args:
         records: One data set, or several side by side.
@@ -111,11 +125,11 @@ def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, sess
         theta: Coefficients, paid for, [runs, p].
         session: Pays, and draws the noise.
     """
-    noise = session.noise
+    noise, facts = session.noise, plan.released(theta)
     session.pay(plan.total.event, part="sum")
-    exact = records.total(lambda batch: horvitz_thompson_terms(batch, plan.estimand, theta, records.n))
-    noisy = noise.released(plan.total.add_noise(exact, noise)[:, 0])
-    return sum_estimate(noisy, records.n, plan.total.released_scale(1))
+    exact, unit = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta)), sum_unit(facts)[:, None]
+    noisy = noise.released((plan.total.add_noise(exact / unit, noise) * unit)[:, 0])
+    return sum_estimate(noisy, records.n, plan.scale(facts))
 
 
 def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
@@ -130,18 +144,19 @@ def _share(ridge: float, fit: PreparedFit) -> float:
     return 1 - kept * math.log1p(Logistic.curvature / ridge)
 
 
-def horvitz_thompson_terms(batch: Batch, estimand: Estimand, theta: Tensor, n: int) -> Tensor:
+def horvitz_thompson_terms(batch: Batch, facts: EffectFacts, theta: Tensor) -> Tensor:
     """Return z y / e - (1 - z) y / (1 - e), summed over a batch, [runs, 1]; see ``exact_sum``.
 
     Args:
         batch: Some records.
-        estimand: Estimand ATE and clip.
+        facts: What is public, with the ranges that weights are moved into.
         theta: Coefficients of the propensity, [runs, p].
-        n: Records in all batches.
     """
-    g = predictor(batch.psi, theta)
-    terms = arm(batch) * estimand.weights(g, batch.z.expand_as(g)) * batch.y
-    return exact_sum(terms, n, estimand.largest)[:, None]
+    g, of = predictor(batch.psi, theta), facts.estimand
+    z = batch.z.expand_as(g)
+    w = of.weights(g, z)
+    w = w if facts.ranges is None else facts.ranges.within(w, z)
+    return exact_sum(arm(batch) * w * batch.y, facts.n, of.largest)[:, None]
 
 
 @renamed(eta="overlap", least_penalty="ridge")
@@ -204,7 +219,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         noise = nuisances = 0.0
         if self.budget is not None:
             plan = self.plan(n)
-            noise = laplace(plan.total.released_scale(1) / n)
+            noise = laplace(plan.scale(with_typical_ranges(facts, prior.reach)).item() / n)
             nuisances = self.target.amplification * plan.fit.imbalance * prior.mean / n
         sampling = planned_sampling(facts, prior)
         return PlannedError("horvitz_thompson", noise, nuisances, sampling, bias=NO_INTERVAL).in_units(self._unit())
@@ -224,9 +239,9 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         return release_sum(records, self._plan, self._theta, session)
 
     def _without_noise(self, records: Records) -> NoisyEstimate:
-        of = self.weights_
-        theta = learn_propensity(records, exact_fit(Logistic(), records.n, of.features), FitSession(self._noise))
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, of.estimand, theta, records.n))[:, 0]
+        fit, facts = exact_fit(Logistic(), records.n, self.weights_.features), EffectFacts(records.n, self.target)
+        theta = learn_propensity(records, fit, FitSession(self._noise))
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))[:, 0]
         return sum_estimate(exact, records.n, 0.0)
 
     def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
@@ -237,5 +252,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         if self.budget is None:
             return constants
         half = self.budget.epsilon * _HALF
-        scale = self._plan.total.released_scale(1)
-        return {"epsilon_weights": half, "epsilon_sum": half, "sum_scale": scale, **constants}
+        facts = self._plan.released(self._theta)
+        assert facts.ranges is not None
+        sums = {"sum_scale": self._plan.scale(facts).item(), **facts.ranges.stated_weights}
+        return {"epsilon_weights": half, "epsilon_sum": half, **sums, **constants}

@@ -35,11 +35,11 @@ class NoisyEstimate:
 
     @classmethod
     def of_mean(
-        cls, total: Tensor, count: int, gaussian: Tensor, scale: float, released: Mapping[str, Tensor]
+        cls, total: Tensor, count: int, gaussian: Tensor, scale: float | Tensor, released: Mapping[str, Tensor]
     ) -> "NoisyEstimate":
-        """Return the mean of a public number of terms, of their sum [runs] with Laplace noise of this scale."""
+        """Return the mean of a public number of terms, of their sum [runs] with Laplace noise of a scale, or scales."""
         every = torch.ones_like(total)
-        laplace, dominated = every[:, None] * scale / count, torch.zeros_like(total, dtype=torch.bool)
+        laplace, dominated = (every * scale / count)[:, None], torch.zeros_like(total, dtype=torch.bool)
         return cls((total / count).clamp(-1, 1), gaussian, laplace, None, dominated, every * count, released)
 
     @property

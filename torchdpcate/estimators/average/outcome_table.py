@@ -7,14 +7,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ATE, Estimand
+from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import (
+    WEIGHT_RANGES,
+    EffectEstimator,
+    EffectFacts,
+    Total,
+    Weighted,
+    with_stated_ranges,
+)
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
@@ -37,9 +44,11 @@ class OutcomeTable(EffectEstimator):
         T_{z1} = \sum_{z_i = z} w_i y_i, \quad T_{z0} = \sum_{z_i = z} w_i (1 - y_i), \quad
         \mu_z = \frac{T_{z1}}{T_{z1} + T_{z0}}, \quad \tau = \mu_1 - \mu_0
 
-    One record moves (T_z / 2 W_z) by at most 1 in the l1 norm: Laplace noise of scale 2 W_z / epsilon. Where
-    W_1 = W_0 = W the noise is that of the root polytope, covariance 4.8 W^2/epsilon^2 instead of 8. An arm whose sum is
-    at most 2 W_z / epsilon gets the mean 1/2. Then, the means and N_z = T_z1 + T_z0 being public, the variance
+    W_z is the largest weight of arm z over the domain at the released coefficients (``EffectFacts.ranges``), or, before
+    there are any, over all coefficients. To the cells T_z / W_z a record adds nothing negative, at most 1 in all: they
+    get the noise of the root polytope, with covariance 4.8 W_z^2/epsilon^2 on T_z where Laplace noise has 8. An arm
+    whose sum is at most 2 W_z / epsilon gets the mean 1/2. Then, the means and N_z = T_z1 + T_z0 being public, the
+    variance
 
     .. math:: V = \sum_z \sum_{z_i = z} \frac{w_i^2 (y_i - \mu_z)^2}{N_z^2}, \quad
         \Delta_V = \max_z \frac{W_z^2 \max\{\mu_z, 1 - \mu_z\}^2}{N_z^2}
@@ -53,24 +62,24 @@ class OutcomeTable(EffectEstimator):
 
     name: ClassVar[str] = "outcome_table"
     formula: ClassVar[str] = (
-        "root-polytope noise of radius W/epsilon on the table of weighted outcomes (Laplace noise of scale "
-        "2 W_z/epsilon where the arms' bounds differ), then Laplace noise on the variance; covariate_balancing 3.3"
+        "root-polytope noise of radius 1/epsilon on the table of weighted outcomes, either arm's in units of its "
+        "largest weight W_z, then Laplace noise on the variance; covariate_balancing 3.3"
     )
     numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
-    states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *ON_WEIGHTS, fits=("weights",))
+    states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *WEIGHT_RANGES, *ON_WEIGHTS, fits=("weights",))
 
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
     ) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        of, (first, last) = facts.estimand, self.mechanisms(facts, epsilons)
-        bounds, unit, noise = _arm_bounds(of), _units(of), session.noise
+        (first, last), noise = self.mechanisms(facts, epsilons), session.noise
         session.pay(first.event, part="table")
-        table = noise.released(first.add_noise(total(_cells(facts)) / unit, noise) * unit)
-        means = _Means.of(table, floors(of, epsilons["table"]))
+        table = noise.released(first.add_noise(total(_cells(facts)), noise) * _units(facts))
+        means = _Means.of(table, floors(facts, epsilons["table"]))
         session.pay(last.event, part="variance")
-        variance = noise.released(last.add_noise(total(means.terms(bounds, facts.n)), noise)[:, 0])
+        exact = total(means.terms(facts.weight_bounds, facts.n))
+        variance = noise.released(last.add_noise(exact, noise)[:, 0])
         return self._estimate(means, table, variance, facts, epsilons)
 
     @classmethod
@@ -78,94 +87,83 @@ class OutcomeTable(EffectEstimator):
         cls, means: "_Means", table: Tensor, variance: Tensor, facts: EffectFacts, epsilons: Mapping[str, float]
     ) -> NoisyEstimate:
         """Return the estimate from a table [runs, 4] and the variance [runs] in units of its largest term."""
-        of, (first, last) = facts.estimand, cls().mechanisms(facts, epsilons)
-        most = means.largest_term(_arm_bounds(of))
+        first, last = cls().mechanisms(facts, epsilons)
+        most = means.largest_term(facts.weight_bounds)
         upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
-        pulls = means.pulls() * _units(of) * first.released_scale(4)
-        laplace, polytope = (pulls.new_zeros(len(pulls), 0), pulls) if of.symmetric else (pulls.abs(), None)
-        dominating = SCALES * floors(of, epsilons["table"])
-        return _conclusion(means, facts, upper, laplace, polytope, table, variance * most, dominating)
+        polytope = means.pulls() * _units(facts) * first.released_scale(4)
+        return _conclusion(means, facts, upper, polytope, table, variance * most, floors(facts, epsilons["table"]))
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
         """See ``AverageMechanism``."""
-        return cls.of_numbers(stated, EffectFacts.of(stated, 0.5, 0.5))
+        return cls.of_numbers(stated, with_stated_ranges(stated, EffectFacts.of(stated, 0.5, 0.5), WEIGHT_RANGES))
 
     @classmethod
     def of_numbers(cls, stated: StatedEffect, facts: EffectFacts) -> Recomputed:
         """Return what a release with the numbers of a table must be, for these facts."""
         epsilons, sums = {part: stated.epsilon(part) for part in cls.parts}, stated.sums()
-        table, bounds = torch.stack([sums[cell] for cell in CELLS], 1), _arm_bounds(facts.estimand)
-        means = _Means.of(table, floors(facts.estimand, epsilons["table"]))
-        most = means.largest_term(bounds)
+        table = torch.stack([sums[cell] for cell in CELLS], 1)
+        means = _Means.of(table, floors(facts, epsilons["table"]))
+        most = means.largest_term(facts.weight_bounds)
         found = cls._estimate(means, table, sums["variance"] / most, facts, epsilons)
         first, last = cls().mechanisms(facts, epsilons)
-        noise, largest = _units(facts.estimand) * first.released_scale(4), most.item()
-        reaches = {
-            cell: (facts.n * bound, scale)
-            for cell, bound, scale in zip(CELLS, bounds.tolist(), noise.tolist(), strict=True)
-        }
+        scale, largest = first.released_scale(4), most.item()
+        units = zip(CELLS, _units(facts)[0].tolist(), strict=True)
+        reaches = {cell: (facts.n * unit, scale * unit) for cell, unit in units}
         reaches["variance"] = facts.n * largest, last.released_scale(1) * largest
-        return Recomputed(found, exactly(cls().public(facts, epsilons)), reaches)
+        return Recomputed(found, exactly(cls().constants(facts, epsilons)), reaches)
 
     def mechanisms(
         self, facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> tuple[AdditiveMechanism, LaplaceMechanism]:
-        """Return the noise of the table (Laplace noise: of the table over 2 W_z) and of the variance over Delta_V."""
-        of, step = facts.estimand, sum_grid(facts.n, facts.estimand.largest)
-        # terms are rounded so that sums are exact, two of a record by half a step each
-        first: AdditiveMechanism
-        if of.symmetric:
-            first = RootPolytopeMechanism(epsilons["table"], of.largest + 2 * step)
-        else:
-            first = LaplaceMechanism(epsilons["table"], 1 + 2 * step / min(of.most_treated, of.most_control))
-        return first, LaplaceMechanism(epsilons["variance"], 1 + sum_grid(facts.n, 1.0))
+    ) -> tuple[RootPolytopeMechanism, LaplaceMechanism]:
+        """Return the noise of the table over W_z and of the variance over Delta_V."""
+        step = sum_grid(facts.n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
+        return RootPolytopeMechanism(epsilons["table"], 1 + 2 * step), LaplaceMechanism(epsilons["variance"], 1 + step)
 
     def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        table, bounds = total(_cells(facts)), _arm_bounds(facts.estimand)
-        means = _Means.of(table, floors(facts.estimand, epsilons["table"]))
-        return self._estimate(means, table, total(means.terms(bounds, facts.n))[:, 0], facts, epsilons)
+        table = total(_cells(facts)) * _units(facts)
+        means = _Means.of(table, floors(facts, epsilons["table"]))
+        return self._estimate(means, table, total(means.terms(facts.weight_bounds, facts.n))[:, 0], facts, epsilons)
 
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
-        """Return the noise scales, and the sums below which an arm's mean is 1/2."""
-        treated, control = floors(facts.estimand, epsilons["table"]).tolist()
+        """Return the noise scales, the sums below which an arm's mean is 1/2, and the weights that they follow from."""
+        ranges = {} if facts.ranges is None else facts.ranges.stated_weights
+        return {**self.constants(facts, epsilons), **ranges}
+
+    def constants(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, float]:
+        """Return noise scales, that of the table in units of each arm's largest weight, and floors of the sums."""
+        treated, control = floors(facts, epsilons["table"])[0].tolist()
         first, last = self.mechanisms(facts, epsilons)
         scales = {"scale_table": first.released_scale(4), "scale_variance": last.released_scale(1)}
         return {**scales, "floor_treated": treated, "floor_control": control}
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        table = total(_cells(facts))
-        means = _Means.of(table, torch.zeros(2, dtype=torch.float64))
-        bounds = _arm_bounds(facts.estimand)
+        table, none = total(_cells(facts)) * _units(facts), torch.zeros(2, dtype=torch.float64)
+        means, bounds = _Means.of(table, none), facts.weight_bounds
         variance = total(means.terms(bounds, facts.n))[:, 0] * means.largest_term(bounds)
-        none = table.new_zeros(len(table), 0)
-        return _conclusion(means, facts, variance, none, None, table, variance, torch.zeros(2, dtype=torch.float64))
+        return _conclusion(means, facts, variance, None, table, variance, none)
 
 
-def floors(estimand: Estimand, epsilon: float) -> Tensor:
-    """Return 2 W_z / epsilon of the treated and of the controls, [2]: the sums below which a mean is 1/2."""
-    return _arm_bounds(estimand)[::2] * 2 / epsilon
+def floors(facts: EffectFacts, epsilon: float) -> Tensor:
+    """Return 2 W_z / epsilon of the treated and of the controls, [runs, 2]: the sums below which a mean is 1/2."""
+    return facts.weight_bounds * 2 / epsilon
 
 
-def _arm_bounds(estimand: Estimand) -> Tensor:
-    """Return W_z of each cell, [4]."""
-    treated, control = estimand.most_treated, estimand.most_control
-    return torch.tensor([treated, treated, control, control], dtype=torch.float64)
-
-
-def _units(estimand: Estimand) -> Tensor:
-    """Return the unit of each cell in which noise of one scale is added to all, [4]."""
-    bounds = _arm_bounds(estimand)
-    return torch.ones_like(bounds) if estimand.symmetric else 2 * bounds
+def _units(facts: EffectFacts) -> Tensor:
+    """Return W_z of each cell, in whose units noise of one scale is added to all, [runs, 4]."""
+    return facts.weight_bounds.repeat_interleave(2, -1)
 
 
 def _cells(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
+    """Return what sums the cells of a batch in their ``_units``."""
+    most_treated, most_control = facts.weight_bounds.split(1, -1)
+
     def cells(batch: Weighted) -> Tensor:
-        treated, control = batch.w * batch.z, batch.w * (1 - batch.z)
+        treated, control = batch.w / most_treated * batch.z, batch.w / most_control * (1 - batch.z)
         parts = (treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y))
-        return torch.stack([exact_sum(part, facts.n, facts.estimand.largest) for part in parts], -1)
+        return torch.stack([exact_sum(part, facts.n, 1.0) for part in parts], -1)
 
     return cells
 
@@ -195,9 +193,9 @@ class _Means:
         return terms
 
     def largest_term(self, bounds: Tensor) -> Tensor:
-        """Return Delta_V, [runs], for bounds W_z of the cells."""
+        """Return Delta_V, [runs], for bounds W_z of the arms, [runs, 2]."""
         reach = torch.maximum(self.mu, 1 - self.mu)
-        return (bounds[::2] * reach / self.size).square().amax(1)
+        return (bounds * reach / self.size).square().amax(1)
 
     def pulls(self) -> Tensor:
         """Return how the estimate follows each cell, [runs, 4]."""
@@ -209,20 +207,19 @@ def _conclusion(
     means: _Means,
     facts: EffectFacts,
     variance: Tensor,
-    laplace: Tensor,
     polytope: Tensor | None,
     table: Tensor,
     released_variance: Tensor,
-    dominating: Tensor,
+    floor: Tensor,
 ) -> NoisyEstimate:
     imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
     released = {**dict(zip(CELLS, table.T, strict=True)), "variance": released_variance}
     return NoisyEstimate(
         means.mu[:, 0] - means.mu[:, 1],
         (variance + imbalance.square()).sqrt(),
-        laplace,
+        table.new_zeros(len(table), 0),
         polytope,
-        (means.size <= dominating).any(1),
+        (means.size <= SCALES * floor).any(1),
         means.size.mean(1),
         released,
     )

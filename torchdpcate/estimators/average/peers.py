@@ -7,9 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.balanced_difference import SUMS, UPPER
-from torchdpcate.estimators.average.effect_estimator import EffectFacts
+from torchdpcate.estimators.average.effect_estimator import WEIGHT_RANGES, EffectFacts, with_stated_ranges
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
 from torchdpcate.estimators.average.stated import (
@@ -45,13 +44,13 @@ class DifferenceInMeans(AverageMechanism):
         return OutcomeTable.of_numbers(stated, EffectFacts(stated.n, EQUAL))
 
 
-def sum_mechanism(n: int, estimand: Estimand, epsilon: float) -> LaplaceMechanism:
-    """Return the noise of the sum over n records."""
+def sum_unit(facts: EffectFacts) -> Tensor:
+    """Return what one record moves the sum by, [runs], at released coefficients where there are any."""
     # terms are rounded so that sums are exact, each by half a step
-    return LaplaceMechanism(epsilon, estimand.most_treated + estimand.most_control + sum_grid(n, estimand.largest))
+    return facts.weight_bounds.sum(-1) + sum_grid(facts.n, facts.estimand.largest)
 
 
-def sum_estimate(total: Tensor, n: int, scale: float) -> NoisyEstimate:
+def sum_estimate(total: Tensor, n: int, scale: float | Tensor) -> NoisyEstimate:
     """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
     return NoisyEstimate.of_mean(total, n, torch.full_like(total, math.inf), scale, {"sum": total})
 
@@ -61,11 +60,11 @@ class HorvitzThompson(AverageMechanism):
 
     name: ClassVar[str] = "horvitz_thompson"
     formula: ClassVar[str] = (
-        "Laplace noise of scale 4/(eta epsilon) on the Horvitz-Thompson sum, after a propensity by objective "
-        "perturbation with epsilon/2; covariate_balancing section 5"
+        "Laplace noise of scale 2 (W_1 + W_0)/epsilon on the Horvitz-Thompson sum, W_z the largest weight of arm z at "
+        "the released propensity, which is by objective perturbation with epsilon/2; covariate_balancing section 5"
     )
     numbers: ClassVar[Mapping[str, str]] = {"sum": "sum"}
-    states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", fits=("weights",))
+    states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", *WEIGHT_RANGES, fits=("weights",))
     intervals: ClassVar[bool] = False
 
     @classmethod
@@ -74,7 +73,8 @@ class HorvitzThompson(AverageMechanism):
         n, of = stated.n, stated.estimand
         if not of.public_size:
             raise ContradictionError(f"a Horvitz-Thompson estimate is none of the {of.name}")
-        scale = sum_mechanism(n, of, stated.epsilon("sum")).released_scale(1)
+        facts = with_stated_ranges(stated, EffectFacts(n, of), WEIGHT_RANGES)
+        scale = sum_unit(facts).item() * LaplaceMechanism(stated.epsilon("sum"), 1.0).released_scale(1)
         found = sum_estimate(stated.sums()["sum"], n, scale)
         return Recomputed(found, exactly({"sum_scale": scale}), {"sum": (n * of.largest, scale)})
 

@@ -16,6 +16,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
 from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import ReleasedWeights
 
 _FITTED = 1e-6  # how well noise scales of fits must agree, some of which are found by search
 _MOST = 1e15  # of a coefficient: n times the slope over the ridge, for more records than there are
@@ -97,7 +98,7 @@ def balance_problems(stated: StatedEffect, size: float) -> Iterator[str]:
     elif not _expected(stated, table, features, size):
         yield "the balance that it expects does not follow from its numbers"
     elif table.before is not None or table.after is not None:
-        yield from _statistics(stated, table, len(table.names), size)
+        yield from _statistics(stated, table, release.weights, size)
     elif table.before_sd is not None or table.after_sd is not None:
         yield "its balance table has noise of what it does not hold"
 
@@ -121,15 +122,16 @@ def _expected(stated: StatedEffect, table: BalanceTable, features: FeatureMap, s
     return all(same(*pair) for pair in zip(table.expected, needed.expected, strict=True))
 
 
-def _statistics(stated: StatedEffect, table: BalanceTable, rows: int, size: float) -> Iterator[str]:
+def _statistics(stated: StatedEffect, table: BalanceTable, weights: ReleasedWeights, size: float) -> Iterator[str]:
     """Problems of released balance statistics: their noise, and values beyond what records and noise can make."""
     count, sums = (stated.epsilon("balance", part) for part in ("treated", "sums"))
     if table.before is None or table.before_sd is None or table.after is None or table.after_sd is None:
         yield "its balance statistics are not all there"
         return
-    n, statistics = stated.n, BalanceStatistics(count + sums, stated.estimand)
+    n, rows, statistics = stated.n, len(table.names), BalanceStatistics(count + sums, stated.estimand)
+    most = statistics.largest(weights.features, weights.theta[None]).item()
     # the released share of treated, which is not stated, is between 1/n and 1 - 1/n; 1/2 has the least noise
-    ends = [statistics.deviations(n, share, rows, size) for share in (0.5, 1 / n)]
+    ends = [statistics.deviations(n, share, rows, size, most) for share in (0.5, 1 / n)]
     before, after = table.before_sd[0], ends[0][1]
     if not (
         math.isclose(count, COUNT * (count + sums), rel_tol=_FITTED)
@@ -141,7 +143,7 @@ def _statistics(stated: StatedEffect, table: BalanceTable, rows: int, size: floa
     # plain sums are at most n in their unit, of which ``before`` has the noise
     noise = statistics.sums(n).released_scale(2 * rows) * k_norm_deviation(2 * rows, math.inf)
     plain = before * (n / noise + FAR)
-    for values, reach in ((table.before, plain), (table.after, n * stated.estimand.largest / size + FAR * after)):
+    for values, reach in ((table.before, plain), (table.after, n * most / size + FAR * after)):
         if not all(abs(value) <= reach for value in values):
             yield "its balance statistics are larger than records and noise can make them"
 
@@ -157,8 +159,9 @@ def beside_problems(stated: StatedEffect) -> Iterator[str]:
         return
     n, unit = stated.n, stated.release.domain.outcome_range
     epsilons = {part: stated.epsilon("difference_in_means", part) for part in OutcomeTable.parts}
-    scale = OutcomeTable().mechanisms(EffectFacts(n, EQUAL), epsilons)[0].released_scale(4)
-    floor, law = floors(EQUAL, epsilons["table"])[0].item(), beside.law
+    facts = EffectFacts(n, EQUAL)
+    scale = EQUAL.largest * OutcomeTable().mechanisms(facts, epsilons)[0].released_scale(4)
+    floor, law = floors(facts, epsilons["table"])[0, 0].item(), beside.law
     if law is None or law.laplace or len(law.polytope) != 4:
         yield "its difference in means has no interval of a table"
         return

@@ -1,6 +1,5 @@
 """What a released average effect states in numbers, and what its mechanism says of itself to those who check it."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -180,11 +179,6 @@ class Recomputed:
 def exactly(constants: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """Return constants that may have no other value, as ``Recomputed`` has them."""
     return {name: (value, value) for name, value in constants.items()}
-
-
-def at_least(constants: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return constants that may be larger, because not all is public that they depend on."""
-    return {name: (value, math.inf) for name, value in constants.items()}
 
 
 def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:

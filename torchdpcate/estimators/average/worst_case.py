@@ -24,6 +24,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.polytope import root_norm
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -93,12 +94,16 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
 @worst_case(
     "outcome_table",
     OutcomeTable,
-    pair="a treated record of the largest weight, its outcome at either end",
+    pair="a treated record of the largest weight that released coefficients leave, its outcome at either end",
 )
 def _outcome_table(budget: PrivacyBudget) -> Game:
-    facts, readout = EffectFacts(_RECORDS, _ATE), OutcomeTable()
+    features, readout = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), OutcomeTable()
+    theta = torch.tensor([[0.5, 1.0]], dtype=torch.float64)  # treated weights up to 2.42, those of controls to 3.89
+    facts = EffectFacts(_RECORDS, _ATE)
+    facts = replace(facts, ranges=(ranges := released_ranges(facts, features, theta, None)))
     epsilons = {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon}
-    worlds = [_weighted(1.0 - world) for world in (0, 1)]
+    largest = ranges.treated[1].item()
+    worlds = [_weighted(1.0 - world, largest=largest) for world in (0, 1)]
     exact = [_exact(readout, batch, facts) for batch in worlds]
     tables = [torch.stack([found[name] for name in CELLS], 1) for found in exact]
 
@@ -111,7 +116,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
         return torch.stack([found[part] for part in CELLS], 1)
 
     def size(moved: Tensor) -> Tensor:
-        return torch.maximum(moved.clamp_min(0).sum(1), (-moved).clamp_min(0).sum(1)) / _ATE.largest
+        return root_norm(moved / facts.weight_bounds.repeat_interleave(2, -1))
 
     return Game(
         draw,

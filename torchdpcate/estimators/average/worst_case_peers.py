@@ -101,8 +101,9 @@ def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     def log_density(shown: Tensor, records: Crowd) -> Tensor:
         """Of the coefficients, and of the sum's noise given them."""
         theta, total = shown[:, :-1], shown[:, -1]
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, _ATE, theta, records.n))[:, 0]
-        return records.log_density(theta, *perturbed) - (total - exact).abs() / plan.total.released_scale(1)
+        facts = plan.released(theta)
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))[:, 0]
+        return records.log_density(theta, *perturbed) - (total - exact).abs() / plan.scale(facts)
 
     return Game(
         draw,

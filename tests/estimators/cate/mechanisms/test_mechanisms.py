@@ -21,12 +21,13 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     smooth_bound,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smoothness
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
-from torchdpcate.second_stage.linear import huber_sensitivity, solve
+from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve
 from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.second_stage.worst_pair import worst_pair
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -156,6 +157,39 @@ def test_local_sensitivity_covers_every_searched_neighbour():
                 assert (J @ solve(moved).theta - before).norm().item() <= local
 
 
+@pytest.mark.parametrize("ridge", [0.1, 0.3, 10.0])
+@pytest.mark.parametrize("n", [5, 20, 100, 1_000])
+def test_the_worst_pair_moves_the_answer_by_all_of_the_local_sensitivity_on_either_side(n, ridge):
+    """Of both data sets, without the factor 1 + eta, which is up to 2.6 here."""
+    pair, J = worst_pair(0.9, 1.0, ridge, n), torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    moved = (J @ (solve(pair.first).theta - solve(pair.second).theta)).norm().item()
+    bounds = [local_sensitivity(problem, J)[0] for problem in (pair.first, pair.second)]
+    assert moved <= min(bounds)
+    least = 0.95 if pair.first.condition < 0.2 else 0.68  # few records: the others cannot all be on the line
+    assert moved > least * max(bounds)
+    if (n, ridge) == (1_000, 0.3):  # the pair of the audit
+        assert moved / max(bounds) == pytest.approx(0.9996, abs=5e-5)
+
+
+def test_no_pair_of_small_data_sets_is_farther_apart_than_the_smaller_local_sensitivity():
+    """Random pairs of few records, most of them at the ends of their ranges: eta is up to 8 there."""
+    g, most, gained = torch.Generator().manual_seed(0), 0.0, 0.0
+    for _ in range(400):
+        n, d = int(torch.randint(2, 8, (1,), generator=g)), int(torch.randint(1, 3, (1,), generator=g))
+        ridge = 10 ** (2 * torch.rand(1, generator=g).item() - 1.3)
+        psi = torch.nn.functional.normalize(torch.randn(n + 1, 2, generator=g, dtype=torch.float64), dim=1)
+        s = torch.randint(0, 2, (n + 1,), generator=g).double() * 2 - 1
+        J, w = torch.randn(d, 2, generator=g, dtype=torch.float64), torch.full((n + 1,), 0.9, dtype=torch.float64)
+        pair = [
+            LinearProblem(psi[rows], s[rows], w[rows], ridge, 0.9, 1.0) for rows in (list(range(n)), [n, *range(1, n)])
+        ]
+        moved = (J @ (solve(pair[0]).theta - solve(pair[1]).theta)).norm().item()
+        least = min(local_sensitivity(problem, J)[0] for problem in pair)
+        most, gained = max(most, moved / least), max(gained, pair[0].condition)
+    assert 0.9 < most <= 1
+    assert gained > 1
+
+
 def test_smooth_sensitivity_bound_is_smooth_over_neighbours():
     """Sigma(D) / Sigma(D') <= e^xi for neighbours, with a record moved onto the worst query."""
     fitted = stage(n=30, ridge=0.05).squared()
@@ -267,16 +301,11 @@ def test_checks_come_before_training():
 
 
 @pytest.mark.parametrize(("d", "epsilon"), [(1, 1.0), (10, 1.0), (300, 5.0)])
-def test_a_stated_smoothness_is_the_one_picked_or_the_earlier_one(d, epsilon):
+def test_a_stated_smoothness_is_the_one_picked(d, epsilon):
     noise = SmoothNoise(epsilon, 1e-5, d, condition=0.02, n=4_000)
-    assert known_smoothness(noise.smoothness * (1 - 1e-9), noise, d)
-    assert known_smoothness(smoothness(epsilon, 1e-5, 2 * d), noise, 2 * d)
+    assert known_smoothness(noise.smoothness * (1 - 1e-9), noise)
     wrong = (noise.smoothness * 1.2, noise.smoothness / 1.2, largest_smoothness(epsilon, d) * 1.01, 0.0, math.nan)
-    assert not any(known_smoothness(stated, noise, 2 * d) for stated in wrong)
-
-
-def test_the_earlier_smoothness_is_unknown_where_its_noise_was_not_proved():
-    assert not known_smoothness(smoothness(40.0, 1e-5, 1), SmoothNoise(40.0, 1e-5, 1, condition=0.02, n=4_000), 1)
+    assert not any(known_smoothness(stated, noise) for stated in wrong)
 
 
 def test_more_answers_than_coefficients_have_noise_that_coefficients_could_have():

@@ -250,7 +250,7 @@ def test_smooth_sensitivity_draws_what_it_charges_for(make, bounds, budget, quer
     eta, shift = B**2 / (n * ridge), 2 * B * S / n * worst_turn(B / math.sqrt(ridge))
     size = np.linalg.svd(J, compute_uv=False)[0]
     extra = size * problem.tolerance / ridge + math.sqrt(min(queries, p)) * STEP
-    local = (1 + eta) * np.linalg.svd(J @ np.linalg.inv(A), compute_uv=False)[0] * shift + extra
+    local = np.linalg.svd(J @ np.linalg.inv(A), compute_uv=False)[0] * shift + extra
     worst = size * shift / ridge + extra
     epsilon, delta = charged.event.epsilon, charged.event.delta
     axes = min(queries, p)

@@ -19,7 +19,7 @@ def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -
     ``function``: the function's own noise (output perturbation, Gaussian-process noise) restricted to the queries,
     root mean square of :math:`\Delta\,\sigma_{AG}\sqrt{K(x, x)}`, exact. ``smooth_sensitivity``: its secret scale is at
     least this, because :math:`A_D \preceq (\lambda + B^2) I` on every data set, so that
-    :math:`a(D) \ge (1+\eta)\,\|J\|\,c/(\lambda + B^2)`, c as in ``local_sensitivity``.
+    :math:`a(D) \ge \|J\|\,c/(\lambda + B^2)`, c as in ``local_sensitivity``.
 
     Args:
         stage: The second stage; its records are not looked at.
@@ -36,7 +36,7 @@ def noise_at_queries(stage: RKHSStage, queries: Tensor, budget: PrivacyBudget) -
     norm = torch.linalg.eigvalsh(kernel)[-1].sqrt().item()
     eta, B = bounds.weight**2 / (n * stage.ridge), bounds.weight
     worst = norm * squared_sensitivity(B, bounds.target, stage.ridge, n)
-    least = (1 + eta) * worst * stage.ridge / (stage.ridge + B**2)
+    least = worst * stage.ridge / (stage.ridge + B**2)
     d = len(queries)
     dimension = min(d, stage.features.dimension) if isinstance(stage, LinearStage) else d
     smooth = SmoothNoise(budget.epsilon, budget.delta, dimension, eta, n)

@@ -21,7 +21,6 @@ from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.features.maps import Identity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.calibration import smoothness
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.smooth_gaussian import (
@@ -62,9 +61,10 @@ def smooth_bound(local: float, worst: float, condition: float, xi: float) -> flo
 def local_sensitivity(problem: LinearProblem, J: Tensor) -> tuple[float, float]:
     r"""Return (a(D), GS) of the squared head's answers J theta at public queries.
 
-    .. math:: a(D) = (1+\eta)\,\|J A_D^{-1}\|\,c,\qquad
+    .. math:: a(D) = \|J A_D^{-1}\|\,c,\qquad
         GS = \|J\|\,c/\lambda,\qquad c = \tfrac{2BS}{n}\max_t \sin t\,(1+\tfrac\beta2\cos t)
 
+    No answer moves by more than a(D), nor by more than a(D') of the neighbour, and a(D) is at most 1 + eta times that.
     Both include the gradient-norm stop of the fit, ||J|| tol / ridge. a(D) depends on the records.
 
     Args:
@@ -90,7 +90,7 @@ def _sensitivities(problem: LinearProblem | KernelStage, N: float, norm: float) 
     """Return (a(D), GS) from N = ||J A_D^{-1}|| and ||J||."""
     step = problem.ridge * squared_sensitivity(problem.weight_bound, problem.target_bound, problem.ridge, problem.n)
     inexact = norm * problem.tolerance / problem.ridge
-    return (1 + problem.condition) * N * step + inexact, norm * step / problem.ridge + inexact
+    return N * step + inexact, norm * step / problem.ridge + inexact
 
 
 def _noise(budget: PrivacyBudget, answers: int, condition: float, n: int) -> SmoothNoise:
@@ -107,18 +107,13 @@ def answer_axes(J: Tensor) -> Tensor:
     return torch.linalg.qr(J).Q if d > p else torch.eye(d, dtype=J.dtype, device=J.device)
 
 
-def known_smoothness(stated: float, noise: SmoothNoise, answers: int) -> bool:
-    """Return whether a stated smoothness is the one picked now, or that of earlier releases.
+def known_smoothness(stated: float, noise: SmoothNoise) -> bool:
+    """Return whether a stated smoothness is the one picked.
 
     Args:
         stated: By a release.
         noise: What its public numbers make of it.
-        answers: Their number, by which earlier releases went, even if fewer coefficients make them.
     """
-    if noise.epsilon <= 3 * math.log(2 / noise.delta):  # as far as the earlier noise was proved
-        earlier = smoothness(noise.epsilon, noise.delta, answers)
-        if math.isclose(stated, earlier, rel_tol=CLOSE):
-            return True
     most = largest_smoothness(noise.epsilon, noise.dimension)
     if not 0 < stated <= most * (1 + 1e-12):  # a logarithm's last bit
         return False
@@ -145,12 +140,7 @@ class SmoothSensitivity(QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = kappa Sigma(D), kappa least of the exact worst pair, Sigma smooth (secret); dp_cate row 6"
-    states = effects_stated(
-        formula,
-        QUERIES,
-        "smoothness",
-        earlier=("sd = Sigma(D) 5 sqrt(2 ln(2/delta)) / epsilon, Sigma smooth (secret); dp_cate row 6",),
-    )
+    states = effects_stated(formula, QUERIES, "smoothness")
     # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
     noise_ratio = 0.002
     accepts = (LinearSecondStage, KernelSecondStage)
@@ -192,7 +182,7 @@ class SmoothSensitivity(QueryMechanism):
         eta = head.problem.condition
         d, dimension = len(head.queries), min(head.queries.shape)
         noise = _noise(budget, dimension, eta, head.n)
-        scale = smooth_bound((1 + eta) * N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
+        scale = smooth_bound(N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
         return scale * math.sqrt(dimension / d)
 
     @classmethod
@@ -204,7 +194,7 @@ class SmoothSensitivity(QueryMechanism):
         noise = _noise(facts.budget, dimension, facts.problem(math.inf).condition, facts.n)
         stated = as_number(facts.privacy.public["smoothness"])
         most = largest_smoothness(facts.budget.epsilon, 1 if unknown else dimension)
-        if not (known_smoothness(stated, noise, facts.answers) or (unknown and 0 < stated <= most)):
+        if not (known_smoothness(stated, noise) or (unknown and 0 < stated <= most)):
             yield from facts.stated(smoothness=noise.smoothness)
         yield from facts.band(None)
 
@@ -215,8 +205,8 @@ class SmoothSensitivity(QueryMechanism):
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
-        # at so large a ridge the answer moves by nearly the whole bound
-        pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=10.0, n=1_000)
+        # at this ridge the answer moves by .9996 of the bound
+        pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=0.3, n=1_000)
         far, near = Identity().setup(DOMAIN)(torch.tensor([[FAR], [NEAR]], dtype=torch.float64))
         turn = torch.stack([far, near])  # orthonormal; the pair moves along the second axis
         stages = [
