@@ -11,6 +11,7 @@ from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
@@ -320,6 +321,43 @@ def test_a_condition_stays(conditions, tmp_path):
 def test_a_fitter_stays(fitter, tmp_path):
     changed = with_public(honest("k_norm_gradient of None"), weights_fitter=fitter)
     assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
+
+
+class WarmGradient(NoisyGradient):
+    """A fit of a user's, with public constants of its own."""
+
+    name = "warm_gradient"
+
+    def prepare(self, *facts):
+        return self.own(super().prepare(*facts))
+
+    @classmethod
+    def recompute(cls, public, *facts):
+        return cls.own(super().recompute(public, *facts))
+
+    @classmethod
+    def own(cls, fit):
+        return replace(fit, public={**fit.public, "fitter": cls.name, "cooling": 0.5, "schedule": "slow"})
+
+
+def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setitem(LINEAR_FITS, WarmGradient.name, WarmGradient)
+    release = balanced(budget=SOME, fitter=WarmGradient.name)
+    assert release.privacy.public["weights_cooling"] == 0.5
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+    assert "weights (cooling)" in refused(with_public(release, weights_cooling=0.25), tmp_path)
+    assert "weights_schedule = fast is stated" in refused(with_public(release, weights_schedule="fast"), tmp_path)
+    for name in ("weights_warming", "outcome_model_cooling"):
+        assert f"{name!r}, which none states" in refused(with_public(release, **{name: 0.5}), tmp_path)
+    public = {name: value for name, value in release.privacy.public.items() if name != "weights_cooling"}
+    assert refused(replace(release, privacy=replace(release.privacy, public=public)), tmp_path)
+
+
+def test_constants_of_a_fit_that_was_not_made(tmp_path):
+    changed = with_public(honest("difference in means"), weights_ridge=1.0)
+    assert "'weights_ridge', which none states" in refused(changed, tmp_path)
+    changed = with_public(honest("constant centre"), outcome_model_ridge=1.0)
+    assert "'outcome_model_ridge', which none states" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,6 @@ ON_WEIGHTS = (
 )
 """Public constants of estimates on weights that were fitted before."""
 
-FIT_CONSTANTS = (
-    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
-    *("steps", "length", "momentum", "gradient_scale"),
-    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
-)
-"""What statements say of a private linear fit, after the name of what was fitted."""
-
 
 class ContradictionError(ValueError):
     """Public constants that contradict each other; the text says how."""
@@ -192,12 +185,10 @@ def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:
 
     Args:
         constants: Names of public constants beside learner, estimand, eta and what the estimate rests on.
-        fits: What was fitted privately before, of which ``FIT_CONSTANTS`` are stated.
+        fits: What was fitted privately before, of ``FITTED``.
     """
-    fitted = (f"{what}_{name}" for what in fits for name in FIT_CONSTANTS)
-    may = frozenset(("holds_if", *CHOICE, *constants, *fitted))
-    needs = frozenset(("learner", "estimand", "eta"))
-    return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None)
+    may, needs = frozenset(("holds_if", *CHOICE, *constants)), frozenset(("learner", "estimand", "eta"))
+    return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None, fits=fits)
 
 
 class AverageMechanism(ABC):
