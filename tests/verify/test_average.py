@@ -20,9 +20,9 @@ from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import CELLS
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.score_sums import SHARES
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, StatedEffect
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, AverageMechanism, StatedEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre
@@ -33,6 +33,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
@@ -323,6 +324,30 @@ def test_a_fitter_stays(fitter, tmp_path):
     assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
 
 
+class SilentTable(OutcomeTable):
+    """An estimator of a user's, which does not say what it rests on."""
+
+    name = "silent_table"
+    holds_if = vars(AverageMechanism)["holds_if"]
+
+
+@pytest.mark.parametrize("own", [None, "the moon is full"])
+def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_path, monkeypatch):
+    monkeypatch.setitem(EFFECT_ESTIMATORS, SilentTable.name, SilentTable)
+    if own is not None:
+        monkeypatch.setattr(SilentTable, "rests_on", own)
+    release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
+    words = own or "its estimator does not state which of these models must follow the truth"
+    assert words in release.holds_if
+    assert release.holds_if == release.privacy.public["holds_if"] == release.summary()["holds_if"]
+    path = release.save(tmp_path / "release.safetensors")
+    assert verify_release(path)
+    assert load_release(path).holds_if == release.holds_if
+    assert "holds_if is not what its mechanism rests on" in refused(with_public(release, holds_if="luck"), tmp_path)
+    left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
+    assert "lack holds_if" in refused(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
+
+
 class WarmGradient(NoisyGradient):
     """A fit of a user's, with public constants of its own."""
 
@@ -342,7 +367,7 @@ class WarmGradient(NoisyGradient):
 
 def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setitem(LINEAR_FITS, WarmGradient.name, WarmGradient)
-    release = balanced(budget=SOME, fitter=WarmGradient.name)
+    release = fitted(CovariateBalancingEffect(DOMAIN, SOME, fitter=WarmGradient.name))
     assert release.privacy.public["weights_cooling"] == 0.5
     assert verify_release(release.save(tmp_path / "release.safetensors"))
     assert "weights (cooling)" in refused(with_public(release, weights_cooling=0.25), tmp_path)

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total, Weighted
+from torchdpcate.estimators.average.effect_estimator import (
+    EffectEstimator,
+    EffectFacts,
+    Total,
+    Weighted,
+    contrast_holds_if,
+)
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
 from torchdpcate.estimators.mechanism import Stated
@@ -59,6 +65,11 @@ class OutcomeTable(EffectEstimator):
     numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
     states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *ON_WEIGHTS, fits=("weights",))
+
+    @classmethod
+    def holds_if(cls, public: Mapping[str, Any]) -> str:
+        """See ``AverageMechanism``."""
+        return contrast_holds_if(public)
 
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
