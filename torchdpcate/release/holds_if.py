@@ -18,8 +18,8 @@ RANDOMISED = (
 )
 """When those hold whose propensity is known."""
 UNSTATED = (
-    "the log-odds of treatment and the mean outcomes of both arms are all combinations of the covariates (its estimator "
-    "does not state which of these models must follow the truth); where one is not, the estimate may be biased and the "
-    "interval may never hold the effect"
+    "the log-odds of treatment and the mean outcomes of both arms are all combinations of the covariates (its "
+    "estimator does not state which of these models must follow the truth); where one is not, the estimate may be "
+    "biased and the interval may never hold the effect"
 )
 """Of a release that does not state it, and of a mechanism that does not say it."""
