@@ -5,22 +5,26 @@ half is about classes of a user's, registered by name: they claim nothing withou
 """
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from torchdpcate.audit.registry import find
 from torchdpcate.data.generators import Dataset1
-from torchdpcate.errors import VerificationError
+from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
+from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.release.file import load_release
 from torchdpcate.second_stage.recipes import LinearSecondStage
@@ -97,13 +101,18 @@ def mechanism():
     del WORST_CASES[CoarseOutput.name]
 
 
-def fitted(kind):
-    learner = kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=LinearSecondStage())
-    return learner.fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
+def learner(kind, loss="huber"):
+    second_stage = LinearSecondStage(loss=loss)
+    return kind(STUDY.domain, BUDGET, nuisance=ConvexNuisanceConfig(degree=1), second_stage=second_stage)
 
 
-def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(mechanism, tmp_path, monkeypatch):
-    path = fitted(RLearner).release_function(mechanism()).save(tmp_path / "release.safetensors")
+def fitted(kind, loss="huber"):
+    return learner(kind, loss).fit(STUDY.records.x, STUDY.records.a, STUDY.records.y)
+
+
+@pytest.mark.parametrize("loss", LinearSecondStage.losses)
+def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(loss, mechanism, tmp_path, monkeypatch):
+    path = fitted(RLearner, loss).release_function(mechanism()).save(tmp_path / "release.safetensors")
     privacy = load_release(path).privacy
     assert (privacy.level, privacy.claims) == ("conditional", True)
     assert [(c["name"], c["holds"]) for c in privacy.conditions] == [("mechanism", None)]
@@ -122,6 +131,31 @@ def test_a_registered_mechanism_of_a_user_s_is_never_certified(mechanism, tmp_pa
     assert release.privacy.level == "certified"
     with pytest.raises(VerificationError, match="'coarse_output' is conditional at most, but the level is certified"):
         verify_release(release.save(tmp_path / "release.safetensors"))
+
+
+def test_a_release_that_would_not_load_is_not_handed_out(mechanism):
+    class Endless(mechanism):
+        def prepare(self, stage, budget):
+            found = super().prepare(stage, budget)
+            return replace(found, public={**found.public, "sensitivity": math.inf})
+
+    fit = fitted(RLearner)
+    with pytest.raises(VerificationError, match=r"would not load from its file .*nothing is released"):
+        fit.release_function(Endless())
+    assert not hasattr(fit, "release_")
+    assert fit.ledger_.entries[-1].charge == Charge(Purpose.RELEASE, "coarse_output")
+
+
+def test_a_mechanism_that_no_audit_attacks_is_refused_before_it_spends(monkeypatch):
+    fit = fitted(RLearner)
+    paid = len(fit.ledger_.entries)
+    for name in ("output", "output_squared"):
+        monkeypatch.delitem(WORST_CASES, name)
+    with pytest.raises(InputError, match="mechanism = output: declares no worst-case neighbours"):
+        learner(RLearner).check(STUDY.records.n, "output")
+    with pytest.raises(InputError, match=r"give OutputPerturbation a method under @worst_case"):
+        fit.release_function(OutputPerturbation())
+    assert len(fit.ledger_.entries) == paid
 
 
 def test_a_user_s_learner_is_conditional_and_verified_where_it_is_registered(tmp_path, monkeypatch):

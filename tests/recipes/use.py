@@ -24,7 +24,7 @@ QUICK = [
     "second_stage.ridge=0.05",
 ]
 RUNS = {
-    "mechanism": [*QUICK, "mechanism=coarse_output"],
+    "mechanism": [*QUICK, "second_stage.loss=squared", "mechanism=coarse_output"],
     "learner": [*QUICK, "learner=half"],
     "estimand": ["privacy.epsilon=4", "task=average_effect", "data.n=3000", "privacy.delta=0", "effect.estimand=ATM"],
 }

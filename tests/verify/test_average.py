@@ -11,6 +11,7 @@ from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
@@ -20,9 +21,9 @@ from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.effect_estimator import RANGES, WEIGHT_RANGES
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.outcome_table import CELLS
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.score_sums import SHARES
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, StatedEffect
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, AverageMechanism, StatedEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre
@@ -33,6 +34,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
@@ -338,6 +340,67 @@ def test_a_condition_stays(conditions, tmp_path):
 def test_a_fitter_stays(fitter, tmp_path):
     changed = with_public(honest("k_norm_gradient of None"), weights_fitter=fitter)
     assert f"charged by k_norm_gradient, but its statement says {fitter}" in refused(changed, tmp_path)
+
+
+class SilentTable(OutcomeTable):
+    """An estimator of a user's, which does not say what it rests on."""
+
+    name = "silent_table"
+    holds_if = vars(AverageMechanism)["holds_if"]
+
+
+@pytest.mark.parametrize("own", [None, "the moon is full"])
+def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_path, monkeypatch):
+    monkeypatch.setitem(EFFECT_ESTIMATORS, SilentTable.name, SilentTable)
+    if own is not None:
+        monkeypatch.setattr(SilentTable, "rests_on", own)
+    release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
+    words = own or "its estimator does not state which of these models must follow the truth"
+    assert words in release.holds_if
+    assert release.holds_if == release.privacy.public["holds_if"] == release.summary()["holds_if"]
+    path = release.save(tmp_path / "release.safetensors")
+    assert verify_release(path)
+    assert load_release(path).holds_if == release.holds_if
+    assert "holds_if is not what its mechanism rests on" in refused(with_public(release, holds_if="luck"), tmp_path)
+    left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
+    assert "lack holds_if" in refused(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
+
+
+class WarmGradient(NoisyGradient):
+    """A fit of a user's, with public constants of its own."""
+
+    name = "warm_gradient"
+
+    def prepare(self, *facts):
+        return self.own(super().prepare(*facts))
+
+    @classmethod
+    def recompute(cls, public, *facts):
+        return cls.own(super().recompute(public, *facts))
+
+    @classmethod
+    def own(cls, fit):
+        return replace(fit, public={**fit.public, "fitter": cls.name, "cooling": 0.5, "schedule": "slow"})
+
+
+def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setitem(LINEAR_FITS, WarmGradient.name, WarmGradient)
+    release = fitted(CovariateBalancingEffect(DOMAIN, SOME, fitter=WarmGradient.name))
+    assert release.privacy.public["weights_cooling"] == 0.5
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+    assert "weights (cooling)" in refused(with_public(release, weights_cooling=0.25), tmp_path)
+    assert "weights_schedule = fast is stated" in refused(with_public(release, weights_schedule="fast"), tmp_path)
+    for name in ("weights_warming", "outcome_model_cooling"):
+        assert f"{name!r}, which none states" in refused(with_public(release, **{name: 0.5}), tmp_path)
+    public = {name: value for name, value in release.privacy.public.items() if name != "weights_cooling"}
+    assert refused(replace(release, privacy=replace(release.privacy, public=public)), tmp_path)
+
+
+def test_constants_of_a_fit_that_was_not_made(tmp_path):
+    changed = with_public(honest("difference in means"), weights_ridge=1.0)
+    assert "'weights_ridge', which none states" in refused(changed, tmp_path)
+    changed = with_public(honest("constant centre"), outcome_model_ridge=1.0)
+    assert "'outcome_model_ridge', which none states" in refused(changed, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ FORGED = {
     "words that are not its own": lambda r: with_public(r, holds_if="always"),
     "an estimand that is none": lambda r: with_public(r, estimand="ATT"),
     "a constant of no release": lambda r: with_public(r, extra=1.0),
+    "a constant of a fit that was not made": lambda r: with_public(r, weights_ridge=1.0),
     "Gaussian noise in words": lambda r: with_public(r, law="gaussian"),
 }
 

@@ -27,7 +27,7 @@ from torchdpcate.cli.words import settings
 from torchdpcate.data.fingerprint import file_fingerprint
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -35,8 +35,9 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import RELEASE_FILE
+from torchdpcate.release.file import RELEASE_FILE, unreleased
 from torchdpcate.release.release import Release
+from torchdpcate.verify.file import verify_release
 
 _NUMBER = 2 * 8  # bytes of a number, twice
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
@@ -91,7 +92,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = told_of_other_runs(task.released(), shared)
-    write_release(task.release, place)
+    write_release(task.release, place, folder / "curator" / "refused")
 
     summary = {
         **_summary(task),
@@ -286,12 +287,32 @@ def told_of_other_runs(release: Any_Release, shared: SharedLedger | None) -> Any
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
-def write_release(release: Release, folder: Path) -> None:
-    """Write the release and its privacy statement into its folder, made here if need be."""
+def write_release(release: Release, folder: Path, refused: Path) -> None:
+    """Write the release and its privacy statement into its folder, made here if need be, and verify what was written.
+
+    Args:
+        release: The release; what it cost is on the ledger already.
+        folder: Its folder.
+        refused: Where its files go, the curator's, if they do not verify; not there yet.
+
+    Raises:
+        VerificationError: They do not.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    release.save(folder / RELEASE_FILE)
+    path = release.save(folder / RELEASE_FILE)
     write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
     write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
+    write_sums(folder)
+    try:
+        verify_release(path)
+    except Exception as error:  # a recomputation of an added class may end in any
+        folder.rename(refused)
+        seal(refused.parent)
+        known = isinstance(error, TorchDPCateError)
+        why = str(error).removeprefix(f"{path}: ") if known else f"{type(error).__name__}: {error}"
+        raise VerificationError(
+            f"the release does not verify ({why}); {unreleased(release)}; its files are in {refused}"
+        ) from (None if known else error)
 
 
 def _summary(task: TaskSpec) -> dict[str, Any]:

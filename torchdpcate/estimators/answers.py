@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdpcate.errors import InputError
+from torchdpcate.release.file import check_loads
 from torchdpcate.typing import Covariates
 
 
@@ -30,7 +31,12 @@ class Answering:
             raise InputError(f"{what}: {type(self).__name__} is not fitted; call fit(X, A, Y) first")
 
     def _keep(self, release: Any) -> Any:
-        """Keep a release for the questions that follow, and return it."""
+        """Keep a release for the questions that follow, and return it.
+
+        Raises:
+            VerificationError: It could not be read back from its file; see ``release.file.check_loads``.
+        """
+        check_loads(release)
         self.release_ = release
         return release
 

@@ -18,7 +18,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.experimental.coefficient_set import L1Set
 from torchdpcate.experimental.gradient_sampler import CurvedBalancingLoss, GradientSampler, cell_loss
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
@@ -108,7 +108,8 @@ class KNormGradient(PrivateLinearFit):
         if not isinstance(event, PureEvent):
             raise InputError(f"charge = {event}: none of the K-norm gradient mechanism")
         fit = cls(math.inf if public["order"] == "infinity" else 2, public["gamma"])
-        return fit._prepared(loss, n, features, event.epsilon, 1.0)
+        acceptance = min(as_number(public["dry_run_acceptance"]), 1.0)
+        return fit._prepared(loss, n, features, event.epsilon, acceptance)
 
     def _prepared(
         self, loss: Loss, n: int, features: FeatureMap, epsilon: float, acceptance: float | None

@@ -14,7 +14,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.release.balance_table import COLUMNS, BalanceTable
 from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.holds_if import HOLDS_IF, holds_if
+from torchdpcate.release.holds_if import HOLDS_IF, UNSTATED
 from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
@@ -109,9 +109,9 @@ class AverageEffectRelease(Release):
         return np.array(self.main.interval(level, self.domain.outcome_range, self.privacy.protected.records))
 
     @property
-    def holds_if(self) -> str | None:
-        """Which models must follow the truth for estimate and interval, in words; None where that is not known."""
-        return self.privacy.public.get(HOLDS_IF) or holds_if(self.privacy.mechanism, self.privacy.public)
+    def holds_if(self) -> str:
+        """Which models must follow the truth for estimate and interval, in words; all where it is not stated."""
+        return str(self.privacy.public.get(HOLDS_IF, UNSTATED))
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].
@@ -182,9 +182,8 @@ class AverageEffectRelease(Release):
             "interval": self._shown(self.main),
             "interval_level": LEVEL,
             "swamped_by_noise": self.main.noise_dominated,
+            HOLDS_IF: self.holds_if,
         }
-        if self.holds_if is not None:
-            found[HOLDS_IF] = self.holds_if
         found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}
         if self.beside is not None:
             found |= {

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError, ReleaseFileError
+from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import Release
@@ -51,6 +51,20 @@ class ReleaseFile:
     path: Path
     metadata: dict[str, str]
     tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, release: Release, path: Path) -> "ReleaseFile":
+        """Return what the file of a release says, with its checksum; nothing is written."""
+        metadata = {
+            "format": FORMAT,
+            "format_version": str(FORMAT_VERSION),
+            "class": release.kind,
+            "facts": json.dumps(release.facts()),
+            "schema": json.dumps(release.schema.to_dict()),
+            "privacy": json.dumps(release.privacy.to_dict()),
+        }
+        tensors = {name: t.detach().cpu().contiguous().clone() for name, t in release.tensors().items()}
+        return cls(path, {**metadata, DIGEST_KEY: release_digest(metadata, tensors)}, tensors)
 
     @property
     def version(self) -> int:
@@ -112,19 +126,37 @@ def save_release(release: Release, path: str | Path) -> Path:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"path = {path}: the folder {path.parent} does not exist; make it first")
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "class": release.kind,
-        "facts": json.dumps(release.facts()),
-        "schema": json.dumps(release.schema.to_dict()),
-        "privacy": json.dumps(release.privacy.to_dict()),
-    }
-    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in release.tensors().items()}
-    metadata[DIGEST_KEY] = release_digest(metadata, tensors)
+    file = ReleaseFile.of(release, path)
     with atomic_path(path, PUBLIC) as temporary:
-        save_file(tensors, temporary, metadata=metadata)
+        save_file(file.tensors, temporary, metadata=file.metadata)
     return path
+
+
+def check_loads(release: Release) -> None:
+    """Refuse, before anybody holds it, a release that could not be read back from its file.
+
+    Args:
+        release: As a learner made it.
+
+    Raises:
+        VerificationError: It could not; says why, and what to do.
+    """
+    try:
+        ReleaseFile.of(release, Path(RELEASE_FILE)).build()
+    except Exception as error:  # whatever an added class makes it hold
+        cause = error.__cause__ or error
+        raise VerificationError(
+            f"the release would not load from its file ({type(cause).__name__}: {cause}); {unreleased(release)}"
+        ) from cause
+
+
+def unreleased(release: Release) -> str:
+    """Return what a release's maker is told where it does not load, or does not verify."""
+    return (
+        "nothing is released, and the ledger counts what was spent; report this line: mechanism "
+        f"{release.privacy.mechanism} of torchdpcate {release.privacy.versions['torchdpcate']}, or a class that was "
+        "added to it, makes releases that cannot be checked"
+    )
 
 
 def load_release(path: str | Path) -> Release:

@@ -1,7 +1,7 @@
-"""What an average effect and its interval rest on beside the numbers: which models must follow the truth."""
+"""What an effect and its interval rest on beside the numbers: which models must follow the truth.
 
-from collections.abc import Mapping
-from typing import Any
+Mechanisms say it of their own releases; here stand the words that several kinds of release share.
+"""
 
 HOLDS_IF = "holds_if"
 """The statement's name for it."""
@@ -17,52 +17,9 @@ RANDOMISED = (
     "the interval may never hold the effect"
 )
 """When those hold whose propensity is known."""
-
-_PROPENSITY = "the log-odds of treatment are linear in the basis"
-_EITHER = (
-    f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
-    "interval may never hold the effect"
+UNSTATED = (
+    "the log-odds of treatment and the mean outcomes of both arms are all combinations of the covariates (its "
+    "estimator does not state which of these models must follow the truth); where one is not, the estimate may be "
+    "biased and the interval may never hold the effect"
 )
-_ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
-_FIXED = {
-    "difference_in_means": (
-        "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
-        "interval may never hold the effect"
-    ),
-    "known_propensity": RANDOMISED,
-    "horvitz_thompson": (
-        "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
-    ),
-    "subsample_aggregate": (
-        "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
-        "interval counts neither"
-    ),
-    "clipped_scores": (
-        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
-        "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
-        "biased and the interval may never hold the effect"
-    ),
-    "aipw": (
-        "the released propensity or the released outcome models follow the truth; where neither does, the estimate is "
-        "biased and the interval may never hold the effect"
-    ),
-}
-
-
-def holds_if(mechanism: str, public: Mapping[str, Any]) -> str | None:
-    """Return when an average effect is unbiased, up to noise and sampling; None for mechanisms that say so themselves.
-
-    That nothing else confounds, and that treated and controls overlap, is needed by all of them.
-
-    Args:
-        mechanism: What released it.
-        public: Public constants of its statement: the loss of its weights, and whether there is an outcome model.
-
-    Example:
-        >>> holds_if("outcome_table", {"loss": "logistic"})[:49]
-        'the log-odds of treatment are linear in the basis'
-    """
-    if mechanism in ("balanced_difference", "outcome_table"):
-        # weights that balance the basis, or residuals of an outcome model in it, take away what is linear in it
-        return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
-    return _FIXED.get(mechanism)
+"""Of a release that does not state it, and of a mechanism that does not say it."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchdpcate.erm.private_fit import LINEAR_FITS
-from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS, FITTED
+from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
@@ -129,7 +128,6 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    # a private linear fit that is none of the library's may state any constant of its own
-    own = tuple(f"{name}_" for name in FITTED if public.get(f"{name}_fitter", "objective") not in LINEAR_FITS)
+    own = tuple(f"{name}_" for name in known.fits)  # which the fit's recomputation compares
     strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

@@ -434,3 +434,27 @@ def test_a_budget_without_end_has_a_ridge(own, epsilon):
     bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_indirect(1.0, 2.0)
     assert default_ridge(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
     assert 0 < needed_ridge(epsilon, bounds, 1.0) < 1e-3
+
+
+class Outside(OutputRule):
+    """A mechanism of a user's with one kind of noise."""
+
+    way = "outside"
+    kinds = ("gaussian",)
+
+
+def test_a_new_mechanism_plans_releases_and_verifies(tmp_path, monkeypatch):
+    monkeypatch.setitem(mechanisms.RULE_MECHANISMS, Outside.way, Outside)
+    settings = {"propensity": 0.5, "mechanism": "outside"}
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), **settings)
+    known = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 1e-5), propensity=0.5, mechanism="output")
+    assert learner.expected_noise(1500).value == known.set_params(perturbation="gaussian").expected_noise(1500).value
+    assert learner.plan(1500).others["outside gaussian"] == learner.plan(1500).others["output gaussian"]
+    release = learner.fit(*records()).release()
+    assert (release.privacy.mechanism, release.privacy.level) == ("outside_gaussian", "conditional")
+    assert verify_release(release.save(tmp_path / "release.safetensors"))
+    with pytest.raises(InputError, match="delta = 0: perturbation = gaussian"):
+        OutcomeWeightedLearner(DOMAIN, PrivacyBudget(8.0, 0.0), **settings).check(1500)
+    monkeypatch.setattr(Outside, "kinds", ("laplace",))
+    with pytest.raises(InputError, match="perturbation = laplace: "):
+        learner.check(1500)

@@ -11,7 +11,7 @@ from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length
-from torchdpcate.estimators.rules.noise_report import KINDS, explain_noise
+from torchdpcate.estimators.rules.noise_report import explain_noise
 from torchdpcate.estimators.rules.ridge import check_ridge, needed_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -19,6 +19,7 @@ from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
+KINDS = [(way, kind) for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
 FACTS = {"n": 1000, "size": 5, "loss": LOSS, "bounds": WeightBounds.per_record(1.0), "ridge": 50.0, "budget": BUDGET}
 
 

@@ -16,6 +16,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     ReleasedRanges,
     Total,
     Weighted,
+    contrast_holds_if,
     with_stated_ranges,
 )
 from torchdpcate.estimators.average.joint_cost import joint_cost
@@ -87,6 +88,11 @@ class BalancedDifference(EffectEstimator):
         *ON_WEIGHTS,
         fits=("weights", "outcome_model"),
     )
+
+    @classmethod
+    def holds_if(cls, public: Mapping[str, Any]) -> str:
+        """See ``AverageMechanism``."""
+        return contrast_holds_if(public)
 
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession

@@ -27,6 +27,7 @@ from torchdpcate.privacy.budget import as_number, split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.holds_if import RANDOMISED
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
@@ -332,6 +333,7 @@ class CentredSums(AverageMechanism):
     states: ClassVar[Stated] = states(
         "propensity_range", *(f"epsilon_{part}" for part in (*SHARES, SUMS)), "scale_centre"
     )
+    rests_on: ClassVar[str] = RANDOMISED
 
     @classmethod
     def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:

@@ -121,6 +121,11 @@ class ClippedScores(AverageMechanism):
     states: ClassVar[Stated] = states(
         *("kept", "steps", "huber_quantile", "steps_epsilon", "steps_delta", "constants", f"epsilon_{SUMS}")
     )
+    rests_on: ClassVar[str] = (
+        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
+        "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
+        "biased and the interval may never hold the effect"
+    )
 
     @classmethod
     def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:

@@ -201,6 +201,29 @@ def left_imbalance(noise: float, estimand: Estimand, balancing: bool) -> float:
     return noise if balancing else noise * estimand.amplification
 
 
+_PROPENSITY = "the log-odds of treatment are linear in the basis"
+_EITHER = (
+    f"{_PROPENSITY}, or the mean outcomes of both arms are; where neither holds, the estimate is biased and the "
+    "interval may never hold the effect"
+)
+_ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
+
+
+def contrast_holds_if(public: Mapping[str, Any]) -> str:
+    """Return what a contrast of weighted outcomes, or of their residuals, rests on.
+
+    Weights that balance the basis, or residuals of an outcome model in it, take away what is linear in it.
+
+    Args:
+        public: Public constants of its statement: the loss of its weights, and whether there is an outcome model.
+
+    Example:
+        >>> contrast_holds_if({"loss": "logistic"})[:49]
+        'the log-odds of treatment are linear in the basis'
+    """
+    return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
+
+
 class EffectEstimator(AverageMechanism):
     """Releases sums of weighted records, and an estimate that follows from them alone.
 

@@ -307,9 +307,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             "eta": target.overlap,
             **self._public(),
         }
-        condition = self._mechanism.holds_if(self.settings_)
-        if condition is not None:
-            self.settings_[HOLDS_IF] = condition
+        self.settings_[HOLDS_IF] = self._mechanism.holds_if(self.settings_)
         self._records = records
 
     def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:

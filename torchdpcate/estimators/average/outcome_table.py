@@ -15,6 +15,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     EffectFacts,
     Total,
     Weighted,
+    contrast_holds_if,
     with_stated_ranges,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
@@ -68,6 +69,11 @@ class OutcomeTable(EffectEstimator):
     numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
     states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *WEIGHT_RANGES, *ON_WEIGHTS, fits=("weights",))
+
+    @classmethod
+    def holds_if(cls, public: Mapping[str, Any]) -> str:
+        """See ``AverageMechanism``."""
+        return contrast_holds_if(public)
 
     def run(
         self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession

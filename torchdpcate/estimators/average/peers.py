@@ -37,6 +37,10 @@ class DifferenceInMeans(AverageMechanism):
     )
     numbers: ClassVar[Mapping[str, str]] = OutcomeTable.numbers
     states: ClassVar[Stated] = states(*TABLE_CONSTANTS)
+    rests_on: ClassVar[str] = (
+        "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
+        "interval may never hold the effect"
+    )
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
@@ -65,6 +69,9 @@ class HorvitzThompson(AverageMechanism):
     )
     numbers: ClassVar[Mapping[str, str]] = {"sum": "sum"}
     states: ClassVar[Stated] = states("epsilon_weights", "epsilon_sum", "sum_scale", *WEIGHT_RANGES, fits=("weights",))
+    rests_on: ClassVar[str] = (
+        "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
+    )
     intervals: ClassVar[bool] = False
 
     @classmethod
@@ -97,6 +104,10 @@ class SubsampleAggregate(AverageMechanism):
     states: ClassVar[Stated] = states(
         *("groups", "ridge", "seed", f"epsilon_{SUMS}"),
         *("epsilon_sum", "epsilon_spread", "sum_scale", "spread_scale"),
+    )
+    rests_on: ClassVar[str] = (
+        "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
+        "interval counts neither"
     )
 
     @classmethod

@@ -103,8 +103,7 @@ def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterat
     if public.get("estimand") != release.estimand:
         yield f"it estimates the {release.estimand}, but its statement has another estimand"
     yield from _choice(stated)
-    needed = mechanism.holds_if(public)
-    if public.get(HOLDS_IF, needed) != needed:
+    if public.get(HOLDS_IF) != mechanism.holds_if(public):
         yield f"{HOLDS_IF} is not what its mechanism rests on"
     if release.weights is not None and release.weights.estimand != stated.estimand:
         yield "its weights are not those of the statement's estimand and overlap"

@@ -11,7 +11,7 @@ from torchdpcate.estimators.average.balanced_difference import SCALES
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable, floors
 from torchdpcate.estimators.average.stated import FITTED, Entry, StatedEffect
-from torchdpcate.estimators.recompute import CLOSE, FAR, compared, same
+from torchdpcate.estimators.recompute import CLOSE, FAR, compared, constants_problems, same
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
@@ -34,6 +34,7 @@ def fit_problems(stated: StatedEffect) -> Iterator[str]:
     for what, purpose in FITTED.items():
         paid, theta = stated.charged(purpose), coefficients[what]
         if not paid:
+            yield from constants_problems(what, stated.public, {}, _FITTED)
             continue
         if len(paid) > 1 or theta is None or release.weights is None:
             yield f"it was charged for its {what}, but does not hold them once"
@@ -71,12 +72,7 @@ def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: F
     fit = LINEAR_FITS[name].recompute(public, entry.event, entry.count, loss, stated.n, features)
     if (fit.event, fit.count) != (entry.event, entry.count):
         yield f"the charge of its {what} is not that of {name} with its settings"
-    for key, needed in fit.public.items():
-        if isinstance(needed, str):
-            if public.get(key) != needed:
-                yield f"{start}{key} = {public.get(key)} is stated, but it is {needed}"
-        elif key != "dry_run_acceptance":
-            yield from compared(f"{what} ({key})", stated.number(start + key), needed, close=_FITTED)
+    yield from constants_problems(what, stated.public, fit.public, _FITTED)
     if what == "weights" and "noise_per_record" in stated.public:
         left = fit.imbalance / stated.n
         yield from compared("noise_per_record", stated.number("noise_per_record"), left, close=_FITTED)

@@ -202,6 +202,10 @@ class DoublyRobust(AverageMechanism):
         *("nuisance", "split", "seed", "score_range", "size_range", "score_scale", "size_scale", f"epsilon_{SUMS}"),
         *(f"epsilon_{part}" for part in SHARES),
     )
+    rests_on: ClassVar[str] = (
+        "the released propensity or the released outcome models follow the truth; where neither does, the estimate is "
+        "biased and the interval may never hold the effect"
+    )
     on_nuisances: ClassVar[bool] = True
 
     @classmethod

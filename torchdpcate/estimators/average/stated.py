@@ -18,7 +18,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.holds_if import holds_if
+from torchdpcate.release.holds_if import HOLDS_IF, UNSTATED
 
 EFFECT_ESTIMATORS = Registry("effect/estimator")
 """Effect estimators on weighted records, by name."""
@@ -40,13 +40,6 @@ ON_WEIGHTS = (
     *(f"epsilon_{part}" for part in ("stage_one", "outcome_model", "balance", "difference_in_means")),
 )
 """Public constants of estimates on weights that were fitted before."""
-
-FIT_CONSTANTS = (
-    *("fitter", "share", "ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale"),
-    *("steps", "length", "momentum", "gradient_scale"),
-    *("order", "gamma", "radius", "gradient_sensitivity", "dry_run_acceptance"),
-)
-"""What statements say of a private linear fit, after the name of what was fitted."""
 
 
 class ContradictionError(ValueError):
@@ -186,12 +179,10 @@ def states(*constants: str, fits: tuple[str, ...] = ()) -> Stated:
 
     Args:
         constants: Names of public constants beside learner, estimand, eta and what the estimate rests on.
-        fits: What was fitted privately before, of which ``FIT_CONSTANTS`` are stated.
+        fits: What was fitted privately before, of ``FITTED``.
     """
-    fitted = (f"{what}_{name}" for what in fits for name in FIT_CONSTANTS)
-    may = frozenset(("holds_if", *CHOICE, *constants, *fitted))
-    needs = frozenset(("learner", "estimand", "eta"))
-    return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None)
+    may, needs = frozenset((*CHOICE, *constants)), frozenset(("learner", "estimand", "eta", HOLDS_IF))
+    return Stated(Level.CERTIFIED, (AverageEffectRelease.kind,), needs, may, conditions=None, fits=fits)
 
 
 class AverageMechanism(ABC):
@@ -202,6 +193,8 @@ class AverageMechanism(ABC):
         formula: Its noise scales in words, with their source.
         numbers: Numbers that its releases hold, with the part of the budget that paid for each.
         states: What its statements may say.
+        rests_on: Which models must follow the truth for estimate and interval, in words, beside that nothing else
+            confounds and that treated and controls overlap; the full warning where a class does not say it.
         on_weights: Whether it works on released weights, beside which a balance table and a difference in means may be.
         on_nuisances: Whether a block of its own trains nuisances.
         intervals: Whether an interval that counts sampling is known.
@@ -211,6 +204,7 @@ class AverageMechanism(ABC):
     formula: ClassVar[str]
     numbers: ClassVar[Mapping[str, str]]
     states: ClassVar[Stated]
+    rests_on: ClassVar[str] = UNSTATED
     on_weights: ClassVar[bool] = False
     on_nuisances: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
@@ -230,9 +224,9 @@ class AverageMechanism(ABC):
         return cls.numbers_of(stated.estimand)
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str | None:
-        """Return which models must follow the truth, by the public constants of a statement; None if not known."""
-        return holds_if(cls.name, public)
+    def holds_if(cls, public: Mapping[str, Any]) -> str:
+        """Return what it rests on where it has the public constants of this statement: ``rests_on``."""
+        return cls.rests_on
 
     @classmethod
     @abstractmethod

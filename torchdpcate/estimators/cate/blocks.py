@@ -89,6 +89,7 @@ class Blocks(Procedure):
         self.first_stage.check(sizes)
         if self.budget is not None:
             chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
+            chosen.check_attacked()
             weight = self.score.bounds(self.schema.domain).weight * FeatureMap.bound
             chosen.check(self.second_stage, weight, self.split.fitted(sizes), self.split.release_budget(self.budget))
             chosen.check_blocks(len(self.split.folds), self.schema.domain.known_propensity, self.filter)

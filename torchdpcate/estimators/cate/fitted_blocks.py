@@ -1,5 +1,6 @@
 """What a fit by blocks learnt, and its releases, which the blocks of the second stage pay for."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement, Procedure
+from torchdpcate.estimators.cate.recompute import SQUARED
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -175,4 +177,6 @@ class FittedBlocks(Fitted):
 
     def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
         public = {**self.public, "ridge": self.stage.ridge, **result.public}
+        if public.get("threshold") == math.inf:
+            public["threshold"] = SQUARED  # no number stands for it in a file
         return self.statement(mechanism, result.guarantee.resting_on(self.own), public, own)

@@ -167,11 +167,11 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         if outcome.budget_fraction == 0:
             try_outcome(outcome, domain)
         loss, _ = self._loss(self._features(domain))
-        RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma")
+        mechanism = self._any_noise()
         if self.budget is None:
             return
         bounds, size = self.bounds(scheme.bounds(first, domain)), sizes[RECORDS]
-        if self.mechanism == "objective":
+        if mechanism.curved:
             needed = needed_ridge(self._rule_budget(self.budget).epsilon, bounds, loss.curvature)
             largest = self.ridge_bound or size * bounds.most * loss.curvature
             check_ridge(needed, largest, self.budget, lambda: explain_noise(**self._facts(size, domain, bounds)))
@@ -280,7 +280,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
         loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
         tried = () if isinstance(loss, str) else loss_conditions(loss)
-        mechanism = own_code("mechanism", RULE_MECHANISMS.find(self.mechanism)(self.perturbation or "gamma"))
+        mechanism = own_code("mechanism", self._any_noise())
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(OUTCOMES.make(self.outcome, Outcome)) else (own,)
         scheme = self.scheme()
@@ -317,6 +317,12 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             "shifted": isinstance(outcome, Shifted),
         }
         return facts | {"perturbation": self.perturbation or _least_noise(facts)}
+
+    def _any_noise(self) -> RuleMechanism:
+        """Return the mechanism with the kind of noise that was asked for, or with any."""
+        kind = RULE_MECHANISMS.find(self.mechanism)
+        mechanism: RuleMechanism = kind(self.perturbation or kind.kinds[0])
+        return mechanism
 
     def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
         return RULE_MECHANISMS.find(self.mechanism)(self._facts(n, self.schema_.domain, bounds)["perturbation"])
@@ -403,7 +409,8 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
 def _least_noise(facts: dict[str, Any]) -> str:
     """Return the kind of noise that is expected to be shortest, among those of the mechanism."""
-    lengths = explain_noise(**facts, perturbation="gamma").others
+    first = RULE_MECHANISMS.find(facts["mechanism"]).kinds[0]
+    lengths = explain_noise(**facts, perturbation=first).others
     own = {name.split()[1]: length for name, length in lengths.items() if name.split()[0] == facts["mechanism"]}
     return min(own, key=lambda kind: own[kind])
 

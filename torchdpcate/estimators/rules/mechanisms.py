@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.perturbation import TODAY, VERSIONS, ObjectiveNoise, Version, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
@@ -27,8 +28,28 @@ from torchdpcate.release.rule import RuleRelease
 _ANY = PrivacyBudget(1.0, 1e-6)  # a Gaussian's sensitivity does not depend on it
 
 
+@dataclass(frozen=True)
+class PullNoise:
+    """Noise of a rule as plans compare it.
+
+    Attributes:
+        scale: Of the noise on the summed pull of the records, by its law of ``noise_law``.
+        jacobian: Epsilon that the change of the curvature takes.
+    """
+
+    scale: float
+    jacobian: float = 0.0
+
+
 class RuleMechanism(ABC):
     """Releases the coefficients of a weighted ERM.
+
+    Attributes:
+        way: Its name, and its yaml's.
+        kinds: Kinds of noise, each a law of ``noise_law``; a pure one first, if there is one.
+        source: Of its proof.
+        constants: Public constants that its statements have.
+        curved: Whether the change of the curvature takes some of epsilon, so that the budget asks for a ridge.
 
     Args:
         perturbation: Kind of noise: ``gamma`` (density exp(-beta ||b||_2), pure), ``box`` (exp(-beta ||b||_inf),
@@ -42,6 +63,7 @@ class RuleMechanism(ABC):
     kinds: ClassVar[tuple[str, ...]]
     source: ClassVar[str]
     constants: ClassVar[tuple[str, ...]]
+    curved: ClassVar[bool] = False
 
     def __init__(self, perturbation: str) -> None:
         if perturbation not in self.kinds:
@@ -70,6 +92,24 @@ class RuleMechanism(ABC):
 
         Raises:
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
+        """
+
+    @abstractmethod
+    def pull_noise(
+        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
+    ) -> PullNoise:
+        """Return the noise to expect, from public facts; nothing is drawn.
+
+        Args:
+            budget: What the release may spend.
+            size: Number of coefficients.
+            loss: The loss.
+            bounds: Of the weights.
+            ridge: Ridge of the total sum.
+            largest_entry: Public bound of the features' entries.
+
+        Raises:
+            InputError: See ``prepare``.
         """
 
     @property
@@ -114,6 +154,7 @@ class ObjectiveRule(RuleMechanism):
     kinds = ("gamma", "box", "gaussian")
     source = "policy_learning section 3; Chaudhuri et al. 2011; Iyengar et al. 2019"
     constants = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
+    curved = True
 
     @property
     def formula(self) -> str:
@@ -153,6 +194,25 @@ class ObjectiveRule(RuleMechanism):
             draw,
             {**objective.public, "ridge": problem.ridge, "solver_scale": objective.solver_scale},
         )
+
+    def pull_noise(
+        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
+    ) -> PullNoise:
+        """See ``RuleMechanism``."""
+        objective = calibrate_objective(
+            budget,
+            kind=self.perturbation,
+            slope=loss.slope,
+            bounds=bounds,
+            curvature=loss.curvature,
+            gamma=ridge,
+            size=size,
+            largest_entry=largest_entry,
+            tolerance=default_tolerance(loss.slope, bounds.most),
+            logistic=type(loss) is Logistic,
+            monotone=loss.monotone,
+        )
+        return PullNoise(objective.scale, objective.jacobian)
 
     def problems(self, facts: RuleFacts) -> Iterator[str]:
         """See ``RuleMechanism.problems``."""
@@ -238,6 +298,20 @@ class OutputRule(RuleMechanism):
         return Prepared(
             mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "ridge": problem.ridge}
         )
+
+    def pull_noise(
+        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
+    ) -> PullNoise:
+        """See ``RuleMechanism``: the noise on theta times the ridge, to compare it with objective noise."""
+        mechanism = output_mechanism(
+            budget,
+            kind=self.perturbation,
+            slope=loss.slope,
+            bounds=bounds,
+            gamma=ridge,
+            tolerance=default_tolerance(loss.slope, bounds.most),
+        )
+        return PullNoise(ridge * mechanism.scale)
 
     def problems(self, facts: RuleFacts) -> Iterator[str]:
         """See ``RuleMechanism.problems``."""

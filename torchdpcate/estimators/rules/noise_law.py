@@ -6,6 +6,8 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
+from torchdpcate.errors import InputError
+
 _NODES = 200  # of the quadrature, in length and in angle
 
 
@@ -38,9 +40,15 @@ def expected_accuracy(kind: str, scale: float, size: int, signal: float) -> floa
 
 
 def noise_length(kind: str, scale: float, size: int) -> float:
-    """Return the root mean square length of the noise; arguments as in `expected_accuracy`."""
-    square = {"gamma": size * (size + 1), "box": (size + 1) * (size + 2) * size / 3, "gaussian": size}[kind]
-    return scale * math.sqrt(square)
+    """Return the root mean square length of the noise; arguments as in `expected_accuracy`.
+
+    Raises:
+        InputError: A law that is not known here.
+    """
+    squares = {"gamma": size * (size + 1), "box": (size + 1) * (size + 2) * size / 3, "gaussian": size}
+    if kind not in squares:
+        raise InputError(f"perturbation = {kind}: no noise of this law can be planned; choose {', '.join(squares)}")
+    return scale * math.sqrt(squares[kind])
 
 
 def separable_pull(size: int) -> float:

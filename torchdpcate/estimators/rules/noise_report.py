@@ -5,21 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Logistic, Loss
-from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
-from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.erm.losses import Loss
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
 from torchdpcate.privacy.budget import PrivacyBudget
-
-KINDS = (
-    ("objective", "gamma"),
-    ("objective", "box"),
-    ("objective", "gaussian"),
-    ("output", "gamma"),
-    ("output", "gaussian"),
-)
-"""Every proven way to release a rule, with its kind of noise."""
 
 _GOOD = 0.9  # accuracy for which the number of records is worked out
 _WORTH = 1.15  # a factor below is not worth advice
@@ -30,7 +20,7 @@ class NoiseReport:
     """What public facts say of a rule's noise. Lengths are in units of one record's largest pull.
 
     Attributes:
-        mechanism: ``objective`` or ``output``.
+        mechanism: One of ``RULE_MECHANISMS``.
         perturbation: Kind of noise.
         n: Records that fit the rule.
         size: Coefficients of the rule.
@@ -116,7 +106,7 @@ def explain_noise(
         bounds: Of the weights.
         ridge: Ridge of the total sum.
         budget: In all.
-        mechanism: ``objective`` or ``output``.
+        mechanism: One of ``RULE_MECHANISMS``.
         perturbation: Kind of noise.
         largest_entry: Public bound of |psi_j|.
         first_stage_fraction: Fraction of the budget that a first stage spends on the same records.
@@ -146,7 +136,7 @@ def explain_noise(
         "ridge": ridge,
         "largest_entry": largest_entry,
     }
-    chosen = _Noise.of(mechanism, perturbation, rule, **facts)
+    chosen = RULE_MECHANISMS.find(mechanism)(perturbation).pull_noise(rule, **facts)
     others = _possible(rule, **facts)
     most_signal = n * bounds.most * loss.slope
     alone = n * min(typical_weight, bounds.most) * loss.slope
@@ -173,60 +163,27 @@ def explain_noise(
     return replace(report, advice=_advice(report, bounds.most, shifted, indirect_remedy))
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Scale of the noise on the summed pull, and J."""
-
-    scale: float
-    jacobian: float
-
-    @classmethod
-    def of(
-        cls,
-        mechanism: str,
-        kind: str,
-        budget: PrivacyBudget,
-        *,
-        size: int,
-        loss: Loss,
-        bounds: WeightBounds,
-        ridge: float,
-        largest_entry: float,
-    ) -> "_Noise":
-        tolerance = default_tolerance(loss.slope, bounds.most)
-        common: dict[str, Any] = {"kind": kind, "slope": loss.slope, "bounds": bounds, "gamma": ridge}
-        if mechanism == "output":
-            # noise on theta, times ridge to compare it with objective noise
-            return cls(ridge * output_mechanism(budget, tolerance=tolerance, **common).scale, 0.0)
-        objective = calibrate_objective(
-            budget,
-            curvature=loss.curvature,
-            size=size,
-            largest_entry=largest_entry,
-            tolerance=tolerance,
-            logistic=type(loss) is Logistic,
-            monotone=loss.monotone,
-            **common,
-        )
-        return cls(objective.scale, objective.jacobian)
-
-
 def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
     """Length of the noise of every way that has a guarantee here."""
-    lengths = {}
-    for mechanism, kind in KINDS:
-        try:
-            scale = _Noise.of(mechanism, kind, budget, **facts).scale
-        except InputError:  # delta = 0, or a ridge too small for objective noise
-            continue
-        lengths[f"{mechanism} {kind}"] = noise_length(kind, scale, facts["size"])
-    return lengths
+    ways = (f"{way} {kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
+    lengths = {way: _length(way, budget, **facts) for way in ways}
+    return {way: length for way, length in lengths.items() if length is not None}
+
+
+def _length(way: str, budget: PrivacyBudget, **facts: Any) -> float | None:
+    """Length of the noise of a way, "mechanism perturbation"; None where it has no guarantee here."""
+    mechanism, kind = way.split()
+    try:
+        scale = RULE_MECHANISMS[mechanism](kind).pull_noise(budget, **facts).scale
+    except InputError:  # delta = 0, or a ridge too small for objective noise
+        return None
+    return noise_length(kind, scale, facts["size"])
 
 
 def _advice(report: NoiseReport, most: float, shifted: bool, indirect_remedy: str) -> tuple[str, ...]:
     """What to change, by the factor of noise to signal that it may save."""
     # between mechanisms lengths do not decide: the curvature of the data shortens objective noise, not output noise
-    rivals = [name for name in report.others if name.startswith(report.mechanism)]
+    rivals = [name for name in report.others if name.split()[0] == report.mechanism]
     best = min(rivals, key=lambda name: report.others[name])
     factors = [
         (

@@ -199,7 +199,7 @@ class PolicySelector(SelectionSettings):
         if budget is not None:
             raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
         statement = self._statement_of(self.mechanism_, self._guarantee(), self.settings_, self._own_entries)
-        return PolicyRelease(self.library_.one(self._chosen), self.actions_, self.schema_, statement)
+        return self._keep(PolicyRelease(self.library_.one(self._chosen), self.actions_, self.schema_, statement))
 
     def _public(self, nuisances: ScoreSource, constants: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as in privacy statements."""

@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.stated import FIT_CONSTANTS
 from torchdpcate.estimators.mechanism import Prepared, ReleaseMechanism, Stated
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
@@ -47,7 +46,8 @@ class SubgroupSums:
         Level.CERTIFIED,
         (SubgroupRelease.kind,),
         frozenset(CONSTANTS),
-        frozenset((HOLDS_IF, "eta", *(f"weights_{name}" for name in FIT_CONSTANTS))),
+        frozenset((HOLDS_IF, "eta")),
+        fits=("weights",),
     )
 
     @classmethod

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.estimators.recompute import CLOSE, compared, far_problems, grid_problems, scale_problems
+from torchdpcate.estimators.recompute import (
+    CLOSE,
+    compared,
+    constants_problems,
+    far_problems,
+    grid_problems,
+    scale_problems,
+)
 from torchdpcate.estimators.subgroups.sums import sensitivity
 from torchdpcate.estimators.subgroups.weighting import EQUAL, FITTED, KNOWN, Weighting
 from torchdpcate.privacy.budget import as_number
@@ -88,6 +95,7 @@ def _weights(release: SubgroupRelease, fits: list[StatedCharge]) -> Iterator[str
         weighting = Weighting(FITTED, eta, 1 - eta, estimand=public["estimand"])
         yield from _fit(release, fits[0], eta)
     else:
+        yield from constants_problems("weights", public, {}, _FITTED)
         known = Weighting.of("auto", release.schema, estimand=public["estimand"])
         if way == KNOWN and known.way != KNOWN:
             yield "its records are weighted by a known propensity, but its domain states none that differs"
@@ -121,9 +129,4 @@ def _fit(release: SubgroupRelease, charge: StatedCharge, eta: float) -> Iterator
     fit = ObjectiveFit.recompute(public, charge.event, charge.count, Logistic(), release.privacy.n, held.features)
     if (fit.event, fit.count) != (charge.event, charge.count):
         yield "the charge of its propensity is not that of its settings"
-    for key, needed in fit.public.items():
-        if isinstance(needed, str):
-            if public.get(key) != needed:
-                yield f"{start}{key} = {public.get(key)} is stated, but it is {needed}"
-        else:
-            yield from compared(f"its propensity ({key})", as_number(public[key]), needed, close=_FITTED)
+    yield from constants_problems("weights", release.privacy.public, fit.public, _FITTED)

@@ -16,9 +16,10 @@ from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_
 from torchdpcate.estimators.mechanism import Prepared, Stated
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
@@ -109,6 +110,18 @@ class Mechanism(ABC):
             )
         if not isinstance(recipe, self.accepts):
             raise InputError(self._no_bound())
+
+    def check_attacked(self) -> None:
+        """Refuse a class of the library whose claim no audit can attack; one of a user's is conditional at most.
+
+        Raises:
+            InputError: The class declares no worst-case neighbours of its own.
+        """
+        if of_library(self) and not self.free and not any(case.of is type(self) for case in WORST_CASES.values()):
+            raise InputError(
+                f"mechanism = {self.name}: declares no worst-case neighbours, so that no audit could attack its claim; "
+                f"give {type(self).__name__} a method under @worst_case, as docs/extend.md shows"
+            )
 
     def check_blocks(self, folds: int, known: KnownPropensity | None, counting: str) -> None:
         """Refuse a split, a known propensity or a counting of releases that the mechanism does not go with.

@@ -18,7 +18,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
+from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -147,8 +147,7 @@ def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict
         scale: r.
     """
     threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
-    stated = threshold if threshold < math.inf else SQUARED
-    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": stated}
+    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": threshold}
 
 
 def _root(covariance: Tensor) -> Tensor:

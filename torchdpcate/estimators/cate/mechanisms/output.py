@@ -1,6 +1,5 @@
 """Output perturbation of a linear head: fit, then add Gaussian noise to the coefficients."""
 
-import math
 from collections.abc import Iterator
 
 from torchdpcate.estimators.cate.mechanisms.base import (
@@ -12,7 +11,7 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import SQUARED, EffectFacts
+from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian, far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -63,11 +62,7 @@ class OutputPerturbation(FunctionMechanism):
             event=mechanism.event,
             guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 2; Balle & Wang 2018"),
             draw=lambda noise, runs: mechanism.add_noise(theta.expand(runs, -1), noise),
-            public={
-                "sensitivity": delta,
-                "noise_scale": scale,
-                "threshold": linear.threshold if linear.threshold < math.inf else SQUARED,
-            },
+            public={"sensitivity": delta, "noise_scale": scale, "threshold": linear.threshold},
             noise_scale=scale,
         )
 

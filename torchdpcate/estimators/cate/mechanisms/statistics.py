@@ -12,7 +12,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import CLOSE, SQUARED, EffectFacts
+from torchdpcate.estimators.cate.recompute import CLOSE, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import charged_gaussian, grid_problems, same
 from torchdpcate.features.maps import batches
@@ -115,7 +115,7 @@ class SufficientStatistics(FunctionMechanism):
             public={
                 "matrix_scale": matrix,
                 "vector_scale": vector,
-                "threshold": problem.threshold if not problem.squared else SQUARED,
+                "threshold": problem.threshold,
                 "ridge": self.ridge or max(problem.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / problem.n),
             },
         )
