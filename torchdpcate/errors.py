@@ -9,6 +9,10 @@ class InputError(TorchDPCateError, ValueError):
     """A user's mistake; the message names the argument, its value and the remedy (exit code 2)."""
 
 
+class PrivacyWarning(UserWarning):
+    """What a user is allowed to do and should think about: several fits to the same records, a large delta."""
+
+
 class BudgetError(InputError):
     """A charge that the privacy budget does not cover; the message says what is left."""
 

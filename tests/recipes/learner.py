@@ -35,4 +35,4 @@ class HalfScore(RegressionScore):
 class HalfLearner(CATELearner):
     """DR-learner at half weight. See ``CATELearner``."""
 
-    score = HalfScore()
+    regression_score = HalfScore()

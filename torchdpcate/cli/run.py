@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
-from torchdpcate._files import PRIVATE, PUBLIC, publish, reserved, seal, write_text
+from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
 from torchdpcate._memory import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
@@ -27,7 +27,8 @@ from torchdpcate.cli.words import settings
 from torchdpcate.data.fingerprint import file_fingerprint
 from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.study import StreamedStudy, Study
-from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError
+from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
@@ -40,6 +41,7 @@ from torchdpcate.release.release import Release
 from torchdpcate.verify.file import verify_release
 
 _NUMBER = 2 * 8  # bytes of a number, twice
+_RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 
 Any_Release = TypeVar("Any_Release", bound=Release)
@@ -82,6 +84,9 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     if task.study.queries is not None:
         task.study.domain.check_covariates(task.study.queries, "query")
     _warn(config, task.study)
+    records = records_of(config)
+    if records is not None and shared is None:
+        warn_of_runs(folder, records)
 
     place, before = folder / "release", task.size()
     with (
@@ -89,9 +94,12 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
         gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
     ):
+        if records is not None:
+            private_folder(folder / "curator")
+            write_text(folder / "curator" / _RECORDS, records + "\n", PRIVATE)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
-            task.release = told_of_other_runs(task.released(), shared)
+            task.release = told_of_the_sweep(task.released(), shared)
     write_release(task.release, place, folder / "curator" / "refused")
 
     summary = {
@@ -202,11 +210,53 @@ def shared_ledger(config: DictConfig, unit: PrivacyUnit) -> SharedLedger | None:
         raise InputError(f"budget.total: has {' '.join(given)} alone; give both epsilon and delta")
     if is_generated(config):
         return None
-    files = OmegaConf.select(config, "data.path")
+    files = _files(config)
     if files is None:
         raise InputError("budget.shared: these data have no data.path, by whose files the ledger knows the records")
-    records = file_fingerprint(files if isinstance(files, str) else list(files))
+    records = file_fingerprint(files)
     return SharedLedger(str(path), records, PrivacyBudget(**given) if given else None, total.filter, unit)
+
+
+def records_of(config: DictConfig) -> str | None:
+    """Return by what a run's records are known to runs beside it; None of generated data and of noise that is fixed.
+
+    It is the curator's. Of a large file its ends count alone, so that nothing is read twice.
+    """
+    files = None if config.privacy.noise_seed is not None or is_generated(config) else _files(config)
+    return None if files is None else file_fingerprint(files, ends=_ENDS)
+
+
+def warn_of_runs(folder: Path, records: str) -> None:
+    """Say which runs beside this one, and in sweeps beside it, are on the same files; once a sweep.
+
+    Args:
+        folder: Run folder.
+        records: Of ``records_of``.
+    """
+    if sweeps() and HydraConfig.get().job.num > 0:
+        return
+    root = folder.parent.parent if sweeps() else folder.parent
+    own = folder.parent if sweeps() else folder
+    places, found = list[Path](), list[Path]()
+    with suppress(OSError):
+        places += [*root.glob(f"*/curator/{_RECORDS}"), *root.glob(f"*/*/curator/{_RECORDS}")]
+    for place in places:
+        run = place.parent.parent
+        with suppress(OSError, ValueError):
+            if own not in (run, run.parent) and place.read_text(encoding="ascii").strip() == records:
+                found.append(run)
+    if found:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        say_warning(
+            f"run_dir = {folder}: is on the same files as {min(found)}{more}: what you publish of these runs adds up, "
+            "and no ledger counts it; budget.shared=LEDGER keeps one total"
+        )
+
+
+def _files(config: DictConfig) -> str | list[str] | None:
+    """Return the files of the records, where the data have some."""
+    files = OmegaConf.select(config, "data.path")
+    return files if files is None or isinstance(files, str) else list(files)
 
 
 def is_generated(config: DictConfig) -> bool:
@@ -219,7 +269,7 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
     delta, n = float(config.privacy.delta), study.records.n // study.unit.records
     if delta > 1 / n:
         what = "all of a person's records" if study.unit.is_person else "a whole record"
-        say_warning(f"privacy.delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing {what}")
+        say_warning(f"privacy.{large_delta(delta, n, what)}")
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
 
@@ -234,6 +284,7 @@ def warnings_said() -> Iterator[None]:
     """Print the library's own warnings as one line each; those of other libraries pass."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", PrivacyWarning)  # said of runs, in the words of the command line
         yield
     for warning in caught:
         if warning.category is UserWarning:
@@ -262,27 +313,20 @@ def nothing_left_unpaid(folder: Path) -> Iterator[None]:
         raise
 
 
-def told_of_other_runs(release: Any_Release, shared: SharedLedger | None) -> Any_Release:
-    """Return the release with a statement that says what is counted of other runs on the same records.
+def told_of_the_sweep(release: Any_Release, shared: SharedLedger | None) -> Any_Release:
+    """Return the release with a statement that says that other runs of a sweep are counted nowhere.
 
     Args:
         release: The release.
-        shared: The ledger that the run shares with others, if any.
+        shared: The ledger that the run shares with others, if any, by which its statement knows of them.
     """
-    if shared is not None:
-        text = (
-            f"one of the runs of a ledger over the same records, which together cost at most epsilon = "
-            f"{shared.total.epsilon:g}, delta = {shared.total.delta:g}, also where a run was chosen by what others "
-            "showed; runs beside that ledger are not counted"
-        )
-    elif sweeps():
-        text = (
-            f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
-            "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
-            "these records is paid for nowhere"
-        )
-    else:
+    if shared is not None or not sweeps():
         return release
+    text = (
+        f"run {HydraConfig.get().job.num} (counted from 0) of a sweep over the same records: each run spends a "
+        "budget of its own, what is published of them adds up, and a choice among them by what they showed of "
+        "these records is paid for nowhere"
+    )
     tuning = {"runs": None, "text": text}
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -18,7 +19,7 @@ from torchdpcate._files import PRIVATE
 from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
 from torchdpcate.cli.renamed import new_words
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import conf_dir
 
 _FOLDER = "hydra.sweep.dir="
@@ -125,7 +126,8 @@ def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
         runs.extend((place, generated) for place in interrupted(folder))
     folder = run_folder(config)
     runs.append((folder, generated))
-    run(hydra.utils.instantiate(config.task), config, folder)
+    with warnings.catch_warnings(action="ignore", category=PrivacyWarning):  # run says it in its own words
+        run(hydra.utils.instantiate(config.task), config, folder)
 
 
 def _sweeps_folder() -> Path:

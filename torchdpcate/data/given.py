@@ -1,9 +1,12 @@
 """Tables as people have them: pandas, polars, Arrow, a dict of columns, or one row."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from torchdpcate.errors import InputError
+
+_Given, _Result = ParamSpec("_Given"), TypeVar("_Result")
 
 
 def as_frame(X: Any) -> Any:
@@ -59,6 +62,20 @@ def treatment_and_outcome(A: Any, Y: Any, treatment: Any) -> tuple[Any, Any]:
             f"fit: Y or treatment= must be given, and {given} is; call fit(X, A, Y) or fit(X, Y, treatment=A)"
         )
     return (A, Y) if treatment is None else (treatment, A)
+
+
+def in_this_order(fit: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a ``fit`` that answers EconML's ``fit(Y, T, X=X)`` by what to call instead."""
+
+    @wraps(fit)
+    def checked(*args: _Given.args, **named: _Given.kwargs) -> _Result:
+        if (len(args) > 1 and "X" in named) or {"T", "W"} & named.keys():
+            raise InputError(
+                "fit: outcome and treatment before X is EconML's order; call fit(X, A, Y) or fit(X, Y, treatment=A)"
+            )
+        return fit(*args, **named)
+
+    return checked
 
 
 def _has_names(index: Any) -> bool:

@@ -1,6 +1,7 @@
 """What learners answer after a fit, by the names of scikit-learn and EconML: all from the fit's one release."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -39,6 +40,23 @@ class Answering:
         check_loads(release)
         self.release_ = release
         return release
+
+    def _once(self, make: Callable[[], Any]) -> Any:
+        """Return the release that all that is left is spent on: made and paid for once, the same one each time."""
+        if "_whole" not in vars(self):
+            self._whole = self._keep(make())
+        return self._whole
+
+    def score(self, *args: Any, **named: Any) -> NoReturn:
+        """Refuse: what a learner answers is seen in no record, and a number worked out of records would be unpaid.
+
+        Raises:
+            InputError: Says what there is instead.
+        """
+        raise InputError(
+            f"score: no y is what {type(self).__name__} answers, and nobody would have paid for the number; "
+            "expected_noise(n) says what to expect, and searches on public data take scoring=FUNCTION"
+        )
 
     def _asked(self, what: str) -> Any:
         """Return the release that answers ``what``."""

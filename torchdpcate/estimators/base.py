@@ -1,6 +1,7 @@
 """What every estimator does: it checks records, opens the session of a fit, and guards its releases."""
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +14,12 @@ from numpy.typing import ArrayLike
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
-from torchdpcate.data.given import as_frame, treatment_and_outcome
+from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
+from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
+from torchdpcate.data.used_records import keyed_digest, used_again
+from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -30,16 +33,39 @@ from torchdpcate.release.statement import PrivacyStatement, make_statement
 from torchdpcate.typing import Covariates, Outcome, Treatment
 
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
+_MOST_DELTA = 0.01
+_FITS = 5  # frames from a warning of a fit to the line that called it
 
 
 class Protecting:
-    """What can be told who is protected.
+    """What has a privacy budget, and can be told who is protected.
 
     Attributes:
         protected: A record, or a person with k records.
     """
 
     protected: PrivacyUnit = RECORD
+    budget: PrivacyBudget | None
+
+    def __post_init__(self) -> None:
+        self._check_budget()
+
+    def _check_budget(self) -> None:
+        """Refuse what is no budget, and a delta that no table could have.
+
+        Raises:
+            InputError: Says what to give.
+        """
+        if self.budget is not None and not isinstance(self.budget, PrivacyBudget):
+            raise InputError(
+                f"budget = {self.budget!r}: give a PrivacyBudget, such as PrivacyBudget(epsilon=1.0, delta=1e-05), or "
+                "None to fit without privacy"
+            )
+        if self.budget is not None and self.budget.delta > _MOST_DELTA:
+            raise InputError(
+                f"budget: delta = {self.budget.delta:g}: whole records may be published with about this chance each; "
+                "give less than 1/n, such as 1e-05 (PrivacyBudget(epsilon, delta))"
+            )
 
     def protect(self, unit: PrivacyUnit) -> Self:
         """Say who is protected; ledger and statements name it, and state what a person with several records loses.
@@ -82,6 +108,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     ledger_path: str | Path | RunLedger | None
     blocks_: Mapping[str, Any]
 
+    @in_this_order
     def fit(
         self,
         X: Covariates,
@@ -94,7 +121,8 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
         Call it as ``fit(X, A, Y)``, or as ``fit(X, Y, treatment=A)``, by which pipelines and searches of scikit-learn
-        hand on the outcome second.
+        hand on the outcome second. A fit with privacy is made once: another one would spend again, and takes another
+        learner, such as ``sklearn.base.clone`` of this one. Where that is fitted to the same records, it warns once.
 
         Args:
             X: Covariates within the domain: a table with the schema's columns (pandas, polars, Arrow, a dict of
@@ -110,14 +138,15 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
 
         Raises:
             InputError: Values outside the domain, an arm without records, settings that leave nothing to release, or a
-                shared ledger of other records; treatment and outcome that are there twice, or not at all.
+                shared ledger of other records; treatment and outcome that are there twice, or not at all; a learner
+                that is fitted with privacy already.
         """
         self._start()
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
-        records = self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity))
-        return self._fit(records, lambda: fingerprint(X, A, Y, self.schema_))
+        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
+        return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
@@ -147,24 +176,70 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         return hasattr(self, "n_features_in_")
 
     def _start(self) -> None:
-        """Forget what an earlier fit left, its session included: a fit that is refused leaves nothing to release."""
+        """Forget what an earlier fit without privacy left: a fit that is refused leaves nothing of it.
+
+        Raises:
+            InputError: An earlier fit has paid, and its answers stay; or no budget.
+        """
+        self._check_budget()
+        self._refuse_again(type(self).__name__)
         for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
         self._noise = self.noise or NoiseSource.system()
 
-    def _fit(self, records: Any, given: Callable[[], str] | None = None) -> Self:
+    def _refuse_again(self, name: str) -> None:
+        """Refuse another fit where one has paid.
+
+        Args:
+            name: What the user calls the learner.
+
+        Raises:
+            InputError: It has.
+        """
+        ledger = vars(self).get("ledger_")
+        if ledger is None:
+            return
+        remedy = "another fit would spend its budget again: fit a new one, such as sklearn.base.clone(learner)"
+        if self.__sklearn_is_fitted__():
+            raise InputError(f"fit: this {name} is fitted, and answers from what was paid for; {remedy}")
+        if any(entry.reserved for entry in ledger.entries):
+            raise InputError(f"fit: this {name} has paid for a fit that did not end; {remedy}")
+
+    def _digest(self, records: CausalData | RecordStream) -> int | None:
+        """Return by what these records are known again; None of a fit that protects nobody."""
+        return keyed_digest(records) if self.budget is not None and self._noise.private else None
+
+    def _warn(self, n: int, digest: int | None) -> None:
+        """Say before anything is spent what a user should think about."""
+        if self.budget is None or digest is None:
+            return
+        delta = self.protected.cost(self.budget.epsilon, self.budget.delta)[1]
+        if delta * n > self.protected.records:
+            warnings.warn(large_delta(delta, n // self.protected.records), PrivacyWarning, stacklevel=_FITS)
+        if used_again(digest, told=not isinstance(self.ledger_path, RunLedger)):
+            warnings.warn(
+                "fit: these records were fitted before in this process: what you publish of all fits adds up, and no "
+                "ledger counts it; give each ledger_path=SharedLedger(...).run() (on the command line "
+                "budget.shared=LEDGER) to keep one total",
+                PrivacyWarning,
+                stacklevel=_FITS,
+            )
+
+    def _fit(self, records: Any, given: Callable[[], str] | None = None, digest: int | None = None) -> Self:
         """Learn from records within the domain, in an order that does not depend on them; after ``_start``.
 
         Args:
             records: The records, or a stream of them.
             given: Returns the fingerprint of the arrays that they came as; None of a stream.
+            digest: Of ``_digest``; None for records that were noted already, or need not be.
         """
         self._prepare(records)
         self.sizes_ = self._sizes(records.n)
         self._refuse_broken_units(records.n)
         if isinstance(self.ledger_path, RunLedger) and self.budget is not None:
             self.ledger_path.shared.check_records(given)
+        self._warn(records.n, digest)
         session = FitSession.open(
             self.sizes_, self.budget, self._noise, self.ledger_path, self._filter(), self.protected
         )
@@ -173,7 +248,6 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         with session.kept_if_used():
             self._learn(records)
         session.close()
-        self._released = False
         self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
@@ -254,6 +328,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             InputError: No budget, or n is not a positive integer.
         """
         integer("n", n, least=1)
+        self._check_budget()
         if self.budget is None:
             raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
         return self.budget
@@ -262,11 +337,14 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the session that pays for a release.
 
         Raises:
-            InputError: Not fitted, fitted without privacy, or released already, where a fit has one release.
+            InputError: Not fitted, or fitted without privacy.
         """
         self._require_fitted("release")
         if self._session.budget is None:
             raise InputError("budget = None: this learner was fitted without privacy and releases nothing")
-        if self._released:
-            raise InputError("release: this fit has made its release, and spent its budget; fit anew on new records")
         return self._session
+
+
+def large_delta(delta: float, n: int, who: str = "a whole record") -> str:
+    """Return what to say of a delta above 1/n."""
+    return f"delta = {delta:g} is above 1/n = {1 / n:.2g}: it would allow publishing {who}"

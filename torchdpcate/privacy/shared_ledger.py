@@ -289,6 +289,17 @@ class Reservation:
         self._level = Level.CERTIFIED
         self._open = True
 
+    def words(self) -> tuple[int, str]:
+        """Return which of the ledger's runs this is, counted from 1, and what is known of all of them in words."""
+        number = sum(entry.reserved > 0 for entry in self._ledger.entries[: self._entry + 1])
+        (total,), spent = self._ledger.blocks.values(), self._ledger.spent()["total"]
+        known = "not known" if spent["epsilon"] is None else _cost(spent["epsilon"], spent["delta"])
+        return number, (
+            f"run {number} of a ledger over the same records: in all {known} spent, of at most "
+            f"{_cost(total.epsilon, total.delta)}, also where a run was chosen by what others showed; runs beside that "
+            "ledger are not counted"
+        )
+
     def note(self, level: Level) -> None:
         """Say how far the run's claim is proved, where that is less than what was said before."""
         level = weakest([level, self._level])
@@ -311,6 +322,10 @@ class Reservation:
 
 def _protected(unit: PrivacyUnit) -> str:
     return f"{_PERSONS}{unit.column}" if unit.is_person else _RECORDS
+
+
+def _cost(epsilon: float, delta: float) -> str:
+    return f"epsilon = {epsilon:.6g}, delta = {delta:.6g}"
 
 
 def _keyed(key: bytes, records: str) -> str:

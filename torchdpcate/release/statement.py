@@ -267,8 +267,11 @@ def make_statement(
         formula: Its noise scale and source.
         public: Its public constants.
         bounds_origin: Where the public bounds come from (``Domain.origin``).
-        tuning: What is known of tuning on the same records: ``runs`` and ``text``.
+        tuning: What is known of tuning on the same records: ``runs`` and ``text``; of a fit that a shared ledger counts
+            what that knows stands in its place.
     """
+    if session.reservation is not None:
+        tuning = dict(zip(("runs", "text"), session.reservation.words(), strict=True))
     ledger, sizes, private_noise = session.ledger, session.sizes, session.noise.private
     if ledger is None:
         raise InputError("budget = None: a session that charges nothing has no statement")

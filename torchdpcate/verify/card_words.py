@@ -1,6 +1,7 @@
 """What a card says in words: for a reader without mathematics, and in the registry's fields."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.verify.known import SHARED
 
 _IN_WORDS = {
     Level.CERTIFIED: "a proof covers what the program computed, with public constants",
@@ -39,12 +41,11 @@ def describe(privacy: PrivacyStatement) -> str:
     factor = math.exp(min(privacy.epsilon, 100.0))
     times = f"{factor:.3g} times" if factor < _FACTOR_LIMIT else "more than a million times"
     chance = f", apart from a chance of 1 in {1 / privacy.delta:,.0f}" if privacy.delta else ""
-    alone = f": {_ALONE}" if _of_a_sweep(privacy) else ""
     who, place, it = ("person", "her", "her") if privacy.person else ("record", "its", "it")
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
         f"{condition}Whatever is concluded from this release is at most {times} as likely with a given {who} as with "
-        f"any other {who} in {place} place{chance}{alone}. An attacker who knows everything else, and may be wrong in "
+        f"any other {who} in {place} place{chance}: {_ALONE}. An attacker who knows everything else, and may be wrong in "
         f"5 of 100 cases without the {who}, finds the {who} in at most {detected:.3g} of 100 cases with {it}."
     )
 
@@ -161,18 +162,28 @@ def _of_a_sweep(privacy: PrivacyStatement) -> bool:
     return "runs" in privacy.tuning and privacy.tuning["runs"] is None
 
 
-def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str]:
-    """Say which release of the records this is; where nothing is claimed a charge has no count and is one."""
+def _use_of_the_records(privacy: PrivacyStatement) -> dict[str, str | None]:
+    """Say which release of the run this is, and of the records where a shared ledger knows.
+
+    Where nothing is claimed a charge has no count and is one.
+    """
     own = [c.charge for c in privacy.charges if c.purpose is Purpose.RELEASE and c.count != 0]
     # what is charged in parts is one release
     releases = sum(not charge.part for charge in own) + len({charge.mechanism for charge in own if charge.part})
-    which, used = f"Release {max(releases, 1)} of the same records", "by the releases of the event tree"
-    if _of_a_sweep(privacy):
+    shared = re.fullmatch(SHARED, str(privacy.tuning.get("text")))
+    which = f"Release {max(releases, 1)} of this run; nothing is known of other runs on the same records"
+    used = "by the releases of the event tree, and by whatever else was fitted to it"
+    if shared is not None:
+        number = "" if releases < 2 else f" (number {releases} of its run)"
+        which = f"Release {shared[1]} of these records by their shared ledger{number}; in all {shared[2]} spent"
+        used = "by every run of that ledger"
+    elif _of_a_sweep(privacy):
         which = f"Release {max(releases, 1)} of this run, one of the runs of a sweep over the same records"
         used = "by every run of a sweep"
+    several = releases > 1 or _of_a_sweep(privacy) or (shared is not None and int(shared[1]) > 1)
     key = "deployment_model"
     return {
-        f"{key}.release_type": "Many releases" if releases > 1 or _of_a_sweep(privacy) else "One release",
+        f"{key}.release_type": "Many releases" if several else None,  # whether others were made the curator knows
         f"{key}.release_type_details": f"{which}; what else is published from them adds up.",
         f"{key}.data_source_type": "Static",
         f"{key}.data_source_type_details": f"One table, used {used}.",

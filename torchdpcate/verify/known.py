@@ -98,11 +98,12 @@ _SWEEP = (
     r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
     r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
 )
-_SHARED = (
-    r"one of the runs of a ledger over the same records, which together cost at most epsilon = [0-9.e+-]{1,20}, "
-    r"delta = [0-9.e+-]{1,20}, also where a run was chosen by what others showed; runs beside that ledger are not "
-    r"counted"
+_COST = r"epsilon = [0-9.e+-]{1,20}, delta = [0-9.e+-]{1,20}"
+SHARED = (
+    rf"run ([0-9]{{1,9}}) of a ledger over the same records: in all ({_COST}|not known) spent, of at most {_COST}, also "
+    r"where a run was chosen by what others showed; runs beside that ledger are not counted"
 )
+"""What a shared ledger knows, with the number of the run and what was spent."""
 _CANDIDATES = (
     r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
     r"part; all of it is in this ledger"
@@ -116,10 +117,10 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
     if tuning.keys() != {"runs", "text"}:
         return False
     if runs is None:
-        return re.fullmatch(f"{_SWEEP}|{_SHARED}", text) is not None
+        return re.fullmatch(_SWEEP, text) is not None
     if type(runs) is not int or runs < 1:
         return False
-    found = re.fullmatch(_CANDIDATES, text)
+    found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
     return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from numpy.typing import ArrayLike
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.given import as_frame, treatment_and_outcome
+from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -172,6 +172,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         """Return what to say of n records before anything is spent; see ``AverageEffectLearner.warning``."""
         return self.choose(n).learner.warning(n)
 
+    @in_this_order
     def fit(
         self,
         X: Covariates,
@@ -184,7 +185,8 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         """Choose, and learn from the records; see ``PrivateEstimator.fit``.
 
         Raises:
-            InputError: Values outside the domain, an arm without records, or settings that leave nothing to release.
+            InputError: Values outside the domain, an arm without records, settings that leave nothing to release, or
+                fitted with privacy already.
         """
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         try:
@@ -198,10 +200,10 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         return self._fit(self.choose(stream.n, stream=True), lambda learner: learner.fit_stream(stream))
 
     def release(self) -> AverageEffectRelease:
-        """Pay for the estimate and return it, once a fit.
+        """Pay for the estimate with all that is left and return it, the same one each time.
 
         Raises:
-            InputError: Not fitted, fitted without privacy, or released already.
+            InputError: Not fitted, or fitted without privacy.
         """
         return self._fitted("release").release()
 
@@ -220,7 +222,9 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         return "chosen_" in vars(self)
 
     def _fit(self, choice: Choice, fit: Callable[[AverageEffectLearner], Any]) -> Self:
-        self.__dict__.pop("chosen_", None)  # a fit that is refused leaves nothing to release
+        if "chosen_" in vars(self):
+            self.chosen_._refuse_again(type(self).__name__)
+            del self.chosen_
         fit(choice.learner.protect(self.protected))
         choice.learner.settings_ |= {CHOSEN_BY: AUTO, PLANNED_ERROR: choice.error.total}
         self.choice_, self.chosen_ = choice, choice.learner

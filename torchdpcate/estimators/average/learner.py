@@ -99,7 +99,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
         records = StreamedRecords(stream, self.features(), self.schema_.domain)
         records.check()
-        return self._fit(records)
+        return self._fit(records, digest=self._digest(stream))
 
     @abstractmethod
     def check(self, n: int) -> None:
@@ -129,17 +129,19 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         return on_domain(None, TableSchema.of(self.domain).domain)
 
     def release(self) -> AverageEffectRelease:
-        """Pay for the estimate and return it: once a fit, for it spends all that is left.
+        """Pay for the estimate with all that is left and return it, the same one each time.
 
         Raises:
-            InputError: Not fitted, fitted without privacy, or released already.
+            InputError: Not fitted, or fitted without privacy.
         """
         session = self._ready()
-        self._released = True
-        charge = Charge(Purpose.RELEASE, self._mechanism.name)
-        own = session.scope(self._payers(), charge)
-        found = self._release_estimate(self._records, own)
-        return self._keep(self._published(found, self._extras(found, own), own.entries))
+
+        def make() -> AverageEffectRelease:
+            own = session.scope(self._payers(), Charge(Purpose.RELEASE, self._mechanism.name))
+            found = self._release_estimate(self._records, own)
+            return self._published(found, self._extras(found, own), own.entries)
+
+        return self._once(make)  # type: ignore[no-any-return]
 
     @abstractmethod
     def plan(self, n: int) -> Any:

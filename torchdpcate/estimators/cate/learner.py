@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -118,7 +119,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     tune: Tuning | None = None
     filter: str = "sums"
 
-    score: ClassVar[RegressionScore]
+    regression_score: ClassVar[RegressionScore]
 
     plans: ClassVar[type[ComposedPlan] | None] = None
     """Plans of its composition on all records; None where it has none."""
@@ -138,7 +139,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         self._start()
         stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
         self.check_stream(stream.n)
-        return self._fit(stream)
+        return self._fit(stream, digest=self._digest(stream))
 
     def check_stream(self, n: int) -> None:
         """Refuse, before anything is read or spent, what a stream of records does not allow.
@@ -205,14 +206,16 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
         Args:
             mechanism: Of blocks: ``objective`` (default, least noise), ``output``, or a ``FunctionMechanism``.
-            budget: What to spend of the second-stage block; None spends all that is left.
+            budget: What to spend of the second-stage block; None spends all that is left. With neither the release is
+                the same one each time.
 
         Raises:
             InputError: A mechanism for queries, or one that has no guarantee for this second stage.
             BudgetError: The block cannot pay.
         """
         self._ready()
-        return self._keep(self._fitted.release_function(mechanism, budget))
+        make = partial(self._fitted.release_function, mechanism, budget)
+        return self._once(make) if mechanism is None and budget is None else self._keep(make())
 
     def release_queries(
         self,
@@ -354,7 +357,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             return self._composition(adaptive, schema)
         assert not isinstance(self.second_stage, AdaptiveSecondStage)
         return Blocks(
-            score=self.score,
+            score=self.regression_score,
             schema=schema,
             budget=self.budget,
             nuisance=self.nuisance or NuisanceConfig(),
@@ -388,18 +391,18 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""
-        return super()._own_learner() + own_code("score", self.score)
+        return super()._own_learner() + own_code("score", self.regression_score)
 
 
 class RLearner(CATELearner):
     """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
 
-    score = RScore()
+    regression_score = RScore()
     plans = ComposedPlan
 
 
 class DRLearner(CATELearner):
     """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
 
-    score = DRScore()
+    regression_score = DRScore()
     plans = DoublyRobustPlan

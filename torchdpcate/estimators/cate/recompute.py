@@ -52,7 +52,7 @@ def score_of(learner: str) -> RegressionScore:
     Raises:
         LookupError: There is none.
     """
-    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].score
+    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
     return score
 
 

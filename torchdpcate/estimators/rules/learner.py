@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,21 +186,26 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         """Release the rule.
 
         Args:
-            budget: What to spend of the block's budget; None spends all that is left.
+            budget: What to spend of the block's budget; None spends all that is left, and is the same rule each time.
 
         Raises:
             InputError: Not fitted, fitted without privacy, or a budget too small for the ridge.
             BudgetError: The block cannot pay.
         """
-        session, problem = self._ready(), self.problem_
+        self._ready()
+        make = partial(self._release, budget)
+        return self._once(make) if budget is None else self._keep(make())
+
+    def _release(self, budget: PrivacyBudget | None) -> RuleRelease:
+        problem = self.problem_
         mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
 
         def run(budget: PrivacyBudget, session: FitSession) -> Prepared:
             return mechanism.prepare(problem, budget).run(session)
 
-        ready, own = session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
+        ready, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
         statement = self._statement_of(mechanism, ready.guarantee, {**self.settings_, **ready.public}, own)
-        return self._keep(RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement))
+        return RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement)
 
     def plan(self, n: int | None = None) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.

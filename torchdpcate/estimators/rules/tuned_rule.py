@@ -94,7 +94,7 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
             InputError: Not fitted.
         """
         self._ready()
-        return self._release
+        return self._keep(self._release)  # type: ignore[no-any-return]
 
     def plan(self, n: int | None = None) -> NoiseReport:
         """Return what public facts say of the noise of the chosen rule, or before a fit of the noisiest candidate.

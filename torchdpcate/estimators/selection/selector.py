@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -169,16 +170,19 @@ class PolicySelector(SelectionSettings):
         """Choose a policy and release it.
 
         Args:
-            budget: What to spend of the blocks' budget; None spends all that is left. Composed scores have spent it:
-                their choice was made in ``fit``, and is the same one each time.
+            budget: What to spend of the blocks' budget; None spends all that is left, and is the same choice each
+                time. Composed scores have spent it, and chose in ``fit``.
 
         Raises:
             InputError: Not fitted, or fitted without privacy.
             BudgetError: A block cannot pay.
         """
-        session = self._ready()
-        if self.composed_ is not None:
-            return self._composed_release(budget)
+        self._ready()
+        make = partial(self._release if self.composed_ is None else self._composed_release, budget)
+        return self._once(make) if budget is None else self._keep(make())
+
+    def _release(self, budget: PrivacyBudget | None) -> PolicyRelease:
+        """Choose a policy and pay for it."""
 
         def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
             mechanism = self.chance(budget.epsilon, self.range_sensitivity_)
@@ -189,10 +193,10 @@ class PolicySelector(SelectionSettings):
 
         guarantee, payers = self._guarantee(), list(self._pays())
         charge = Charge(Purpose.RELEASE, self.chance.name)
-        (mechanism, chosen), own = session.spend(run, payers, charge, budget or self._left())
+        (mechanism, chosen), own = self._session.spend(run, payers, charge, budget or self._left())
         guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
         statement = self._statement_of(mechanism, guarantee, self.settings_, own)
-        return self._keep(PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement))
+        return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
 
     def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
         """Return the choice that the fit has paid for."""

@@ -170,29 +170,30 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         )
 
     def release(self) -> SubgroupRelease:
-        """Pay for the sums of all cells and return the effects: once a fit.
+        """Pay for the sums of all cells and return the effects, the same ones each time.
 
         Raises:
-            InputError: Not fitted, fitted without privacy, or released already.
+            InputError: Not fitted, or fitted without privacy.
         """
-        session = self._ready()
-        self._released, plan = True, self.plan_
+        self._ready()
+        return self._once(self._release)  # type: ignore[no-any-return]
+
+    def _release(self) -> SubgroupRelease:
+        session, plan = self._session, self.plan_
         assert plan is not None
         own = session.scope([RECORDS], Charge(Purpose.RELEASE, SubgroupSums.name))
         found = SubgroupSums.prepare(self._sums, plan, self._own_learner()).run(own)
         statement = self._statement_of(SubgroupSums, found.guarantee, self.settings_, own.entries)
         numbers = numbers_of(found.output, plan.strata.size)
-        return self._keep(
-            SubgroupRelease(
-                self.subgroups_,
-                plan.released,
-                numbers,
-                plan.law,
-                plan.scale,
-                self.schema_,
-                statement,
-                self.weights_,
-            )
+        return SubgroupRelease(
+            self.subgroups_,
+            plan.released,
+            numbers,
+            plan.law,
+            plan.scale,
+            self.schema_,
+            statement,
+            self.weights_,
         )
 
     def nonprivate_effects(self) -> CellEffects:

@@ -1,0 +1,100 @@
+"""A second run on the same file says so in one line that names ``budget.shared``."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import TABLE, here, table  # noqa: F401 - a fixture
+from torchdpcate.cli.main import main
+
+WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
+SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=9", "budget.total.delta=0"]
+
+
+def complaint(capsys, *words: str, sweep: bool = False) -> str:
+    """What a run says of other runs."""
+    capsys.readouterr()
+    assert main(["train", *(["-m"] if sweep else []), *WORDS, *words]) == 0
+    lines = capsys.readouterr().err.splitlines(keepends=True)
+    assert all(line.startswith("torchdpcate: warning: ") for line in lines)
+    return "".join(line for line in lines if "same files" in line or "same records" in line)
+
+
+def test_a_second_run_says_so(here, capsys):  # noqa: F811
+    assert complaint(capsys, "run_dir=runs/a") == ""
+    said = complaint(capsys, "run_dir=runs/b")
+    assert said.startswith("torchdpcate: warning: run_dir = runs/b: is on the same files as runs/a: what you publish")
+    assert "budget.shared=LEDGER" in said
+    assert len(said.splitlines()) == 1
+    assert "runs/a and 1 more" in complaint(capsys, "run_dir=runs/c")
+    kept = Path("runs/a/curator/records.sha256")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert not list(Path("runs").glob("*/release/records*"))
+    digest = kept.read_text().strip()
+    assert all(digest not in path.read_text(errors="replace") for path in Path("runs/a/release").iterdir())
+
+
+def test_other_files_are_other_records(here, capsys):  # noqa: F811
+    complaint(capsys, "run_dir=a")
+    other = table(500)
+    other.to_csv("other.csv", index=False)
+    assert complaint(capsys, "run_dir=b", "data.path=other.csv") == ""
+    shutil.copy("people.csv", "copy.csv")
+    assert "on the same files as a:" in complaint(capsys, "run_dir=c", "data.path=copy.csv")
+
+
+def test_fixed_noise_and_generated_data_say_nothing(here, capsys):  # noqa: F811
+    complaint(capsys, "run_dir=a")
+    assert complaint(capsys, "run_dir=b", "privacy.noise_seed=1") == ""
+    for name in ("c", "d"):
+        assert main(["train", "task=average_effect", "data.n=400", f"run_dir={name}"]) == 0
+        assert "same" not in capsys.readouterr().err
+        assert not Path(f"{name}/curator/records.sha256").exists()
+
+
+def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(here, capsys):  # noqa: F811
+    assert complaint(capsys, *SHARED, "run_dir=a", "privacy.epsilon=1") == ""
+    assert complaint(capsys, SHARED[0], "run_dir=b", "privacy.epsilon=2") == ""
+    assert "files as a and 1 more:" in complaint(capsys, "run_dir=c")
+    assert main(["verify", "b"]) == 0
+    assert main(["inspect", "b", "--card", "-o", "card"]) == 0
+    model = json.loads(Path("card/card.json").read_text())["registry"]["deployment"]["deployment_model"]
+    assert model["release_type"] == "Many releases"
+    assert model["release_type_details"].startswith(
+        "Release 2 of these records by their shared ledger; in all epsilon = 3, delta = 0 spent"
+    )
+
+
+def test_a_sweep_says_it_of_the_runs_before(here, capsys):  # noqa: F811
+    complaint(capsys, "run_dir=a")
+    said = complaint(capsys, "run_dir=s", "privacy.epsilon=1,2", sweep=True)
+    assert said.count("same files") == 1
+    assert "run_dir = s/0: is on the same files as a:" in said
+    assert said.count("each run of a sweep spends a budget of its own on the same records") == 2
+    assert "files as a and 2 more:" in complaint(capsys, "run_dir=b")
+
+
+@pytest.mark.parametrize("damaged", ["", "no digest"])
+def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):  # noqa: F811
+    Path("x/curator").mkdir(parents=True)
+    Path("x/curator/records.sha256").write_text(damaged)
+    assert complaint(capsys, "run_dir=a") == ""
+
+
+def test_a_large_file_is_known_by_its_ends(tmp_path):
+    from torchdpcate.data.fingerprint import file_fingerprint
+
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a" * 300)
+    whole, ends = file_fingerprint(path), file_fingerprint(path, ends=100)
+    assert file_fingerprint(path, ends=150) == whole
+    for place, changes in ((0, True), (150, False), (299, True)):
+        text = bytearray(b"a" * 300)
+        text[place] = 98
+        path.write_bytes(text)
+        assert (file_fingerprint(path, ends=100) != ends) == changes
+        assert file_fingerprint(path) != whole
+    path.write_bytes(b"a" * 301)
+    assert file_fingerprint(path, ends=100) != ends

@@ -1,0 +1,215 @@
+"""Fitting again spends again: a fitted learner refuses, and another one on the same records says so once."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+
+from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked
+from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
+from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
+from torchdpcate.data import used_records
+from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError, PrivacyWarning
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.shared_ledger import SharedLedger
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test knows the records of another one."""
+    monkeypatch.setattr(used_records, "_used", {})
+
+
+def told(fit) -> list[str]:
+    """What a fit says of privacy."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit()
+    return [str(warning.message) for warning in caught if warning.category is PrivacyWarning]
+
+
+class Batches(RecordStream):
+    """The records in batches of a hundred."""
+
+    def __init__(self, n: int = 600, y=Y) -> None:
+        self.schema, self.n, self.y = TableSchema.of(DOMAIN), n, y
+
+    def __iter__(self):
+        for first in range(0, self.n, 100):
+            rows = slice(first, first + 100)
+            yield CausalData(X[rows], A[rows].double(), self.y[rows])
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_fitted_learner_is_not_fitted_again(name: str) -> None:
+    make, questions = ASKED[name]
+    learner = make().fit(X, A, Y)
+    answer = asked(learner, questions[0])
+    entries = learner.ledger_.entries
+    with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
+        learner.fit(X, A, -Y)
+    assert learner.ledger_.entries == entries
+    assert np.array_equal(asked(learner, questions[0]), answer)
+    clone(learner).fit(X, A, -Y)
+
+
+def test_nor_by_a_stream() -> None:
+    learner = RLearner(DOMAIN, BUDGET).fit_stream(Batches())
+    for again in (lambda: learner.fit(X, A, Y), lambda: learner.fit_stream(Batches())):
+        with pytest.raises(InputError, match="is fitted"):
+            again()
+
+
+def test_a_fit_that_failed_after_it_had_paid_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = RLearner(DOMAIN, BUDGET)
+    learn = RLearner._learn
+
+    def fail(self, records):
+        learn(self, records)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RLearner, "_learn", fail)
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(X, A, Y)
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="fit: this RLearner has paid for a fit"):
+        learner.fit(X, A, Y)
+
+
+def test_a_fit_that_was_refused_is_made_anew() -> None:
+    learner = RLearner(DOMAIN, BUDGET)
+    with pytest.raises(InputError):
+        learner.fit(X, A, 100 * Y)
+    assert learner.fit(X, A, Y).effect(X[:3]).shape == (3,)
+
+
+def test_without_privacy_it_is_fitted_as_often_as_one_likes() -> None:
+    learner = RLearner(DOMAIN, None).fit(X, A, Y)
+    assert not told(lambda: learner.fit(X, A, Y))
+
+
+def test_a_second_learner_on_the_same_records_says_so_once() -> None:
+    frame = pd.DataFrame(X.numpy(), columns=["age", "height"])
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(1)).numpy()
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(frame, A, Y))
+    (said,) = told(lambda: AverageEffect(DOMAIN, BUDGET).fit(frame.iloc[order], A[order], Y[order]))
+    assert "these records" in said
+    assert "budget.shared" in said
+    assert "\n" not in said
+    assert not told(lambda: EffectRule(DOMAIN, BUDGET).fit(X.numpy(), A, Y))
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y * 0.5))
+
+
+def test_one_record_that_differs_makes_other_records() -> None:
+    other = Y.clone()
+    other[599] = -other[599]
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y))
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, other))
+
+
+def test_a_stream_is_known_by_its_first_records() -> None:
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit_stream(Batches()))
+    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit_stream(Batches(y=-Y)))
+    assert len(told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches()))) == 1
+
+
+def test_what_protects_nobody_says_nothing() -> None:
+    def fit(**settings) -> None:
+        RLearner(DOMAIN, **{"budget": BUDGET, **settings}).fit(X, A, Y)
+
+    for settings in ({"noise": NoiseSource.fixed(1)}, {"budget": None}):
+        assert not told(lambda settings=settings: fit(**settings))
+    assert not told(fit)
+    for settings in ({"noise": NoiseSource.fixed(1)}, {"budget": None}):
+        assert not told(lambda settings=settings: fit(**settings))
+    assert told(fit)
+
+
+def test_a_shared_ledger_adds_up_and_says_nothing(tmp_path) -> None:
+    shared = SharedLedger(tmp_path / "shared.json", fingerprint(X, A, Y), PrivacyBudget(30.0, 1e-4))
+    for _ in range(2):
+        assert not told(lambda: RLearner(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
+    assert len(shared.runs) == 2
+    assert told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y))  # beside that ledger
+
+
+def test_the_tuning_of_a_rule_is_one_fit() -> None:
+    assert not told(lambda: ASKED["tuned rule"][0]().fit(X, A, Y))
+    assert not told(lambda: ASKED["cross-validated rule"][0]().fit(X, A, Y * 0.5))
+
+
+def test_what_is_kept_is_bounded_and_tells_nothing_of_the_records() -> None:
+    many = range(used_records._MOST + 10)
+    for digest in many:
+        assert not used_records.used_again(digest)
+    assert len(used_records._used) == used_records._MOST
+    assert used_records.used_again(many[-1])
+    assert not used_records.used_again(many[-1])  # said once
+    records = CausalData(X, A.double(), Y)
+    one = used_records.keyed_digest(records)
+    key = used_records._key
+    try:
+        used_records._key = b"another process"
+        assert used_records.keyed_digest(records) != one
+    finally:
+        used_records._key = key
+
+
+def test_a_digest_takes_any_order_and_precision() -> None:
+    order = torch.arange(599, -1, -1)
+    records = CausalData(X, A.double(), Y)
+    same = CausalData(X[order].float().double(), A[order].double(), Y[order])
+    assert used_records.keyed_digest(records) == used_records.keyed_digest(same)
+    binary = CausalData((X > 0.5).double(), A.double(), (Y > 0).double())
+    found = {used_records.keyed_digest(binary)}
+    for row in range(600):
+        y = binary.y.clone()
+        y[row] = 1 - y[row]
+        found.add(used_records.keyed_digest(CausalData(binary.x, binary.a, y)))
+    kinds = {(*x.tolist(), a.item(), y.item()) for x, a, y in zip(binary.x, binary.a, binary.y, strict=True)}
+    assert len(found) == 1 + len(kinds)  # one of each kind of record that one is turned into
+
+
+MISTAKES = {
+    "a number for the budget": (lambda: RLearner(KNOWN, 1.0), r"budget = 1\.0: give a PrivacyBudget"),
+    "of an average": (lambda: AverageEffect(KNOWN, (1.0, 1e-5)), r"budget = \(1\.0, 1e-05\): give a PrivacyBudget"),
+    "set later": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).fit(X, A, Y), r"budget = 1\.0: give"),
+    "planned": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).expected_noise(600), r"budget = 1\.0: give"),
+    "a large delta": (lambda: DRLearner(KNOWN, PrivacyBudget(1.0, 0.1)), r"delta = 0\.1: .*less than 1/n, such as 1e-05"),
+    "a score": (lambda: RLearner(KNOWN, BUDGET).score(X, Y), "score: .*expected_noise"),
+    "of a rule": (lambda: EffectRule(KNOWN, BUDGET).score(X, Y), "score: .*expected_noise"),
+    "EconML's order": (lambda: RLearner(KNOWN, BUDGET).fit(Y, A, X=X), r"fit\(X, A, Y\)"),
+    "by names": (lambda: RLearner(KNOWN, BUDGET).fit(Y=Y, T=A, X=X), r"fit\(X, A, Y\)"),
+    "of an average by EconML": (lambda: AverageEffect(KNOWN, BUDGET).fit(Y, A, X=X, W=None), r"fit\(X, A, Y\)"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_told_at_once_in_one_line(case: str) -> None:
+    make, message = MISTAKES[case]
+    with pytest.raises(InputError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_delta_above_one_over_n_is_told() -> None:
+    budget = PrivacyBudget(1.0, 0.005)
+    (said,) = told(lambda: RLearner(DOMAIN, budget).fit(X, A, Y))
+    assert "delta = 0.005 is above 1/n = 0.0017" in said
+    assert not told(lambda: RLearner(DOMAIN, PrivacyBudget(1.0, 0.001)).fit(X, A, Y * 0.5))
+
+
+def test_fit_keeps_its_signature() -> None:
+    import inspect
+
+    assert list(inspect.signature(RLearner.fit).parameters)[:4] == ["self", "X", "A", "Y"]
+    assert RLearner(KNOWN, BUDGET).fit(X=X, A=A, Y=Y).effect(X[:2]).shape == (2,)
+    assert set(EFFECTS) <= set(dir(RLearner))
