@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 """How a missing value may be written, in small letters."""
-_DECIMAL = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-)  # inf, 0x1, 1_0 and other digits are none
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
@@ -122,7 +121,7 @@ def _number(value: Any, truth: bool) -> float | None:
 
     if isinstance(value, str):
         word = value.strip(" \t").lower()
-        if _DECIMAL.fullmatch(word):
+        if DECIMAL.fullmatch(word):
             return float(word)
         return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None
     if isinstance(value, bool | np.bool_):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
 from torchdpcate.data._parquet import parquet_batches, stated_rows
+from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
 _LONGEST = 1024  # bytes of a number or of a category
+PERSON = "\0person"
+"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
 MOST_BYTES = 1 << 30
 """What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
@@ -61,7 +64,11 @@ def check_limit(most_bytes: Any) -> int:
 
 
 def read_frame(
-    paths: Any, columns: Sequence[str], text: Collection[str] = (), most_bytes: int = MOST_BYTES
+    paths: Any,
+    columns: Sequence[str],
+    text: Collection[str] = (),
+    most_bytes: int = MOST_BYTES,
+    persons: Sequence[str] = (),
 ) -> "pd.DataFrame":
     """Return the columns of one file, or of several laid end to end, as one frame.
 
@@ -70,6 +77,8 @@ def read_frame(
         columns: The columns to read; no other is.
         text: Those among them that hold words: there ``NA`` is a word, not a missing value.
         most_bytes: Size of the table at eight bytes a value, at most.
+        persons: Those among them that name a record's person together: the frame has her name in the column ``PERSON``,
+            made batch by batch, before types are brought together.
 
     Raises:
         InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.
@@ -84,10 +93,15 @@ def read_frame(
             done += len(frame)
             _check_rows(file, done, most_rows, most_bytes)
             if len(frame):
-                frames.append(frame)
+                frames.append(_with_person(file, frame, persons) if persons else frame)
     if not frames:
         raise InputError(f"data file {listed(files)} holds no rows; bring records")
     return pd.concat(frames, ignore_index=True)
+
+
+def _with_person(file: str | Path, frame: "pd.DataFrame", persons: Sequence[str]) -> "pd.DataFrame":
+    with about(file):
+        return frame.assign(**{PERSON: person_names(frame[list(persons)])})
 
 
 def rows_in_metadata(paths: Any) -> int:
