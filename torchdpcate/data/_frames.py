@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
+from torchdpcate.data._csv_start import check_start
 from torchdpcate.data._parquet import parquet_batches, stated_rows
 from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
@@ -38,6 +39,17 @@ def file_kind(path: str | Path, what: str = "data file") -> str:
     if name.endswith(_PARQUET):
         return "parquet"
     raise InputError(f"{what} {str(path)!r} is neither csv nor parquet; use {', '.join(_CSV + _PARQUET)}")
+
+
+def check_there(path: str | Path) -> None:
+    """Refuse a file that is not there.
+
+    Raises:
+        InputError: Says so.
+    """
+    if not os.path.isfile(path):
+        remedy = "an address is not read: download the file first" if "://" in str(path) else "check the path"
+        raise InputError(f"data file {str(path)!r} does not exist; {remedy}")
 
 
 def arrow_path(path: str | Path, what: str = "data file") -> str:
@@ -117,8 +129,7 @@ def rows_in_metadata(paths: Any) -> int:
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
         if file_kind(path) != "parquet":
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
-        if not os.path.isfile(path):
-            raise InputError(f"data file {str(path)!r} does not exist; check the path")
+        check_there(path)
         with readable(path):
             rows += stated_rows(arrow_path(path))
     return rows
@@ -159,8 +170,7 @@ def iter_frames(
         InputError: As ``read_frame``.
     """
     kind = file_kind(path)
-    if not os.path.isfile(path):
-        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    check_there(path)
     with readable(path):
         if kind == "csv":
             batches = csv_batches(arrow_path(path), list(columns))
@@ -186,8 +196,7 @@ def column_types(path: str | Path, columns: Sequence[str]) -> dict[str, "pa.Data
 
     if not columns:
         return {}
-    if not os.path.isfile(path):
-        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    check_there(path)
     with readable(path):
         if file_kind(path) == "csv":
             check_columns(csv_names(arrow_path(path)), columns, str(path))
@@ -215,24 +224,27 @@ def csv_names(path: str) -> list[str]:
     """
     from pyarrow import csv
 
+    check_start(path)
     parse = csv.ParseOptions(newlines_in_values=True)
     with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK_BYTES), parse) as reader:
         return list(reader.schema.names)
 
 
-def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
+def csv_batches(path: str, columns: list[str], raw: bool = False) -> "Iterator[pa.RecordBatch]":
     """Yield the columns of a csv file as text, a MiB of the file at a time.
 
     Args:
         path: The file, as Arrow takes it.
         columns: The columns to read; no other is.
+        raw: Whether text stays bytes, which need not be UTF-8.
 
     Raises:
-        InputError: A column is missing.
+        InputError: A column is missing, or the file is no comma-separated UTF-8.
     """
     import pyarrow as pa
     from pyarrow import csv
 
+    check_start(path)
     # Everything is read as text, so that what is not a number can be counted rather than abort.
     read = csv.ReadOptions(block_size=_BLOCK_BYTES)
     parse = csv.ParseOptions(newlines_in_values=True)
@@ -240,7 +252,7 @@ def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
         check_columns(reader.schema.names, columns, path)
     convert = csv.ConvertOptions(
         include_columns=columns,
-        column_types=dict.fromkeys(columns, pa.string()),
+        column_types=dict.fromkeys(columns, pa.binary() if raw else pa.string()),
         strings_can_be_null=True,
         null_values=[""],
     )
@@ -303,6 +315,10 @@ def readable(path: str | Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         # pyarrow quotes the row it stumbled over, and values; a message must not show records.
         detail = re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(str(error).split())))[:160]
+        if isinstance(error, UnicodeError) or "UTF8" in detail:
+            detail = "text that is read is not UTF-8; save the file as UTF-8"
+        elif "Expected" in detail:
+            detail += "; delete lines before the header, and put cells with commas in quotes"
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 
 

@@ -161,6 +161,7 @@ class Table(StudySource):
         with about(self.path):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
+            read.clipped.warn(schema)
             rows = self._units(read.n if self.person is None else frame[PERSON].rename(None))
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)

@@ -74,6 +74,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         ledger_: What has been spent; None without privacy.
         n_features_in_: Number of covariates, public.
         feature_names_in_: Their names, public.
+        clipped_: How many values of each column were moved to their bounds. The curator's, never to be published.
     """
 
     domain: Domain | TableSchema
@@ -116,8 +117,9 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
-        records = self._of(checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity))
-        return self._fit(records, lambda: fingerprint(X, A, Y, self.schema_))
+        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
+        self.clipped_ = records.clipped
+        return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_))
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
