@@ -301,11 +301,9 @@ def write_release(release: Release, folder: Path) -> None:
 
 
 def _moved(study: Study | StreamedStudy) -> dict[str, Any]:
-    """Return how many values were moved to their bounds, where they are; the curator's."""
-    if study.schema.out_of_bounds != "clip":
-        return {}
+    """Return how many values were moved to their bounds, where they are counted; the curator's."""
     clipped = study.records.clipped
-    return {"clipped": {"rows": clipped.rows, "values": dict(clipped.moved)}}
+    return {"clipped": {"rows": clipped.rows, "values": dict(clipped.moved)}} if clipped.rows else {}
 
 
 def _summary(task: TaskSpec) -> dict[str, Any]:
@@ -375,7 +373,7 @@ def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, st
     for name, text in task.shown.items():
         if summary.get(name) is not None:
             yield text, f"{summary[name]:.4g}"
-    if task.study.schema.out_of_bounds == "clip":
+    if task.study.records.clipped.rows:
         yield "unreleased: values moved to their bounds", str(task.study.records.clipped)
 
 

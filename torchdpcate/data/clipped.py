@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from torchdpcate.data._arrays import plural
+
 if TYPE_CHECKING:
     from torchdpcate.data.records import CausalData
     from torchdpcate.data.schema import TableSchema
@@ -66,7 +68,7 @@ class Clipped:
         if not large:
             return
         worst = max(large, key=self.moved.__getitem__)
-        others = f" (and so were {len(large) - 1} other columns)" if large[1:] else ""
+        others = f" (so were those of {plural(len(large) - 1, 'other column')})" if large[1:] else ""
         low, high = _bounds(worst, schema)
         between = (
             " or between integers" if worst == schema.outcome and schema.domain.outcome_kind != "continuous" else ""
