@@ -126,7 +126,8 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
     ("content", "words", "why"),
     [
         ("1,2\n3,4\n", [], "line 1 has numbers"),
-        ("a,a\n3,4\n", [], "is there twice"),
+        ("a,a\n3,4\n", [], "no column that can be a covariate"),
+        ("a,a,b\n3,4,5\n", ["--outcome", "a"], "outcome = a: the column is there more than once; rename all but one"),
         ("a,b\x1b\n3,4\n", [], "cannot be shown"),
         ("", [], "cannot be read"),
         ("a,b\n1,2\n", ["--outcome", "B "], "'b' is there"),

@@ -65,7 +65,8 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     task.folder = folder
     log_into(folder / "curator" / "logs", config)
     configure(task, config)
-    task.study = task.load()
+    with warnings_said():
+        task.study = task.load()
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     shared = shared_ledger(config, task.study.unit)
@@ -108,7 +109,12 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         **task.choices(),
         **task.results(),
     }
-    write_curator(task.config, task.facts(), {**record_numbers(task.study), **task.secrets()}, folder / "curator")
+    write_curator(
+        task.config,
+        {**task.facts(), **_moved(task.study)},
+        {**record_numbers(task.study), **task.secrets()},
+        folder / "curator",
+    )
     task.write(summary)
     _finish(task, summary, start)
     for line in task.closing(summary):
@@ -359,6 +365,12 @@ def write_release(release: Release, folder: Path, refused: Path) -> None:
         ) from (None if known else error)
 
 
+def _moved(study: Study | StreamedStudy) -> dict[str, Any]:
+    """Return how many values were moved to their bounds, where they are counted; the curator's."""
+    clipped = study.records.clipped
+    return {"clipped": {"rows": clipped.rows, "values": dict(clipped.moved)}} if clipped.rows else {}
+
+
 def _summary(task: TaskSpec) -> dict[str, Any]:
     """Return what every task says of a run."""
     config, study, learner, release = task.config, task.study, task.learner, task.release
@@ -426,6 +438,8 @@ def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, st
     for name, text in task.shown.items():
         if summary.get(name) is not None:
             yield text, f"{summary[name]:.4g}"
+    if task.study.records.clipped.rows:
+        yield "unreleased: values moved to their bounds", str(task.study.records.clipped)
 
 
 def _spent(spent: Mapping[str, Any], size: int, persons: str = "") -> str:

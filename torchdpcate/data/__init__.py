@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = exports(
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),
         "modules": ("RecordsModule",),
         "niu": ("Niu",),
-        "persons": ("person_rows",),
+        "persons": ("person_names", "person_rows"),
         "propensity": ("KnownPropensity",),
         "queries": ("read_queries",),
         "record_stream": ("RecordStream",),

@@ -12,6 +12,9 @@ from torch import Tensor
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
 
+MEND_MISSING = "fill in a value that does not depend on the records, or drop these rows"
+"""What to do about missing values: a mean of the records would be a statistic that nothing paid for."""
+
 
 def plural(count: int, noun: str) -> str:
     """Return ``"1 value"`` or ``"3 values"``."""
@@ -25,7 +28,7 @@ def listed(names: Any, most: int = 12) -> str:
 
 
 def missing_columns(needed: Sequence[str], there: Sequence[Any]) -> str | None:
-    """Say which of the columns needed are missing; None if all are there.
+    """Say which of the columns needed are missing, or there more than once; None if all are there, once.
 
     Of what is there the message shows nothing but a name that differs from one needed in case or blanks alone: the
     first row of a file without a header is a record.
@@ -36,6 +39,9 @@ def missing_columns(needed: Sequence[str], there: Sequence[Any]) -> str | None:
     """
     names = [str(name) for name in there]
     missing = [name for name in needed if name not in names]
+    twice = next((name for name in needed if names.count(name) > 1), None)
+    if not missing and twice is not None:
+        return f"column {twice!r} is there {names.count(twice)} times; rename the others"
     if not missing:
         return None
     if len(missing) == len(needed):
@@ -60,9 +66,6 @@ def check_columns(there: Sequence[str], needed: Sequence[str], path: str) -> Non
     missing = missing_columns(needed, there)
     if missing:
         raise InputError(f"{path}: {missing}")
-    for name in needed:
-        if there.count(name) > 1:
-            raise InputError(f"{path}: column {name!r} is there {there.count(name)} times; rename the others")
 
 
 def _folded(name: str) -> str:
@@ -168,7 +171,7 @@ def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None
         name = names[column] if names is not None and column < len(names) else f"x{column}"
         raise InputError(
             f"{what}: column {name!r} has {plural(int(bad[column]), 'missing or infinite value')}"
-            f"{_others(bad)}; drop or impute these rows"
+            f"{_others(bad)}; {MEND_MISSING}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate.data._arrays import plural
+from torchdpcate.data._arrays import MEND_MISSING, plural
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 """How a missing value may be written, in small letters."""
-_DECIMAL = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-)  # inf, 0x1, 1_0 and other digits are none
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
+_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
+_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
-def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np.ndarray:
+def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:
     """Return a column as float64 [n]; numbers written as text count as numbers.
 
     Args:
         column: The column.
         name: Its name, for messages.
         truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
+        remedy: What to do about words, for messages.
 
     Raises:
         InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
@@ -38,11 +40,9 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
 
     kinds = pd.api.types
     if kinds.is_bool_dtype(column) and not truth:
-        raise InputError(
-            f"column {name!r} holds true and false; write 0 and 1, or declare a covariate with categories: [0, 1]"
-        )
+        raise InputError(f"column {name!r} {_TRUTH}")
     if kinds.is_complex_dtype(column) or not kinds.is_numeric_dtype(column):
-        column = _parse(column, name, truth)
+        column = _parse(column, name, truth, remedy)
     elif kinds.is_integer_dtype(column):
         beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
         if beyond:
@@ -58,8 +58,19 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False) -> np
     return values
 
 
-def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) -> np.ndarray:
+def category_codes(
+    column: "pd.Series",
+    name: str,
+    categories: Sequence[Any],
+    remedy: str = "mend these rows, or declare categories known from outside the records",
+) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n].
+
+    Args:
+        column: The column.
+        name: Its name, for messages.
+        categories: What it may hold.
+        remedy: What to do about other values, for messages.
 
     Raises:
         InputError: Missing or unknown values; says which column and how many.
@@ -78,7 +89,7 @@ def category_codes(column: "pd.Series", name: str, categories: Sequence[Any]) ->
     if unknown:
         raise InputError(
             f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "
-            f"{list(categories)}; mend these rows, or declare categories known from outside the records"
+            f"{list(categories)}; {remedy}"
         )
     return codes
 
@@ -105,14 +116,16 @@ def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.nda
     return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
 
 
-def _parse(column: "pd.Series", name: str, truth: bool) -> "pd.Series":
+def _parse(column: "pd.Series", name: str, truth: bool, remedy: str) -> "pd.Series":
     """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
     import pandas as pd
 
     read = [_number(value, truth) for value in column.astype(object)]
     wrong = sum(value is None for value in read)
     if wrong:
-        raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
+        if not truth and all(_number(value, True) is not None for value in column.astype(object)):
+            raise InputError(f"column {name!r} {_TRUTH}")
+        raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; {remedy}")
     return pd.Series(read, dtype=np.float64)
 
 
@@ -122,7 +135,7 @@ def _number(value: Any, truth: bool) -> float | None:
 
     if isinstance(value, str):
         word = value.strip(" \t").lower()
-        if _DECIMAL.fullmatch(word):
+        if DECIMAL.fullmatch(word):
             return float(word)
         return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None
     if isinstance(value, bool | np.bool_):
@@ -141,4 +154,4 @@ def _as_float(value: Any) -> float:
 
 def _refuse_missing(count: int, name: str) -> None:
     if count:
-        raise InputError(f"column {name!r} has {plural(count, 'missing value')}; drop or impute these rows")
+        raise InputError(f"column {name!r} has {plural(count, 'missing value')}; {MEND_MISSING}")

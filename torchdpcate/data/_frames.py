@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
+from torchdpcate.data._csv_start import check_start
 from torchdpcate.data._parquet import parquet_batches, stated_rows
+from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
 _LONGEST = 1024  # bytes of a number or of a category
+PERSON = "\0person"
+"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
 MOST_BYTES = 1 << 30
 """What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
@@ -35,6 +39,17 @@ def file_kind(path: str | Path, what: str = "data file") -> str:
     if name.endswith(_PARQUET):
         return "parquet"
     raise InputError(f"{what} {str(path)!r} is neither csv nor parquet; use {', '.join(_CSV + _PARQUET)}")
+
+
+def check_there(path: str | Path) -> None:
+    """Refuse a file that is not there.
+
+    Raises:
+        InputError: Says so.
+    """
+    if not os.path.isfile(path):
+        remedy = "an address is not read: download the file first" if "://" in str(path) else "check the path"
+        raise InputError(f"data file {str(path)!r} does not exist; {remedy}")
 
 
 def arrow_path(path: str | Path, what: str = "data file") -> str:
@@ -61,7 +76,11 @@ def check_limit(most_bytes: Any) -> int:
 
 
 def read_frame(
-    paths: Any, columns: Sequence[str], text: Collection[str] = (), most_bytes: int = MOST_BYTES
+    paths: Any,
+    columns: Sequence[str],
+    text: Collection[str] = (),
+    most_bytes: int = MOST_BYTES,
+    persons: Sequence[str] = (),
 ) -> "pd.DataFrame":
     """Return the columns of one file, or of several laid end to end, as one frame.
 
@@ -70,6 +89,8 @@ def read_frame(
         columns: The columns to read; no other is.
         text: Those among them that hold words: there ``NA`` is a word, not a missing value.
         most_bytes: Size of the table at eight bytes a value, at most.
+        persons: Those among them that name a record's person together: the frame has her name in the column ``PERSON``,
+            made batch by batch, before types are brought together.
 
     Raises:
         InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.
@@ -84,10 +105,15 @@ def read_frame(
             done += len(frame)
             _check_rows(file, done, most_rows, most_bytes)
             if len(frame):
-                frames.append(frame)
+                frames.append(_with_person(file, frame, persons) if persons else frame)
     if not frames:
         raise InputError(f"data file {listed(files)} holds no rows; bring records")
     return pd.concat(frames, ignore_index=True)
+
+
+def _with_person(file: str | Path, frame: "pd.DataFrame", persons: Sequence[str]) -> "pd.DataFrame":
+    with about(file):
+        return frame.assign(**{PERSON: person_names(frame[list(persons)])})
 
 
 def rows_in_metadata(paths: Any) -> int:
@@ -103,8 +129,7 @@ def rows_in_metadata(paths: Any) -> int:
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
         if file_kind(path) != "parquet":
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
-        if not os.path.isfile(path):
-            raise InputError(f"data file {str(path)!r} does not exist; check the path")
+        check_there(path)
         with readable(path):
             rows += stated_rows(arrow_path(path))
     return rows
@@ -145,8 +170,7 @@ def iter_frames(
         InputError: As ``read_frame``.
     """
     kind = file_kind(path)
-    if not os.path.isfile(path):
-        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    check_there(path)
     with readable(path):
         if kind == "csv":
             batches = csv_batches(arrow_path(path), list(columns))
@@ -172,8 +196,7 @@ def column_types(path: str | Path, columns: Sequence[str]) -> dict[str, "pa.Data
 
     if not columns:
         return {}
-    if not os.path.isfile(path):
-        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    check_there(path)
     with readable(path):
         if file_kind(path) == "csv":
             check_columns(csv_names(arrow_path(path)), columns, str(path))
@@ -201,24 +224,27 @@ def csv_names(path: str) -> list[str]:
     """
     from pyarrow import csv
 
+    check_start(path)
     parse = csv.ParseOptions(newlines_in_values=True)
     with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK_BYTES), parse) as reader:
         return list(reader.schema.names)
 
 
-def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
+def csv_batches(path: str, columns: list[str], raw: bool = False) -> "Iterator[pa.RecordBatch]":
     """Yield the columns of a csv file as text, a MiB of the file at a time.
 
     Args:
         path: The file, as Arrow takes it.
         columns: The columns to read; no other is.
+        raw: Whether text stays bytes, which need not be UTF-8.
 
     Raises:
-        InputError: A column is missing.
+        InputError: A column is missing, or the file is no comma-separated UTF-8.
     """
     import pyarrow as pa
     from pyarrow import csv
 
+    check_start(path)
     # Everything is read as text, so that what is not a number can be counted rather than abort.
     read = csv.ReadOptions(block_size=_BLOCK_BYTES)
     parse = csv.ParseOptions(newlines_in_values=True)
@@ -226,7 +252,7 @@ def csv_batches(path: str, columns: list[str]) -> "Iterator[pa.RecordBatch]":
         check_columns(reader.schema.names, columns, path)
     convert = csv.ConvertOptions(
         include_columns=columns,
-        column_types=dict.fromkeys(columns, pa.string()),
+        column_types=dict.fromkeys(columns, pa.binary() if raw else pa.string()),
         strings_can_be_null=True,
         null_values=[""],
     )
@@ -289,6 +315,10 @@ def readable(path: str | Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         # pyarrow quotes the row it stumbled over, and values; a message must not show records.
         detail = re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(str(error).split())))[:160]
+        if isinstance(error, UnicodeError) or "UTF8" in detail:
+            detail = "text that is read is not UTF-8; save the file as UTF-8"
+        elif "Expected" in detail:
+            detail += "; delete lines before the header, and put cells with commas in quotes"
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 
 

@@ -1,5 +1,6 @@
 """Rows of a table to records within their public bounds."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from torchdpcate.data._arrays import plural
 from torchdpcate.data._columns import numeric_column
+from torchdpcate.data.clipped import Clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -32,12 +34,28 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     Raises:
         InputError: Values missing, not numeric, unknown, or outside their bounds (which column, how many).
     """
-    x = schema.within(schema.encode(frame))
+    x = schema.encode(frame)
     a = schema.encode_treatment(frame)
-    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome))
+    binary = schema.domain.outcome_kind == "binary"
+    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary))
     name = schema.propensity_column
     own = None if name is None else torch.from_numpy(numeric_column(frame[name], name))
-    return with_known_propensity(CausalData(x, a, outcome_within(y, schema), own), schema)
+    return records_within(CausalData(x, a, y, own), schema)
+
+
+def records_within(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records within their public bounds, with their known propensity, and how many values were moved for that.
+
+    Args:
+        given: Encoded records.
+        schema: Their bounds, with what becomes of values outside.
+
+    Raises:
+        InputError: Values outside their bounds that are not to be clipped (which column, how many).
+    """
+    x, y = schema.within(given.x), outcome_within(given.y, schema)
+    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    return replace(kept, clipped=Clipped.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
 
 
 def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalData:

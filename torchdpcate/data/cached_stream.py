@@ -48,7 +48,7 @@ class CachedStream(RecordStream):
     ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
-        self.schema, self.n, self.batch_rows = stream.schema, stream.n, batch_rows
+        self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
         self.path = Path(folder) / f"{name}.npy"
         self._width, self._own, self._start = 0, False, 0
         try:

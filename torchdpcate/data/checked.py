@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchdpcate.data._rows import outcome_within, with_known_propensity
+from torchdpcate.data._rows import records_within
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.noise import NoiseSource
@@ -35,7 +35,8 @@ def checked_records(
         propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
 
     Returns:
-        The records, with their propensity where the domain knows it.
+        The records, with their propensity where the domain knows it, and how many values were moved to their bounds, of
+        which it warns where they are many.
 
     Raises:
         InputError: Wrong shapes, missing values, values outside the domain, or an arm without records.
@@ -47,7 +48,6 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
-    given = schema.records(X, A, Y, actions, propensity)
-    x, y = schema.within(given.x), outcome_within(given.y, schema)
-    records = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    records = records_within(schema.records(X, A, Y, actions, propensity), schema)
+    records.clipped.warn(schema)
     return records if noise is None else records.subset(noise.permutation(records.n))

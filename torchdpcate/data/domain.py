@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
 from torchdpcate.data.facts import IN_CODE, check_bounds, check_kind, check_name, check_origin, to_number
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
 from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
-_CLIP = "clip with data.out_of_bounds=clip (Domain.clip_covariates), or give a bound known from outside the records"
+_CLIP = (
+    "mend codes of missing values such as -99 first; then clip with data.out_of_bounds=clip "
+    "(Domain.clip_covariates), or give a bound known from outside the records"
+)
 _MOVE = "move these queries into the domain"
 
 
@@ -157,6 +160,9 @@ class Domain:
         """
         if is_frame(X):
             missing = [name for name in self.names if name not in X.columns]
+            twice = None if missing else missing_columns(self.names, list(X.columns))
+            if twice:
+                raise InputError(f"{what}: {twice}")
             if missing and self._named:
                 raise InputError(f"{what} lacks the column {missing[0]!r}; it needs {list(self.names)}")
             X = X if missing else X[list(self.names)]

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
 from torchdpcate.data._columns import MISSING
-from torchdpcate.data._frames import arrow_path, csv_batches, csv_names, file_kind, readable
+from torchdpcate.data._frames import arrow_path, check_there, csv_batches, csv_names, file_kind, readable
 from torchdpcate.data.facts import OPEN
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NUMBER, TRUTH, WORDS, OTHER = "number", "truth value", "words", "neither numbers nor words"
+NUMBER, TRUTH, WORDS = "number", "truth value", "words"
+OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
+_TO_USE = {
+    OTHER: "make a number or a category of it to use it",
+    TWICE: "rename all but one to use it",
+    ENCODED: "save the file as UTF-8 to use it",
+}
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
 _HEAD = """\
@@ -49,15 +55,18 @@ def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | 
         Text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
 
     Raises:
-        InputError: No such file, no names of columns, one twice, or one that cannot be shown; a treatment or an outcome
-            that is no column.
+        InputError: No such file, no names of columns, or one that cannot be shown; a treatment or an outcome that is no
+            column, or there twice.
     """
     kinds = _kinds(path)
     _check_roles(kinds, treatment, outcome)
     rest = {name: kind for name, kind in kinds.items() if name not in (treatment, outcome)}
-    covariates = {name: kind for name, kind in rest.items() if name and kind != OTHER}
+    covariates = {name: kind for name, kind in rest.items() if name and kind not in _TO_USE}
     if not covariates:
-        raise InputError(f"data file {str(path)!r}: has no column that can be a covariate")
+        raise InputError(
+            f"data file {str(path)!r}: has no column that can be a covariate, and one is needed; where there is none, "
+            "as for an average effect of a trial, add a column of zeros, with low: 0 and high: 1"
+        )
     parts = [
         _HEAD,
         *_treatment(treatment, kinds),
@@ -88,8 +97,7 @@ def write_draft(draft: str, path: str | Path) -> Path:
 def _kinds(path: str | Path) -> dict[str, str]:
     """Return the kind of each column by its name."""
     kind = file_kind(path)
-    if not Path(path).is_file():
-        raise InputError(f"data file {str(path)!r} does not exist; check the path")
+    check_there(path)
     with readable(path):
         return _of_csv(path) if kind == "csv" else _of_parquet(path)
 
@@ -102,10 +110,10 @@ def _of_csv(path: str | Path) -> dict[str, str]:
             f"data file {str(path)!r}: line 1 has numbers where names of columns should be; give it a header"
         )
     _check_names(path, names)
-    columns = [name for name in names if name]
-    first = next(islice(csv_batches(arrow_path(path), columns), 1), None)
+    columns = [name for name in names if name and names.count(name) == 1]
+    first = next(islice(csv_batches(arrow_path(path), columns, raw=True), 1), None) if columns else None
     found = {} if first is None else {name: _by_majority(first.column(name)) for name in columns}
-    return {name: found.get(name, NUMBER) for name in names}
+    return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBER) for name in names}
 
 
 def _of_parquet(path: str | Path) -> dict[str, str]:
@@ -113,7 +121,8 @@ def _of_parquet(path: str | Path) -> dict[str, str]:
 
     schema = parquet.read_schema(arrow_path(path))
     _check_names(path, schema.names)
-    return {field.name: _by_type(field.type) for field in schema}
+    twice = {name for name in schema.names if schema.names.count(name) > 1}
+    return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
 
 
 def _by_type(type_: "pa.DataType") -> str:
@@ -132,7 +141,10 @@ def _by_type(type_: "pa.DataType") -> str:
 
 def _by_majority(column: "pa.Array") -> str:
     """Return what most values are: one record with a word among numbers does not make words of them."""
-    values = [value.strip() for value in column.to_pylist() if value is not None]
+    try:
+        values = [value.decode("utf-8").strip() for value in column.to_pylist() if value is not None]
+    except UnicodeError:
+        return ENCODED
     known = [value for value in values if value.lower() not in MISSING]
     return WORDS if 2 * sum(map(_is_number, known)) < len(known) else NUMBER
 
@@ -146,9 +158,6 @@ def _is_number(text: str) -> bool:
 
 
 def _check_names(path: str | Path, names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if name and names.count(name) > 1})
-    if twice:
-        raise InputError(f"data file {str(path)!r}: column {twice[0]!r} is there twice; rename one")
     hidden = [name for name in names if not is_plain(name)]
     if hidden:
         raise InputError(
@@ -165,6 +174,8 @@ def _check_roles(kinds: Mapping[str, str], treatment: str | None, outcome: str |
             similar = [there for there in kinds if there.strip().casefold() == name.strip().casefold()]
             hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
             raise InputError(f"{what} = {name}: is no column of the table; {hint}")
+        if name is not None and kinds[name] in (TWICE, ENCODED):
+            raise InputError(f"{what} = {name}: the column is {kinds[name]}; {_TO_USE[kinds[name]]}")
     if treatment is not None and treatment == outcome:
         raise InputError(f"treatment = outcome = {treatment}: give each a column of its own")
 
@@ -198,8 +209,8 @@ def _left_out(kinds: Mapping[str, str]) -> Iterator[str]:
     for name, kind in kinds.items():
         if not name:
             yield "  # left out: a column without a name, such as the numbers of rows\n"
-        elif kind == OTHER:
-            yield f"  # left out: {_quoted(name)}, {kind}; make a number or a category of it to use it\n"
+        elif kind in _TO_USE:
+            yield f"  # left out: {_quoted(name)}, {kind}; {_TO_USE[kind]}\n"
 
 
 def _quoted(name: str) -> str:

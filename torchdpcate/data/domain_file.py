@@ -53,7 +53,10 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, known)
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
-        raise InputError("covariates is empty in the domain; name at least one, with low and high")
+        raise InputError(
+            "covariates is empty in the domain; name at least one, with low and high; where there is none, as for an "
+            "average effect of a trial, add a column of zeros to the table, and none: {low: 0, high: 1}"
+        )
     covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
     domain = _domain(entries, covariates, outcome)
     treatment, arms = _treatment(entries["treatment"])
@@ -105,7 +108,10 @@ def _outcome(entry: Any) -> Mapping[str, Any]:
     if isinstance(entry, Mapping) and "categories" in entry:
         levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
         if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
-            raise InputError(f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 and 1")
+            raise InputError(
+                f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
+                "and 1, or true and false: write these into the column, and categories: [0, 1]"
+            )
         return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
     return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
 

@@ -2,6 +2,7 @@ r"""A propensity that the design of a study makes known: a public fact, which no
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 Propensity = float | str | Mapping[str, Mapping[Any, float]] | Sequence[float]
 """How users write one: a number, a column of the table, a number for each level of a covariate, or one an arm."""
 
+_NUMBER = re.compile(r" *[0-9]*[.,]?[0-9]+ *(?:%|[/:] *[0-9]+)? *")  # as people write one, beside yaml's numbers
 _SUM = 1e-6  # by which numbers of arms may miss one, as decimals do
 
 
@@ -329,6 +331,11 @@ def _same(key: Any, level: Any) -> bool:
 def _column(name: str, names: Sequence[str]) -> str:
     if not name or name == "???":
         raise InputError(f"propensity is {name!r}; give a number, a column or one per level, or leave the entry out")
+    if _NUMBER.fullmatch(name) and not name.isdigit():
+        raise InputError(
+            f"propensity is {name!r}; write a number with a decimal point, such as 0.5 for 50 % or 1/2, or the name "
+            "of a column"
+        )
     check_name("the propensity's column", name)
     if name in names:
         raise InputError(

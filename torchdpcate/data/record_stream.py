@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+from torchdpcate.data.clipped import NOTHING_CLIPPED, Clipped
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -14,10 +15,12 @@ class RecordStream(ABC):
     Attributes:
         schema: Public facts of the table.
         n: Number of records, public.
+        clipped: How many values of what was read are moved to their bounds; the curator's.
     """
 
     schema: TableSchema
     n: int
+    clipped: Clipped = NOTHING_CLIPPED
 
     @abstractmethod
     def __iter__(self) -> Iterator[CausalData]:

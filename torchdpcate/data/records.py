@@ -7,16 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import check_aligned, listed, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import MEND_MISSING, check_aligned, listed, plural, to_float64, to_matrix
+from torchdpcate.data.clipped import NOTHING_CLIPPED, Clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+
+NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
+"""How a domain file names the arms of a treatment that is not coded as 0 and 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    Where the design of the study makes it known, they carry their own propensity [n] too, else None.
+    Where the design of the study makes it known, they carry their own propensity [n] too, else None. ``clipped`` says
+    how many values of what was read were moved to their bounds, and is the curator's.
     The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
@@ -29,6 +34,7 @@ class CausalData:
     a: Tensor
     y: Tensor
     propensity: Tensor | None = None
+    clipped: Clipped = NOTHING_CLIPPED
 
     def __repr__(self) -> str:
         """Return how many records there are, and none of them."""
@@ -87,7 +93,7 @@ class CausalData:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "CausalData":
         known = None if self.propensity is None else change(self.propensity)
-        return CausalData(change(self.x), change(self.a), change(self.y), known)
+        return CausalData(change(self.x), change(self.a), change(self.y), known, self.clipped)
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
@@ -110,7 +116,10 @@ def arm_sizes(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1
     other = int((~members.any(0)).sum())
     if other:
         words = _in_words(actions)
-        raise InputError(f"{name} has {plural(other, 'value')} other than {words}; code the arms as {words}")
+        raise InputError(
+            f"{name} has {plural(other, 'value')} other than {words}; code the arms as {words}, or name those of a "
+            f"table in its domain: {NAMED_ARMS}"
+        )
     return members.sum(1)
 
 
@@ -143,5 +152,5 @@ def column_of(value: Any, what: str) -> Tensor:
         raise InputError(f"{what} has shape {tuple(vector.shape)}; it must be [records]")
     bad = int((~torch.isfinite(vector)).sum())
     if bad:
-        raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; drop or impute these rows")
+        raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
     return vector

@@ -18,7 +18,7 @@ from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_name
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import CausalData, column_of
+from torchdpcate.data.records import NAMED_ARMS, CausalData, column_of
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ class TableSchema:
         """
         if len(self.actions) > 2:
             raise InputError(
-                f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; keep "
-                "the records of two arms, or choose among policies with PolicySelector"
+                f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; put "
+                "the records of two arms into a file of their own, whose number is then public, and list these two, or "
+                "choose among policies (task=policy_selection, PolicySelector)"
             )
         return self
 
@@ -180,8 +181,10 @@ class TableSchema:
         """
         column = frame[self.treatment]
         if not self.arms:
-            return torch.from_numpy(numeric_column(column, self.treatment, truth=True))
-        codes = category_codes(column, self.treatment, self.arms)
+            remedy = f"name the arms in the domain: {NAMED_ARMS}"
+            return torch.from_numpy(numeric_column(column, self.treatment, truth=True, remedy=remedy))
+        remedy = "list all arms, or put the records of these arms into a file of their own, whose number is then public"
+        codes = category_codes(column, self.treatment, self.arms, remedy)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 
     def labels(self, A: Any) -> Any:

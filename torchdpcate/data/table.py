@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._frames import MOST_BYTES, about, read_frame, rows_in_metadata
+from torchdpcate.data._frames import MOST_BYTES, PERSON, about, read_frame, rows_in_metadata
 from torchdpcate.data._rows import encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
@@ -39,7 +39,8 @@ class Table(StudySource):
             most: a small file may hold more than any memory.
         stream: Whether to read the records batch by batch, for what can be learnt in constant memory: then ``open``
             takes the place of ``load``.
-        person: Column that says whose a record is; then persons are protected, see ``person_rows``.
+        person: Column that says whose a record is, or several columns that do together; then persons are protected, see
+            ``person_names`` and ``person_rows``.
         per_person: Records of each person.
         too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` her.
         seed: Public seed of the draw.
@@ -63,7 +64,7 @@ class Table(StudySource):
         n: int | None = None,
         stream: bool = False,
         most_bytes: int = MOST_BYTES,
-        person: str | None = None,
+        person: str | Sequence[str] | None = None,
         per_person: int = 1,
         too_many: str = "draw",
         seed: int = 0,
@@ -90,10 +91,17 @@ class Table(StudySource):
         """
         check_contribution(self.per_person, self.too_many)
         if self.person is not None:
-            return PrivacyUnit.person(self.person, self.per_person)
+            return PrivacyUnit.person(" + ".join(self._own()), self.per_person)
         if self.per_person != 1 or self.too_many != "draw":
             raise InputError("data.per_person: whose a record is must be known; name the column by data.person=COLUMN")
         return RECORD
+
+    def _own(self) -> tuple[str, ...]:
+        """Return the columns that name a person."""
+        own = () if self.person is None else (self.person,) if isinstance(self.person, str) else tuple(self.person)
+        if self.person is not None and (not own or len(set(own)) < len(own) or not all(type(n) is str for n in own)):
+            raise InputError(f"data.person = {self.person!r}: name a column, or several, each once")
+        return own
 
     def public(self) -> PublicStudy:
         """Return schema, public queries and n, if it is given; neither the table nor its size is looked at."""
@@ -116,8 +124,8 @@ class Table(StudySource):
         """Refuse a stream with fewer records than the table has."""
         if self.unit.is_person:
             raise InputError(
-                f"data.person is {self.person}; a stream does not bring a person's records together: leave data.stream "
-                "out"
+                f"data.person is {', '.join(self._own())}; a stream does not bring a person's records together: leave "
+                "data.stream out"
             )
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
@@ -141,17 +149,20 @@ class Table(StudySource):
         """Read, check and encode the table."""
         self.refuse_stream()
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
-        columns, unit = record_columns(schema), self.unit
-        if self.person in columns:
+        columns, unit, own = record_columns(schema), self.unit, self._own()
+        if own and (set(own) <= set(columns) or {schema.treatment, schema.outcome} & set(own)):
             raise InputError(
-                f"data.person = {self.person}: is a column of the domain; give one that only names persons"
+                f"data.person = {', '.join(own)}: names persons by treatment, outcome or columns of the domain alone; "
+                "give a column that only names persons"
             )
-        own = () if self.person is None else (self.person,)
-        frame = read_frame(self.path, (*columns, *own), schema.text_columns | set(own), self.most_bytes)
+        names = tuple(dict.fromkeys((*columns, *own)))
+        text = schema.text_columns | (set(own) - set(columns))
+        frame = read_frame(self.path, names, text, self.most_bytes, own)
         with about(self.path):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
-            rows = self._units(read.n if self.person is None else frame[self.person])
+            read.clipped.warn(schema)
+            rows = self._units(read.n if self.person is None else frame[PERSON].rename(None))
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
         return Study(records, schema, self._queries(schema), None, table_name(self.path), unit=unit)

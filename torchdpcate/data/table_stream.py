@@ -10,6 +10,7 @@ import torch
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._frames import MOST_BYTES, about, among_rows, iter_frames
 from torchdpcate.data._rows import encode_records, record_columns
+from torchdpcate.data.clipped import NOTHING_CLIPPED, Clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData, arm_sizes, check_arms
@@ -62,7 +63,8 @@ class TableStream(RecordStream):
         self.schema = TableSchema.of(domain).handling(out_of_bounds)
         self.batch_rows = batch_rows
         self.most_bytes = most_bytes
-        self.n, self._seals = self._count()
+        self.n, self._seals, self.clipped = self._count()
+        self.clipped.warn(self.schema)
 
     def __iter__(self) -> Iterator[CausalData]:
         """Yield all records in batches; see ``RecordStream``."""
@@ -71,22 +73,23 @@ class TableStream(RecordStream):
             yield from self._batches(path)
             _refuse_changed(path, seal)
 
-    def _count(self) -> tuple[int, list[tuple[int, ...]]]:
-        """Read everything once; return the number of records, and what shows that a file was changed."""
+    def _count(self) -> tuple[int, list[tuple[int, ...]], Clipped]:
+        """Read everything once; return the number of records, what shows that a file was changed, what is clipped."""
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
-        seals = []
+        seals, clipped = [], NOTHING_CLIPPED
         for path in self.paths:
             seal = _seal(path)
             for batch in self._batches(path):
                 sizes += arm_sizes(batch.a, name, actions)
+                clipped += batch.clipped
             _refuse_changed(path, seal)
             seals.append(seal)
         if not sizes.any():
             raise InputError(f"data file {listed(self.paths)} holds no rows; bring records")
         with about(self.paths):
             check_arms(sizes, name, actions)
-        return int(sizes.sum()), seals
+        return int(sizes.sum()), seals, clipped
 
     def _batches(self, path: str | Path) -> Iterator[CausalData]:
         """Yield the records of one file."""

@@ -100,6 +100,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         ledger_: What has been spent; None without privacy.
         n_features_in_: Number of covariates, public.
         feature_names_in_: Their names, public.
+        clipped_: How many values of each column were moved to their bounds. The curator's, never to be published.
     """
 
     domain: Domain | TableSchema
@@ -146,6 +147,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
         records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
+        self.clipped_ = records.clipped
         return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
 
     @abstractmethod

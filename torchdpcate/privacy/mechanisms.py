@@ -51,8 +51,8 @@ class AdditiveMechanism(ABC):
         share = (size ** (1 / self.norm) * 2.0**-20 + self._float_loss(size)) * self.scale / self.sensitivity
         if share > 0.1:
             raise InputError(
-                f"size = {size}: too many numbers for noise of {self.scale:g}; release fewer, or give a larger "
-                "privacy.epsilon"
+                f"size = {size}: noise of {self.scale:g}, where one record moves {self.sensitivity:g}, is too much for "
+                "its grid, or these are too many numbers; give a larger privacy.epsilon, or release fewer"
             )
         return self.scale / (1 - share)
 

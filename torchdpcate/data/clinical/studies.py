@@ -111,6 +111,7 @@ class IntensiveCare(StudySource):
         frame = pd.DataFrame(records_at(hours, points[rows], window))
         with about(self.path):
             records = encode_records(frame, schema)
+            records.clipped.warn(schema)
             check_treatment(records.a, f"treatment column {schema.treatment!r}")
         return Study(records, schema, self._queries(schema), None, self.name, unit=unit)
 

@@ -97,6 +97,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         if not self.streams:
             raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
         stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        self.clipped_ = stream.clipped
         records = StreamedRecords(stream, self.features(), self.schema_.domain)
         records.check()
         return self._fit(records, digest=self._digest(stream))

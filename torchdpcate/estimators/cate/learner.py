@@ -138,6 +138,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """
         self._start()
         stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        self.clipped_ = stream.clipped
         self.check_stream(stream.n)
         return self._fit(stream, digest=self._digest(stream))
 
