@@ -125,8 +125,16 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
 @pytest.mark.parametrize(
     ("content", "words", "why"),
     [
-        ("1,2\n3,4\n", [], "line 1 has numbers"),
-        ("a,a\n3,4\n", [], "is there twice"),
+        ("1,2\n3,4\n", [], "name 1 of its columns is a number"),
+        ("a,2020-01-31\n3,4\n", [], "name 2 of its columns is a number"),
+        ("a,b,\n3,4,5\n", [], "name 3 of its columns is empty"),
+        (",\n3,4\n", [], "name 1 of its columns is empty"),
+        ("a,a\n3,4\n", [], "name 2 of its columns is there twice"),
+        ("a\n3\n", [], "line 1 has no comma"),
+        ("a;b\n3;4\n", [], "line 1 has semicolons where commas should be; write it with commas"),
+        ("a\tb\n3\t4\n", [], "sep='\\t'"),
+        ("a|b\n3|4\n", [], "line 1 has bars"),
+        ("a;b;c,d;e\n3;4;5,6;7\n", [], "line 1 has semicolons"),
         ("a,b\x1b\n3,4\n", [], "cannot be shown"),
         ("", [], "cannot be read"),
         ("a,b\n1,2\n", ["--outcome", "B "], "'b' is there"),
