@@ -122,15 +122,15 @@ def test_the_same_policy_in_other_words_is_found_by_setup():
         ("kind: constants", "it holds no list"),
         ("- kind: constants\n  actions: [0", "policies.yaml: "),
         ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \[True\]; actions are integers"),
-        ("- kind: constants\n- 3", r"policies\[0\]: constants needs 'actions'"),
+        ("- kind: constants\n- 3", r"policies\[1\] is no policy"),
         ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
         (
             "- {kind: functions, functions: ['os:system']}",
             r"policies\[0\]: function 'os:system': Python code",
         ),
         ("- os:system", r"policies\[0\]: function 'os:system': .*by policies.allow=\[os\]"),
-        ("- {kind: functions, functions: [!!python/name:os.system x]}", "it has the tag"),
-        ("- &a {kind: constants, actions: [0]}\n- *a", "it has the alias"),
+        ("- {kind: functions, functions: [!!python/name:os.system x]}", "it has a tag"),
+        ("- &a {kind: constants, actions: [0]}\n- *a", "it has an alias"),
     ],
 )
 def test_errors_of_a_file_name_it_and_the_entry(tmp_path, text, words):

@@ -489,11 +489,13 @@ def test_a_missing_release_is_one_line(command, here, capsys):
 
 def test_our_own_fault_is_exit_code_one(monkeypatch, here, capsys):
     def fail(*_args):
-        raise RuntimeError("boom")
+        raise RuntimeError("a value 7777.5 of a record")
 
     monkeypatch.setattr("torchdpcate.cli.run.PrivacyBudget", fail)
     assert main(["train", *TABLE, *QUICK]) == 1
-    assert "torchdpcate: internal error: RuntimeError: boom" in capsys.readouterr().err.splitlines()[-1]
+    last = capsys.readouterr().err.splitlines()[-1]
+    told = r"torchdpcate: internal error: RuntimeError in run.py, line \d+ \(--debug shows the rest\)"
+    assert re.fullmatch(told, last)
 
 
 @pytest.mark.faults

@@ -125,9 +125,17 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
 @pytest.mark.parametrize(
     ("content", "words", "why"),
     [
-        ("1,2\n3,4\n", [], "line 1 has numbers"),
+        ("1,2\n3,4\n", [], "name 1 of its columns is a number"),
+        ("a,2020-01-31\n3,4\n", [], "name 2 of its columns is a number"),
+        ("a,b,\n3,4,5\n", [], "name 3 of its columns is empty"),
+        (",\n3,4\n", [], "name 1 of its columns is empty"),
         ("a,a\n3,4\n", [], "no column that can be a covariate"),
         ("a,a,b\n3,4,5\n", ["--outcome", "a"], "outcome = a: the column is there more than once; rename all but one"),
+        ("a\n3\n", [], "line 1 has no comma"),
+        ("a;b\n3;4\n", [], "separates columns by semicolons; save it with commas between columns"),
+        ("a\tb\n3\t4\n", [], "separates columns by tabs"),
+        ("a|b\n3|4\n", [], "separates columns by bars"),
+        ("a;b;c,d;e\n3;4;5,6;7\n", [], "separates columns by semicolons"),
         ("a,b\x1b\n3,4\n", [], "cannot be shown"),
         ("", [], "cannot be read"),
         ("a,b\n1,2\n", ["--outcome", "B "], "'b' is there"),

@@ -108,7 +108,11 @@ BAD = {
         [],
         "1 samples have no name",
     ),
-    "a gene that is not there": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,NONE]"], "(NONE)"),
+    "a gene that is not there": (
+        lambda m: m.to_csv("bad.tsv", sep="\t"),
+        ["data.genes=[G1,NONE]"],
+        "1 gene of the list not in the file (number 2 first)",
+    ),
     "a gene listed twice": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=[G1,G1]"], "name each gene once"),
     "no file": (lambda m: None, [], "'bad.tsv' cannot be read: "),
     "no list": (lambda m: m.to_csv("bad.tsv", sep="\t"), ["data.genes=none.txt"], "no such file of names"),

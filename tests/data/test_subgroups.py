@@ -71,8 +71,8 @@ def test_partitions_are_read_from_a_file(tmp_path):
 REFUSED = {
     "nothing": ([], "give a list of partitions"),
     "no file": ("gone.yaml", "no such file"),
-    "no partition": (["sex"], "is no partition"),
-    "an empty one": ([{}], "is no partition"),
+    "no partition": (["sex"], "write each partition as"),
+    "an empty one": ([{}], "write each partition as"),
     "no covariate": ([{"height": True}], "'height' is no covariate"),
     "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty: its public bounds are \[18, 90\]"),
     "a cut at a bound": ([{"age": [40, 90]}], "the cut 90 of 'age' leaves a cell empty"),

@@ -100,7 +100,7 @@ def test_a_function_of_a_module_that_is_allowed_is_used(tmp_path, monkeypatch, c
 def test_a_domain_with_a_tag_is_refused(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     Path("d.yaml").write_text(f"treatment: a\noutcome: {{name: y, high: 1, {text}}}\ncovariates: {{}}")
-    with pytest.raises(InputError, match="has the tag"):
+    with pytest.raises(InputError, match="has a tag"):
         TableSchema.from_yaml("d.yaml")
     assert not Path("made").exists()
 

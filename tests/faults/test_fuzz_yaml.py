@@ -86,7 +86,7 @@ def test_a_tag_runs_no_code(path, tmp_path):
 def test_no_tag_is_taken(path, tag):
     """The order of a set's elements, which would become categories, is another in every process."""
     path.write_text(f"a: {tag}")
-    with pytest.raises(InputError, match="it has the tag"):
+    with pytest.raises(InputError, match="it has a tag"):
         read_yaml(path)
 
 

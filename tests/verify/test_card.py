@@ -342,7 +342,7 @@ def set_in(section, key, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: f.update(color="red"), "unknown field 'color'; .*deployment.basic"),
+        (lambda f: f.update(color="red"), "an unknown field at the top; .*deployment.basic"),
         (set_in("basic", "naem", "x"), "unknown field 'basic.naem'; .*basic.name"),
         (set_in("surprise", "name", "x"), "unknown field 'surprise'"),
         (

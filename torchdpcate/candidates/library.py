@@ -124,6 +124,12 @@ class PolicyLibrary:
             entries = read_yaml(path)
             if not isinstance(entries, list):
                 raise InputError("it holds no list; start each policy with '- kind: ...'")
+            for place, entry in enumerate(entries):
+                kind = entry.get("kind") if isinstance(entry, Mapping) else None
+                if not (isinstance(entry, str) and _is_import_path(entry)) and str(kind) not in POLICY_FAMILIES:
+                    # the file may hold records: nothing of it is shown before it is known to hold policies
+                    kinds = ", ".join(POLICY_FAMILIES)
+                    raise InputError(f"policies[{place}] is no policy; start it with '- kind: ...', one of {kinds}")
             # a bare path in a file is the file's word, not the caller's
             listed = [{"kind": "functions", "functions": [e]} if isinstance(e, str) else e for e in entries]
             return cls.of(listed, allow)

@@ -5,6 +5,8 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from torchdpcate._files import NO_ROOM
@@ -98,7 +100,16 @@ def _explain(error: Exception) -> int:
         )
     if isinstance(error, TorchDPCateError):
         return _complain(_one_line(error), 1)
-    return _complain(f"internal error: {type(error).__name__}: {_one_line(error)} (--debug shows where)", 1)
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    # what a library says of a value may be of a record's
+    return _complain(f"internal error: {type(error).__name__}{_place(error)} (--debug shows the rest)", 1)
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost line of this package where an error arose."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if "torchdpcate" in Path(frame.filename).parts]
+    return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _is_hydra_mistake(error: Exception) -> bool:

@@ -93,7 +93,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
 def make_parser() -> Parser:
     """Return the program's parser."""
     parser = Parser(prog=PROGRAM, description="Private treatment effects.")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks, also what libraries say of values")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

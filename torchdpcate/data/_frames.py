@@ -313,13 +313,17 @@ def readable(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
-        # pyarrow quotes the row it stumbled over, and values; a message must not show records.
-        detail = re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(str(error).split())))[:160]
+        detail = without_cells(str(error))
         if isinstance(error, UnicodeError) or "UTF8" in detail:
             detail = "text that is read is not UTF-8; save the file as UTF-8"
         elif "Expected" in detail:
             detail += "; delete lines before the header, and put cells with commas in quotes"
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
+
+
+def without_cells(text: str) -> str:
+    """Return what a library says of a file in one line, as far as the row or the value that it quotes."""
+    return re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(text.split())))[:160]
 
 
 @contextmanager

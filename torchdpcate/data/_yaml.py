@@ -10,11 +10,14 @@ from torchdpcate.errors import InputError
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 20
+_QUOTED = re.compile(r"['\"].*", re.DOTALL)
 _POWERS = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 
 
 def read_yaml(path: Path) -> Any:
     """Return the entries of a yaml file as dicts, lists, numbers, truth values and words.
+
+    A file that is another than was meant may hold records, so that errors name lines of it and show nothing.
 
     Aliases are refused, because nine lines of them stand for more than a memory holds; so are deep nesting and tags.
     A date stays a word, and 6e4 is a number, as in yaml 1.2.
@@ -26,44 +29,55 @@ def read_yaml(path: Path) -> Any:
         InputError: Not yaml, an entry twice, larger than a MiB, nested more than 20 deep, with an alias, a tag, control
             characters, or characters that turn the direction of writing.
     """
-    import yaml
-
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise InputError(f"it is larger than {_MOST_BYTES:,} bytes")
         text = data.decode("utf-8-sig")
+    except UnicodeError:
+        raise InputError("it is not UTF-8") from None
+    except OSError as error:
+        raise InputError(str(error.strerror)) from None
+    return parse_yaml(text)
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the entries of a text as ``read_yaml`` does; arguments and errors are its own."""
+    import yaml
+
+    try:
         _check_plain(yaml.parse(text, Loader=yaml.SafeLoader))
-        return _shown(yaml.load(text, Loader=_loader()))
-    except Exception as error:  # yaml's constructors let through what Python makes of their input
-        raise InputError(" ".join(str(error).split())[:200]) from None
+        return yaml.load(text, Loader=_loader())
+    except InputError as error:
+        raise InputError(str(error)) from None
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", in line {error.problem_mark.line + 1}"
+        # what it quotes is the file's
+        raise InputError(f"it is not yaml{line}: {re.sub(_QUOTED, '...', str(error.problem))}") from None
+    except Exception:  # yaml's constructors let through what Python makes of their input
+        raise InputError("it is not yaml, or holds a value that cannot be read") from None
 
 
 def _check_plain(events: Any) -> None:
-    """Refuse aliases, tags and deep nesting, before anything is built of the events."""
-    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent
+    """Refuse aliases, tags, deep nesting and words that a terminal would obey, before anything is built of events."""
+    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
     depth = 0
     for event in events:
         if isinstance(event, AliasEvent):
-            raise InputError(f"it has the alias *{event.anchor}; write the entries out")
+            raise InputError(f"it has an alias, a word after *, in {_line(event)}; write the entries out, or quote it")
         if getattr(event, "tag", None) is not None:
-            raise InputError(f"it has the tag {event.tag}; leave it out")
+            raise InputError(f"it has a tag, a word after !, in {_line(event)}; leave it out, or quote it")
+        if isinstance(event, ScalarEvent) and not is_plain(event.value.replace("\n", " ").replace("\t", " ")):
+            raise InputError(f"it has characters that cannot be shown, in {_line(event)}; leave them out")
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > _DEEPEST:
             raise InputError(f"it is nested more than {_DEEPEST} deep")
 
 
-def _shown(entries: Any) -> Any:
-    """Return the entries if all words in them can be shown: a terminal would obey the others."""
-    if isinstance(entries, dict):
-        return {_shown(key): _shown(value) for key, value in entries.items()}
-    if isinstance(entries, list):
-        return [_shown(value) for value in entries]
-    if isinstance(entries, str) and not is_plain(entries.replace("\n", " ").replace("\t", " ")):
-        raise InputError(f"the words {entries[:60]!r} have characters that cannot be shown; leave them out")
-    return entries
+def _line(event: Any) -> str:
+    return f"line {event.start_mark.line + 1}"
 
 
 @lru_cache(maxsize=1)

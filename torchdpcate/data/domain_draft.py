@@ -55,8 +55,9 @@ def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | 
         Text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
 
     Raises:
-        InputError: No such file, no names of columns, or one that cannot be shown; a treatment or an outcome that is no
-            column, or there twice.
+        InputError: No such file, names of columns that may be a record's (a number, an
+            empty one that is not the first), or one that cannot be shown; a treatment or an outcome that is no column,
+            or there twice.
     """
     kinds = _kinds(path)
     _check_roles(kinds, treatment, outcome)
@@ -104,12 +105,9 @@ def _kinds(path: str | Path) -> dict[str, str]:
 
 def _of_csv(path: str | Path) -> dict[str, str]:
     names = csv_names(arrow_path(path))
-    if any(_is_number(name) for name in names):
-        # they are not shown: they would be a record's
-        raise InputError(
-            f"data file {str(path)!r}: line 1 has numbers where names of columns should be; give it a header"
-        )
-    _check_names(path, names)
+    if len(names) == 1:  # no table; its name may be a line of another kind of file
+        raise InputError(f"data file {str(path)!r}: line 1 has no comma; write a csv with commas between its columns")
+    _check_names(path, names, list(map(_like_a_number, names)))
     columns = [name for name in names if name and names.count(name) == 1]
     first = next(islice(csv_batches(arrow_path(path), columns, raw=True), 1), None) if columns else None
     found = {} if first is None else {name: _by_majority(first.column(name)) for name in columns}
@@ -120,7 +118,10 @@ def _of_parquet(path: str | Path) -> dict[str, str]:
     from pyarrow import parquet
 
     schema = parquet.read_schema(arrow_path(path))
-    _check_names(path, schema.names)
+    numbers = list(map(_like_a_number, schema.names))
+    if schema.names == [str(place) for place in range(len(numbers))]:
+        numbers = [False] * len(numbers)  # pandas' own names
+    _check_names(path, schema.names, numbers)
     twice = {name for name in schema.names if schema.names.count(name) > 1}
     return {field.name: TWICE if field.name in twice else _by_type(field.type) for field in schema}
 
@@ -157,14 +158,24 @@ def _is_number(text: str) -> bool:
     return text.strip().lower() not in MISSING
 
 
-def _check_names(path: str | Path, names: Sequence[str]) -> None:
-    hidden = [name for name in names if not is_plain(name)]
-    if hidden:
-        raise InputError(
-            f"data file {str(path)!r}: column {hidden[0]!r} has characters that cannot be shown; rename it"
-        )
-    if not any(names):
-        raise InputError(f"data file {str(path)!r}: has no names of columns in line 1; give it a header")
+def _like_a_number(name: str) -> bool:
+    """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
+    letters = any(map(str.isalpha, name))
+    return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+
+
+def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]) -> None:
+    """Refuse names that may be a record's: they are counted from 1, and not shown."""
+    wrong = {
+        "is a number": numbers,
+        "has characters that cannot be shown": [not is_plain(name) for name in names],
+        "is empty": [not name and (place > 0 or not any(names)) for place, name in enumerate(names)],
+    }
+    for why, found in wrong.items():
+        if any(found):
+            raise InputError(
+                f"data file {str(path)!r}: name {found.index(True) + 1} of its columns {why}; give the table a header"
+            )
 
 
 def _check_roles(kinds: Mapping[str, str], treatment: str | None, outcome: str | None) -> None:

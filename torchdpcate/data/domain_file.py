@@ -13,6 +13,8 @@ from torchdpcate.data.facts import IN_CODE, check_bounds, check_filled, check_or
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
+_NEEDED = {"treatment", "outcome", "covariates"}
+
 
 def read_domain_file(path: str | Path) -> Any:
     """Return the entries of a domain file, or of a shipped one by its name, with the file's name as their origin.
@@ -33,6 +35,7 @@ def read_domain_file(path: str | Path) -> Any:
     except InputError as error:
         raise InputError(f"domain file {str(path)!r} cannot be read: {error}") from None
     try:
+        _check_form(facts)
         check_filled(facts)
         return _with_origin(facts, f"domain file {file.stem}{owner}")
     except InputError as error:
@@ -48,9 +51,9 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: An entry is missing, unknown or invalid.
     """
+    _check_form(facts)
     check_filled(facts)
-    known = {"overlap", "origin", "out_of_bounds", "propensity"}
-    entries = _entries(facts, "domain", {"treatment", "outcome", "covariates"}, known)
+    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity"})
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
@@ -69,6 +72,13 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
     }
+
+
+def _check_form(facts: Any) -> None:
+    """Refuse what has not the form of a domain file, and may be records: nothing of it is shown."""
+    if not isinstance(facts, Mapping) or not facts.keys() >= _NEEDED:
+        missing = f"has no entry {min(_NEEDED - facts.keys())!r}" if isinstance(facts, Mapping) else "holds no entries"
+        raise InputError(f"domain {missing}; it needs {', '.join(sorted(_NEEDED))}")
 
 
 def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> Domain:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate._text import plain
 from torchdpcate.data._arrays import plural
 from torchdpcate.data._frames import readable
 from torchdpcate.errors import InputError
@@ -172,10 +171,10 @@ def _check_names(path: str | Path, what: str, names: Sequence[str]) -> None:
 def _check_known(path: str | Path, genes: Sequence[str], known: Any) -> None:
     unknown = sorted(set(genes) - set(known))
     if unknown:
-        shown = plain(", ".join(unknown[:3]))
+        first = min(map(list(genes).index, unknown)) + 1  # no name: a list that is another file may be of records
         raise InputError(
-            f"{path}: {plural(len(unknown), 'gene')} of the list not in the file ({shown}); is it transposed "
-            "(data.samples), or are its genes named in another way?"
+            f"{path}: {plural(len(unknown), 'gene')} of the list not in the file (number {first} first); is it "
+            "transposed (data.samples), or are its genes named in another way?"
         )
 
 

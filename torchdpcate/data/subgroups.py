@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data._yaml import parse_yaml, read_yaml
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
@@ -23,6 +23,7 @@ MOST_CELLS = 1000
 """Cells of all partitions together: each has its line in a table and in a figure."""
 
 _EXAMPLE = "as subgroups=[{sex: true}, {age: [40, 60]}]"
+_FORM = "write each partition as {covariate: true} or {covariate: [cuts]}"
 
 
 @dataclass(frozen=True)
@@ -172,11 +173,11 @@ class Subgroups:
         if isinstance(given, Subgroups):
             given = given.config()
         if isinstance(given, str | Path):
-            given = _read(Path(given))
+            given = _read(given, schema)
         if isinstance(given, Mapping):
             given = [given]
         if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-            raise InputError(f"subgroups = {given!r}: give a list of partitions, {_EXAMPLE}")
+            raise InputError(f"subgroups: give a list of partitions, {_EXAMPLE}, not a {type(given).__name__}")
         partitions = tuple(_partition(entry, schema) for entry in given)
         if len(set(partitions)) < len(partitions):
             twice = next(one for one in partitions if partitions.count(one) > 1)
@@ -245,21 +246,25 @@ class Subgroups:
 
 def _partition(entry: Any, schema: TableSchema) -> Partition:
     if not isinstance(entry, Mapping) or not entry:
-        raise InputError(f"subgroups: {entry!r} is no partition; write {{covariate: true}} or {{covariate: [cuts]}}")
+        raise InputError(f"subgroups: {_FORM}, not a {type(entry).__name__}")
     return Partition(tuple(Division.of(schema, name, given) for name, given in entry.items()))
 
 
-def _read(path: Path) -> Any:
-    """Return the partitions of a yaml file."""
-    if not os.path.isfile(path):
-        raise InputError(
-            f"subgroups = {str(path)!r}: no such file; give a yaml file, or a list of partitions, {_EXAMPLE}"
-        )
+def _read(given: str | Path, schema: TableSchema) -> Any:
+    """Return the partitions of a yaml file, or of a yaml text in brackets; of a file that may hold records, nothing."""
+    what, text = f"subgroups = {str(given)!r}", str(given)
+    written = isinstance(given, str) and text.startswith(("[", "{"))
+    if not written and not os.path.isfile(given):
+        raise InputError(f"{what}: no such file; give a yaml file, or a list of partitions, {_EXAMPLE}")
     try:
-        found = read_yaml(path)
+        found = parse_yaml(text) if written else read_yaml(Path(given))
     except InputError as error:
-        raise InputError(f"subgroups = {str(path)!r}: cannot be read: {error}") from None
-    return found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
+        raise InputError(f"{what}: cannot be read: {error}") from None
+    found = found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
+    for place, entry in enumerate(found if isinstance(found, list) else [found], 1):
+        if not isinstance(entry, Mapping) or not set(schema.columns).issuperset(entry):
+            raise InputError(f"{what}: entry {place}: {_FORM}, of the covariates {listed(schema.columns)}")
+    return found
 
 
 def _encoded(covariate: Covariate, levels: Sequence[Any]) -> tuple[tuple[float, ...], ...]:

@@ -146,7 +146,8 @@ def _joined(field: Field, own: Any, stated: Any) -> Any:
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
     """Facts by the keys of ``FIELDS``; what is left empty is left out."""
     if not isinstance(content, Mapping):
-        raise InputError(f"{prefix or 'the file'} is {content!r}; it needs entries, such as deployment: basic: name")
+        shown = f"{prefix} is {content!r}" if prefix else "the file holds no entries"  # it may be of records
+        raise InputError(f"{shown}; it needs entries, such as deployment: basic: name")
     flat: dict[str, Any] = {}
     for key, value in content.items():
         name = f"{prefix}{key}".removeprefix("deployment.")
@@ -158,7 +159,8 @@ def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
         elif name == "deployment" or any(known.startswith(f"{name}.") for known in FIELDS):
             flat |= {} if value is None else _flat(value, f"{name}.")
         else:
-            raise InputError(f"unknown field {name!r}; the fields are those of the registry: {_near(prefix)}")
+            unknown = f"unknown field {name!r}" if prefix else "an unknown field at the top"  # it may be a record's
+            raise InputError(f"{unknown}; the fields are those of the registry: {_near(prefix)}")
     return flat
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdpcate._text import plain
 from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data._frames import MOST_BYTES, about, arrow_path
+from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, readable, without_cells
 from torchdpcate.data._parquet import parquet_batches
 from torchdpcate.data.clinical.hours import Hours, plausible
 from torchdpcate.data.clinical.pickles import plain_pickles
@@ -108,15 +107,12 @@ def _parquet_tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataF
 
 def _read_parquet(path: Path, columns: list[str]) -> "pd.DataFrame":
     import pandas as pd
-    import pyarrow as pa
 
-    try:
+    with readable(path):
         batches = [
             batch.to_pandas(ignore_metadata=True)
             for batch in parquet_batches(arrow_path(path), columns, _ROWS, MOST_BYTES)
         ]
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: cannot be read: {plain(' '.join(str(error).split()))[:160]}") from None
     if not batches:
         raise InputError(f"{path}: holds no rows")
     return pd.concat(batches, ignore_index=True)[columns]
@@ -178,7 +174,7 @@ def _store(path: Path) -> "Iterator[pd.HDFStore]":
     except InputError:
         raise
     except Exception as error:  # PyTables and pandas raise what their layers below raise; the cause is the last line
-        text = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])[:160]
+        text = without_cells((str(error).strip().splitlines() or [""])[-1]) or type(error).__name__
         raise InputError(
             f"data.path = {path}: cannot be read as HDF5 ({text}); is it a whole file that MIMIC-Extract wrote? copy "
             "it anew"
