@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import ATE
+from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
@@ -54,18 +54,19 @@ def _exact(readout: EffectEstimator, batch: Weighted, facts: EffectFacts) -> Map
 @worst_case(
     "balanced_difference",
     BalancedDifference,
-    pair="a record of the largest weight that released coefficients leave, treated or not, its outcome furthest from "
-    "the outcome model; all three sums are shown",
+    pair="of the ATT, a treated record and a control of the largest weight that released coefficients leave, both with "
+    "the outcome furthest below the outcome model: what all three sums cost together; they are shown",
 )
 def _balanced_difference(budget: PrivacyBudget) -> Game:
     features, readout = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), BalancedDifference()
-    theta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)  # of both: weights up to 3.03, and means in [0.33, 0.67]
-    facts = EffectFacts(_RECORDS, _ATE, 0.3, 0.7)
+    theta = torch.tensor([[0.0, 1.0]], dtype=torch.float64)  # of both: weights up to 2.03, and means in [0.33, 0.67]
+    facts = EffectFacts(_RECORDS, ATT(_ATE.overlap), 0.3, 0.7)
     facts = replace(facts, ranges=(ranges := released_ranges(facts, features, theta, theta)))
     shares = math.fsum(readout.parts.values())
     epsilons = {part: budget.epsilon * share / shares for part, share in readout.parts.items()}
-    worlds = [_weighted(1.0, 1.0 - world, ranges.treated[1].item()) for world in (0, 1)]
-    worlds = [world._replace(m=ranges.model[0].expand_as(world.m)) for world in worlds]
+    largest = ranges.treated[1].item(), ranges.control[1].item()
+    worlds = [_weighted(0.0, 1.0 - world, largest[world]) for world in (0, 1)]
+    worlds = [world._replace(m=ranges.model[1].expand_as(world.m)) for world in worlds]
     means = [_exact(readout, batch, facts) for batch in worlds]
     scales = readout.scales(facts, epsilons)
 

@@ -1,0 +1,116 @@
+"""Noise of averages by released weights, of tables and counts: ``python -m experiments.less_noise.released_bounds``.
+
+It prints released_bounds.md. All noise is from fixed seeds: nothing here is private.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from experiments.average_effects.defaults import DESIGNS, ODDS, Design
+from experiments.words import paragraph, table
+from torchdpcate import NoiseSource, PrivacyBudget
+from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference, record_cost
+from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total
+from torchdpcate.estimators.average.horvitz_thompson import learn_propensity, plan_horvitz_thompson
+from torchdpcate.estimators.average.joint_cost import joint_cost
+from torchdpcate.estimators.average.outcome_table import OutcomeTable
+from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.stages import learn, released_facts, total_of
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.session import FitSession
+
+N, RUNS, OVERLAPS, STRENGTHS = 5_000, 40, (0.1, 0.05), (0.0, 0.5, 1.0)
+OBSERVED, PURE = DESIGNS[-1], PrivacyBudget(1.0, 0.0)
+
+
+def tables(design: Design, name: str, overlap: float) -> float:
+    """Return the noise in estimates by tables over what it was by bounds for all, and Laplace noise of ATT and ATC."""
+    estimand = make_estimand(name, overlap)
+    plan = make_plan(N, on_domain(None, design.domain), estimand, PURE, readout="outcome_table")
+    records = design.data_sets(RUNS, N, 0)
+    learnt = learn(records, plan, FitSession(NoiseSource.fixed(1)))
+    facts, total, readout = released_facts(plan, learnt), total_of(records, plan, learnt), OutcomeTable()
+
+    def pulls(facts: EffectFacts, total: Total) -> Tensor:
+        found = readout.planned(total, facts, {part: plan.epsilons[part] for part in readout.parts})
+        assert found.polytope is not None
+        return found.polytope
+
+    now, everywhere = pulls(facts, total), pulls(replace(facts, ranges=None), total)
+    before = _deviation(everywhere) if estimand.symmetric else math.sqrt(8) * everywhere.norm(dim=1)
+    return _mean(_deviation(now) / before)
+
+
+def sums(design: Design, overlap: float) -> tuple[float, float]:
+    """Return the noise by released weights over that by bounds for all: of Horvitz-Thompson sums, and of balance."""
+    plan = plan_horvitz_thompson(N, on_domain(None, design.domain), ATE(overlap), PURE.epsilon)
+    records = design.data_sets(RUNS, N, 0)
+    theta = learn_propensity(records, plan.fit, FitSession(NoiseSource.fixed(1)))
+    facts = plan.released(theta)
+    largest = facts.weight_bounds.amax(-1) / ATE(overlap).largest
+    return _mean(plan.scale(facts) / plan.scale(plan.facts)), _mean(largest)
+
+
+def counts(name: str, overlap: float) -> float:
+    """Return the noise of a balanced difference whose joint cost knows a count over that with N in full beside it."""
+    facts, readout = EffectFacts(N, make_estimand(name, overlap), 0.3, 0.7), BalancedDifference()
+    scales, of = readout.scales(facts, readout.parts), facts.estimand
+    (treated, control), least = facts.weight_bounds.split(1, -1), torch.tensor([of.smallest], dtype=torch.float64)
+    low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
+    others = {part: scale for part, scale in scales.items() if part != "size"}
+    before = joint_cost((least, treated[0]), (least, control[0]), (low, high), others) + 1 / scales["size"]
+    return (record_cost(facts, scales) / before).item()
+
+
+def _deviation(pulls: Tensor) -> Tensor:
+    return (4.8 * pulls.square().sum(1) - 1.2 * (pulls.sum(1).square() - pulls.square().sum(1))).sqrt()
+
+
+def _mean(ratios: Tensor) -> float:
+    return ratios.log().mean().exp().item()
+
+
+def _ratios() -> Iterator[list[str]]:
+    yield ["confounding", "overlap", *(f"table, {name}" for name in ESTIMANDS), "Horvitz-Thompson", "balance"]
+    for strength in STRENGTHS:
+        design = replace(OBSERVED, propensity=lambda x, strength=strength: torch.sigmoid(strength * (x @ ODDS)))
+        for overlap in OVERLAPS:
+            found = [tables(design, name, overlap) for name in ESTIMANDS]
+            ratios = [*found, *sums(design, overlap)]
+            yield [f"{strength:g}", f"{overlap:g}", *(f"{ratio:.3f}" for ratio in ratios)]
+
+
+def _counts() -> Iterator[list[str]]:
+    yield ["estimand", *(f"overlap {overlap:g}" for overlap in (0.05, 0.1, 0.3))]
+    for name in ("ATT", "ATC"):
+        yield [name, *(f"{counts(name, overlap):.3f}" for overlap in (0.05, 0.1, 0.3))]
+
+
+def main() -> None:
+    """Print the page."""
+    print("# Noise by released weights, and counts\n")
+    print(
+        paragraph(
+            f"Printed by `python -m experiments.less_noise.released_bounds`: noise now over noise before, epsilon = 1, "
+            f"geometric means of {RUNS} data sets of {N:,} records whose propensity is fitted privately. Confounding: "
+            "what the log-odds of treatment of the observational [design](../average_effects/defaults.md) are "
+            "multiplied by. In [outcome tables](../../docs/guarantees/outcome_table.md), the "
+            "[Horvitz-Thompson sum](../../docs/guarantees/horvitz_thompson.md) of the ATE and the weighted half of its "
+            "[balance statistics](../../docs/guarantees/balance_statistics.md), noise was by bounds of weights for all "
+            "coefficients, and of tables for ATT and ATC Laplace noise."
+        )
+    )
+    print(table(list(_ratios())))
+    print(
+        "All three sums of a [balanced difference](../../docs/guarantees/balanced_difference.md), by bounds for all:\n"
+    )
+    print(table(list(_counts())), end="")
+
+
+if __name__ == "__main__":
+    main()
