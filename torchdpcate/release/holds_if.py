@@ -18,7 +18,7 @@ RANDOMISED = (
 )
 """When those hold whose propensity is known."""
 SAME_RESIDUALS = (
-    "and what outcomes differ by from their mean has one law, whatever the covariates and the arm are; where its size or "
+    "and what outcomes differ by from their mean has one law, whatever the covariates and the arm; where its size or "
     "skewness follows them, intervals at points and of contrasts may be too narrow or miss their target"
 )
 """What the intervals of both assume besides, of the residuals that the effect's regression clips."""
