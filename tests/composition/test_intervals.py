@@ -1,7 +1,10 @@
 """The law of a composed effect's error: matrices against simulation and closed forms."""
 
+import math
+
 import pytest
 import torch
+from scipy.special import ndtri
 
 from torchdpcate.composition.intervals import (
     TYPICAL,
@@ -137,3 +140,52 @@ def test_the_law_is_the_formulas_of_its_page() -> None:
     assert torch.allclose((high - low) / 2, 1.959963984540054 * 0.6 * found.covariance[1, 1].sqrt())
     with pytest.raises(InputError, match="level = 1"):
         law.interval(psi, 1)
+
+
+GRID = torch.from_numpy(ndtri((torch.arange(801).double().numpy() + 0.5) / 801))  # a standard normal covariate
+SCALE = 1.5
+
+
+def covariance_and_truth(deviations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The law's covariance of (constant, slope) in a trial by a coin, and the exact one of residuals N(0, d(x)^2)."""
+    of = basis([1.0, 1.0], LINEAR[:1])
+    psi = torch.stack([torch.ones_like(GRID), GRID], 1)
+    length = psi.norm(dim=1)
+    weight = 2 / length  # 1 / (|psi| max(pi, 1 - pi))
+    residual = deviations[:, None] * GRID  # over a grid of its law
+    inside, square = (residual.abs() < SCALE).double().mean(1), residual.clamp(-SCALE, SCALE).square().mean(1)
+
+    def mean(values: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("i,ij,ik->jk", values, psi, psi) / len(psi)
+
+    n, matrix = 1000, mean(weight / 4)
+    counts = torch.stack([inside.mean(), square.mean() / SCALE**2, torch.tensor(0.25).double()])
+    zero = torch.zeros(2, dtype=torch.float64)
+    found = estimates(zero, zero, matrix, counts, plan(of, n=n, scale=SCALE)).covariance
+    bread = torch.linalg.inv(n * mean(weight / 4 * inside))
+    return found, bread @ (n * mean(weight**2 / 4 * square)) @ bread
+
+
+def test_widths_are_right_where_residuals_have_one_law_and_too_narrow_where_their_size_follows_a_covariate() -> None:
+    """What ``holds_if`` says of residuals: shares of the exact standard error of the slope."""
+    found, truth = covariance_and_truth(torch.ones_like(GRID))
+    assert math.sqrt(found[1, 1] / truth[1, 1]) == pytest.approx(1.0, abs=0.2)
+    found, truth = covariance_and_truth(GRID.abs())
+    assert math.sqrt(found[1, 1] / truth[1, 1]) < 0.8
+
+
+def test_contrasts_miss_where_the_skewness_of_one_arm_follows_a_covariate() -> None:
+    """Clipping takes b(x) from the treated arm's mean; the correction gives back its mean, not its slope."""
+    exponential = -torch.log((torch.arange(4001).double() + 0.5) / 4001)
+    skewed = exponential - exponential.mean()
+    psi = torch.stack([torch.ones_like(GRID), GRID], 1)
+    weight = 1 / psi.norm(dim=1)
+
+    def slope(size: torch.Tensor) -> float:
+        """What clipping moves the slope by, to first order; the control's residuals are symmetric."""
+        taken = (size[:, None] * skewed).clamp(-SCALE, SCALE).mean(1)
+        matrix = torch.einsum("i,ij,ik->jk", weight, psi, psi)
+        return float(torch.linalg.solve(matrix, (weight * taken) @ psi)[1])
+
+    assert slope(torch.ones_like(GRID)) == pytest.approx(0.0, abs=1e-9)
+    assert slope((1 + 0.5 * GRID).clamp_min(0.1)) < -0.05

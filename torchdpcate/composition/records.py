@@ -11,6 +11,7 @@ from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
 from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
+from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.many_arms import ManyArmRegressions
 from torchdpcate.composition.nuisance_noise import Covariates
@@ -164,7 +165,12 @@ def private_start(
         plan: The public plan.
         steps: Pays, and draws noise.
         two_levels: Whether each covariate has two levels, public, [q].
+
+    Raises:
+        InputError: A budget that is too small for a step's noise; nothing is paid then.
     """
+    if steps.private:
+        require_noise(plan)
     y_range, low, high = domain.outcome_range, domain.outcome_low, domain.outcome_high
     u, columns = domain.scale(records.x), None
     if plan.binary or not plan.quantiles:

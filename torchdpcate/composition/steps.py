@@ -80,7 +80,7 @@ class NoisySteps:
             sensitivity: How far one record moves them, in the l2 norm.
             event: As ``pay`` returned it.
         """
-        mechanism = _mechanism(event, sensitivity, values.numel())
+        mechanism = mechanism_of(event, sensitivity, values.numel())
         return self.session.noise.released(mechanism.add_noise(values.detach()[None], self.session.noise)[0])
 
     def noisy_gradient(self, values: Tensor, sensitivity: float, event: StepEvent) -> Tensor:
@@ -92,9 +92,7 @@ class NoisySteps:
         if isinstance(event, PureEvent):
             return self.noisy(values, sensitivity, event)
         values, noise = values.detach().cpu().double(), self.session.noise
-        rounding = math.sqrt(values.shape[-1]) * event.noise_multiplier * _FINE  # over the sensitivity, at most
-        if rounding > 1:
-            raise InputError(f"size = {values.shape[-1]}: too many numbers for noise of {event.noise_multiplier:g}")
+        rounding = gradient_rounding(event, values.shape[-1])
         scale = event.noise_multiplier * sensitivity * (1 + rounding)
         step = noise.fine_grid(scale)
         return noise.released(
@@ -122,7 +120,20 @@ class NoisySteps:
         return self.noisy(chosen.sum(dtype=torch.float64)[None], 1.0, event).item()
 
 
-def _mechanism(event: StepEvent, sensitivity: float, size: int) -> AdditiveMechanism:
+def gradient_rounding(event: StepEvent, size: int) -> float:
+    """Return how far rounding to their noise's grid moves ``size`` numbers at most, over their sensitivity.
+
+    Raises:
+        InputError: So far that it would matter.
+    """
+    assert isinstance(event, GaussianEvent)
+    found = math.sqrt(size) * event.noise_multiplier * _FINE
+    if found > 1:
+        raise InputError(f"size = {size}: too many numbers for noise of {event.noise_multiplier:g}")
+    return found
+
+
+def mechanism_of(event: StepEvent, sensitivity: float, size: int) -> AdditiveMechanism:
     """Return what adds an event's noise to ``size`` numbers that one record moves so far in the l2 norm."""
     if isinstance(event, GaussianEvent):
         return GaussianMechanism.of_event(event, sensitivity)

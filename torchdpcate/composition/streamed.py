@@ -12,6 +12,7 @@ from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.batch_sums import added
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
+from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
 from torchdpcate.composition.nuisance_noise import Covariates
@@ -163,6 +164,7 @@ def stream_composition(
         BudgetError: The block cannot pay.
     """
     check_streamed(plan)
+    require_noise(plan)
     with threads_for(0):  # what is done with a batch takes less time than to divide it
         # a copy has batches of one public size; of other streams nothing is known
         steps = NoisySteps(session, plan.shares, stream.batch_rows if isinstance(stream, CachedStream) else None)

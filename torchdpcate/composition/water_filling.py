@@ -98,11 +98,11 @@ def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Fill
             least, found = error, (noise, own, energies)
     noise, own, energies = found
     rest = float((prior * noise / (prior * energies + noise)).sum())
-    return Filling(noise, own, energies, _constant_error(noise / own, constant) + rest)
+    return Filling(noise, own, energies, _constant_error(noise, constant, own) + rest)
 
 
-def _constant_error(noise: float, prior: float) -> float:
-    return noise if math.isinf(prior) else prior * noise / (prior + noise)
+def _constant_error(noise: float, prior: float, energy: float = 1.0) -> float:
+    return noise / energy if math.isinf(prior) else prior * noise / (prior * energy + noise)
 
 
 def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:

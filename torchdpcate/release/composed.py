@@ -14,7 +14,7 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.holds_if import ESTIMATED, RANDOMISED
+from torchdpcate.release.holds_if import ESTIMATED, RANDOMISED, SAME_RESIDUALS
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
@@ -233,7 +233,8 @@ class ComposedRelease(EffectRelease):
         Raises:
             InputError: The release has none.
         """
-        return RANDOMISED if self._required_law().nuisances is None else ESTIMATED
+        design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
+        return f"{design}; {SAME_RESIDUALS}"
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

@@ -23,3 +23,8 @@ UNSTATED = (
     "biased and the interval may never hold the effect"
 )
 """Of a release that does not state it, and of a mechanism that does not say it."""
+SAME_RESIDUALS = (
+    "and what outcomes differ by from their mean has one law, whatever the covariates and the arm; where its size or "
+    "skewness follows them, intervals at points and of contrasts may be too narrow or miss their target"
+)
+"""What the intervals of both assume besides, of the residuals that the effect's regression clips."""

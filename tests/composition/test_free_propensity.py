@@ -1,0 +1,110 @@
+"""A known propensity is part of the record, and free of its covariates: no step asks more of such neighbours."""
+
+import pytest
+import torch
+
+from tests.sessions import noted
+from torchdpcate.composition.average_nuisances import average_nuisances
+from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+BUDGET = PrivacyBudget(4.0, 1e-5)
+FEW = PlanConstants(step_bounds=(5, 5), quantile_levels=3)
+N, OVERLAP = 60, 0.1
+
+
+class Answers:
+    """What each step asks for and its sensitivity; answers are those of the first run, or noise where there is none."""
+
+    def __init__(self):
+        self.asked, self.given, self.at = [], [], 0
+        self.random = torch.Generator().manual_seed(1)
+
+    def __call__(self, steps, values, sensitivity, event):
+        values = values.detach().double()
+        self.asked.append((values.flatten(), sensitivity))
+        if self.at == len(self.given):
+            noise = torch.randn(values.shape, generator=self.random, dtype=torch.float64)
+            self.given.append(values + 0.3 * sensitivity * noise)
+        self.at += 1
+        return self.given[self.at - 1]
+
+    def again(self):
+        self.asked, self.at, asked = [], 0, self.asked
+        return asked
+
+
+def drawn(size: int, seed: int) -> tuple[torch.Tensor, ...]:
+    """Records whose propensity has nothing to do with anything else; many numbers are at an end of their bounds."""
+    random = torch.Generator().manual_seed(seed)
+
+    def ends(*shape):
+        return (1.6 * torch.rand(*shape, generator=random, dtype=torch.float64) - 0.3).clamp(0, 1)
+
+    a = (torch.rand(size, generator=random) < 0.5).double()
+    return 2 * ends(size, 3) - 1, a, 10 * ends(size), OVERLAP + (1 - 2 * OVERLAP) * ends(size)
+
+
+def r_learner(plan, domain, session, x, a, y, pi):
+    fit_composition(CausalData(x, a, y), domain, plan, session, NoisyNewton(), domain.two_levels, pi)
+
+
+def average(plan, domain, session, x, a, y, pi):
+    average_nuisances(CausalData(x, a, y), domain, plan, session, domain.two_levels, pi)
+
+
+def domain_of(kind: str) -> Domain:
+    high = 1.0 if kind == "binary" else 10.0
+    return Domain([-1.0] * 3, [1.0] * 3, 0.0, high, overlap=OVERLAP, propensity="pi", outcome_kind=kind)
+
+
+WHOLE = 50_000
+PLANS = {
+    "effect": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=FEW)),
+    "intervals": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=FEW, intervals=True)),
+    "rule": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=RuleConstants(step_bounds=(5, 5)))),
+    "doubly robust": (r_learner, lambda d: DoublyRobustPlan.of(WHOLE, BUDGET, d, constants=FEW)),
+    "average": (average, lambda d: AveragePlan.within(WHOLE, BUDGET, d)),
+}
+
+
+@pytest.mark.parametrize("kind", ["continuous", "binary"])
+@pytest.mark.parametrize("name", PLANS)
+def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monkeypatch):
+    run, plan_of = PLANS[name]
+    domain = domain_of(kind)
+    plan = plan_of(domain)
+    x, a, y, pi = drawn(N, seed=2)
+    others = drawn(15, seed=3)
+    if kind == "binary":
+        y, others = y > 5, (*others[:2], others[2] > 5, others[3])
+    answers = Answers()
+    for patched in ("noisy", "noisy_gradient"):
+        monkeypatch.setattr(NoisySteps, patched, lambda steps, *given: answers(steps, *given))
+    session = noted(NoiseSource.fixed(0), lambda *_: None)
+    run(plan, domain, session, x, a, y.double(), pi)
+    first, most = answers.again(), 0.0
+    for k in range(15):
+        for kept in range(4):  # whether all of the record is another, or one part of it alone
+            other = [part.clone().double() for part in (x, a, y, pi)]
+            for place, part in enumerate(other):
+                if kept in (0, place):
+                    part[0] = others[place][k]
+            run(plan, domain, session, *other)
+            found = answers.again()
+            assert len(found) == len(first)
+            for (here, sensitivity), (there, same) in zip(first, found, strict=True):
+                assert same == sensitivity
+                share = float((here - there).norm()) / sensitivity
+                assert share <= 1 + 1e-9, (k, kept, sensitivity)
+                most = max(most, share)
+    assert most > 0.5
