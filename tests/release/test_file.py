@@ -49,6 +49,15 @@ def test_a_function_release_answers_the_same_after_a_round_trip(features, tmp_pa
     assert loaded.schema.to_dict() == SCHEMA.to_dict()
 
 
+def test_a_file_that_is_there_is_overwritten_by_a_word_alone(tmp_path):
+    path, release = tmp_path / "r.safetensors", function_release()
+    path.write_text("mine")
+    with pytest.raises(InputError, match=r"r\.safetensors: exists already; .*overwrite=True"):
+        release.save(path)
+    assert path.read_text() == "mine"
+    assert load_release(release.save(path, overwrite=True)).privacy == release.privacy
+
+
 def test_function_effect_is_offset_plus_head_clipped():
     release = function_release()
     values = release.nuisances.predict(QUERIES)

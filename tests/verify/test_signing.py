@@ -48,6 +48,18 @@ def keys(tmp_path):
     return write_key(folder / "hospital.pem", "City hospital")
 
 
+def test_a_signature_that_is_there_is_overwritten_by_a_word_alone(path, keys, tmp_path, capsys):
+    sign_release(path, keys[0])
+    theirs, words = other_key(tmp_path, "Another"), ["sign", str(path), "--key"]
+    with pytest.raises(InputError, match=r"exists already; .* overwrite=True"):
+        sign_release(path, theirs[0])
+    assert main([*words, str(theirs[0])]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert read_signature(path).signer == "City hospital"
+    assert main([*words, str(theirs[0]), "--overwrite"]) == 0
+    assert read_signature(path).signer == "Another"
+
+
 def other_key(tmp_path, name=""):
     folder = tmp_path / "others"
     folder.mkdir(exist_ok=True)
