@@ -233,7 +233,7 @@ def test_the_origin_of_the_bounds_travels_with_the_release(tmp_path):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.integers(0, 4000))
 def test_no_bytes_crash_the_reader(tmp_path, junk, position):
-    path = function_release().save(tmp_path / "r.safetensors")
+    path = function_release().save(tmp_path / "r.safetensors", overwrite=True)
     data = bytearray(path.read_bytes())
     position = min(position, len(data) - 1)
     data[position : position + len(junk)] = junk

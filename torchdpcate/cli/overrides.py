@@ -201,8 +201,8 @@ def _overrides(words: Sequence[str]) -> list[Override]:
         if "=" not in wrong and not wrong.startswith("~"):
             raise InputError(f"{wrong}: write KEY=VALUE, such as {_example(wrong)}") from None
         key = wrong.partition("=")[0].lstrip("+~")
-        known = _settings([]) | all_groups() | _TABLES
-        raise InputError(f"{wrong}: there is no setting {key}; {_remedy(key, known)}") from None
+        remedy = _remedy(key, _settings([]) | all_groups() | _TABLES)
+        raise InputError(f"{wrong}: there is no setting {key}; {remedy}") from None
     for override in overrides:
         if override.key_or_group == "hydra.searchpath":
             raise _elsewhere("hydra.searchpath")
