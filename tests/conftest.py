@@ -2,7 +2,8 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -10,6 +11,17 @@ import pytest
 from filelock import FileLock
 
 from torchdpcate.cli.main import main
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Python's own handler of Ctrl-C, and the system's in processes started meanwhile.
+
+    A process that is started in the background, as a test run of some CI systems is, ignores Ctrl-C, and so do its own.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

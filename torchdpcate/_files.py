@@ -80,6 +80,16 @@ def write_text(path: Path, text: str, mode: int | None = None) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def refuse_existing(path: str | Path, what: str, remedy: str) -> None:
+    """Refuse to write a file that is there already.
+
+    Raises:
+        InputError: It is there; ends in the remedy.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"{what} = {path}: exists already; choose another name, or {remedy} to write it anew")
+
+
 def private_folder(path: Path) -> None:
     """Make a folder that only its owner may enter, or check that one which is there is such a folder.
 

@@ -46,9 +46,10 @@ class HeldSignals:
     Python runs a signal's handler between any two instructions. What it raises in a destructor is dropped, and what it
     raises while a lock is taken or given back may leave the lock held. A signal that comes again while it waits is
     handled at once. Signals whose handler is not a function, and those of threads other than the main one, are left
-    alone.
+    alone: a job in the background, which is started with Ctrl-C ignored, goes on ignoring it.
 
     Example:
+        >>> before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
         >>> with HeldSignals() as held:
         ...     signal.raise_signal(signal.SIGINT)
         ...     try:
@@ -56,6 +57,8 @@ class HeldSignals:
         ...     except KeyboardInterrupt:
         ...         print("now")
         now
+        >>> signal.signal(signal.SIGINT, before) is signal.default_int_handler
+        True
     """
 
     def __init__(self) -> None:

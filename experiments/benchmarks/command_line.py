@@ -69,7 +69,8 @@ def main() -> None:
             path = folder / f"{rows}.parquet"
             x = schema.grid(2**16).repeat(rows // 2**16 + 1, 1)[:rows].numpy()
             pd.DataFrame(x, columns=list(schema.columns)).to_parquet(path, row_group_size=2**16)
-            commands.append([*PROGRAM, "predict", str(release), str(path), "-o", str(folder / f"out{rows}.parquet")])
+            output = str(folder / f"out{rows}.parquet")
+            commands.append([*PROGRAM, "predict", str(release), str(path), "-o", output, "--overwrite"])
         compare(
             f"predict {words.rows:,} rows", commands[0], f"predict {words.rows // 10:,} rows", commands[1], words.rounds
         )

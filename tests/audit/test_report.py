@@ -80,6 +80,7 @@ def late(name: str) -> None:
     time.sleep(300)
 
 
+@pytest.mark.usefixtures("listening")
 @pytest.mark.faults
 def test_a_killed_process_is_one_error_and_an_interrupt_leaves_none():
     with pytest.raises(ProcessError, match="processes = 2: one of them was killed"):

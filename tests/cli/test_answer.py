@@ -75,6 +75,17 @@ def test_the_output_is_never_the_queries(run):
         answer("run", "a.csv", "a.csv")
 
 
+def test_an_output_that_is_there_is_overwritten_by_a_word_alone(run, tmp_path):
+    (tmp_path / "out.csv").write_text("mine")
+    before = (run / ONLINE / HISTORY_FILE).read_bytes()
+    with pytest.raises(InputError, match=r"output = out.csv: exists already; .*add --overwrite"):
+        answer("run", "a.csv", "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "mine"
+    assert (run / ONLINE / HISTORY_FILE).read_bytes() == before
+    answer("run", "a.csv", "out.csv", overwrite=True)
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 30
+
+
 def test_a_history_cut_short_is_refused_and_nothing_is_written(run, tmp_path):
     answer("run", "a.csv", "out.csv")
     path = run / ONLINE / HISTORY_FILE

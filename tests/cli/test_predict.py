@@ -89,6 +89,16 @@ def test_a_mistake_is_one_line_and_writes_nothing(runs, here, capsys, words):
     assert not Path("out.csv").exists()
 
 
+def test_a_file_that_is_there_is_overwritten_by_a_word_alone(runs, here, capsys):
+    Path("out.csv").write_text("mine")
+    words = ["predict", str(runs / "cate"), "people.csv", "-o", "out.csv", "--outside", "missing"]
+    assert main(words) == 2
+    assert "output = out.csv: exists already; choose another name, or add --overwrite" in one_line(capsys)
+    assert Path("out.csv").read_text() == "mine"
+    assert main([*words, "--overwrite"]) == 0
+    assert Path("out.csv").read_text().startswith("effect\n")
+
+
 def test_a_rule_has_no_interval(runs, here, capsys):
     assert main(["predict", str(runs / "rule"), "people.csv", "-o", "out.csv", "--interval"]) == 2
     assert "no interval of an effect at a row" in one_line(capsys)

@@ -68,6 +68,14 @@ def test_partitions_are_read_from_a_file(tmp_path):
         assert Subgroups.of(str(path), SCHEMA) == Subgroups.of([{"sex": True}, {"age": [40, 60]}], SCHEMA)
 
 
+def test_partitions_are_read_from_a_text_of_yaml():
+    """Whose keys may have any letter, which Hydra's grammar does not know."""
+    schema = SCHEMA.to_dict()
+    schema["covariates"]["größe=cm"] = schema["covariates"].pop("age")
+    given = Subgroups.of("[{'größe=cm': [40, 60]}, {sex: true}]", TableSchema.from_dict(schema))
+    assert given.labels == ["größe=cm < 40", "40 <= größe=cm < 60", "größe=cm >= 60", "sex = f", "sex = m"]
+
+
 REFUSED = {
     "nothing": ([], "give a list of partitions"),
     "no file": ("gone.yaml", "no such file"),

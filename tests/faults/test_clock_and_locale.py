@@ -52,7 +52,7 @@ def commands(folder: Path) -> list[list[str]]:
     words = [["inspect", release], ["inspect", release, "--json"], ["report", str(folder)]]
     for source, target in (("csv", "csv"), ("csv", "csv.gz"), ("parquet", "parquet")):
         points, answers = folder / f"entr\u00e9e.{source}", folder / f"sortie\u00e9.{target}"
-        words.append(["predict", release, str(points), "-o", str(answers)])
+        words.append(["predict", release, str(points), "-o", str(answers), "--overwrite"])
     return words
 
 

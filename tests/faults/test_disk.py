@@ -138,7 +138,7 @@ def test_wherever_a_call_fails_the_ledger_is_whole_and_holds_what_was_acknowledg
 def test_a_file_is_whole_or_as_it_was(tmp_path, name):
     path = tmp_path / "file"
     release = function_release()
-    write = {"text": lambda: write_text(path, "new" * 500), "release": lambda: release.save(path)}[name]
+    write = {"text": lambda: write_text(path, "new" * 500), "release": lambda: release.save(path, overwrite=True)}[name]
     write()
     whole = path.read_bytes()
     path.write_text("old")
@@ -191,6 +191,7 @@ def test_predict_writes_all_or_nothing(tmp_path, capsys, ending):
     output.write_text("what was there before")
     capsys.readouterr()
     before = contents(tmp_path)
+    words.append("--overwrite")
     for limit in {0, 5, 500, size // 3, size // 2, size - 100, size - 1}:
         assert "cannot be written" in complaint(capsys, words, limit)
         assert contents(tmp_path) == before

@@ -62,6 +62,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("listening")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 @pytest.mark.parametrize(
     ("whom", "how"),

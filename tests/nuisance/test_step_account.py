@@ -90,14 +90,6 @@ def test_ctrl_c_inside_a_step_counts_the_steps_before_it(dataset, path):
     assert counts(path) == (8, 8)
 
 
-@pytest.fixture
-def listening():
-    """Python's own handler of Ctrl-C, which a process started in the background does not have."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("listening")
 def test_ctrl_c_in_train_stays_a_keyboard_interrupt(module, records, path):
     def factory(callbacks=(), **limits):

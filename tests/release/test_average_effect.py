@@ -203,7 +203,7 @@ def test_replaced_facts_are_refused_or_answer(tmp_path):
     @examples(60)
     @given(json_faults(release.facts()))
     def check(text):
-        rewritten(save_release(release, path), facts=text)
+        rewritten(save_release(release, path, overwrite=True), facts=text)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             answered(read)

@@ -49,6 +49,15 @@ def test_a_function_release_answers_the_same_after_a_round_trip(features, tmp_pa
     assert loaded.schema.to_dict() == SCHEMA.to_dict()
 
 
+def test_a_file_that_is_there_is_overwritten_by_a_word_alone(tmp_path):
+    path, release = tmp_path / "r.safetensors", function_release()
+    path.write_text("mine")
+    with pytest.raises(InputError, match=r"r\.safetensors: exists already; .*overwrite=True"):
+        release.save(path)
+    assert path.read_text() == "mine"
+    assert load_release(release.save(path, overwrite=True)).privacy == release.privacy
+
+
 def test_function_effect_is_offset_plus_head_clipped():
     release = function_release()
     values = release.nuisances.predict(QUERIES)
@@ -92,7 +101,7 @@ def test_a_secret_scale_gives_no_band():
 
 def test_nuisances_are_in_a_query_release_only_when_asked_for(tmp_path):
     for eta, expected in ((None, False), (nuisances(), True)):
-        path = query_release(nuisances=eta).save(tmp_path / "q.safetensors")
+        path = query_release(nuisances=eta).save(tmp_path / f"q{expected}.safetensors")
         with safe_open(path, "pt") as file:
             assert any(name.startswith("nuisances") for name in file.keys()) is expected  # noqa: SIM118
         assert (load_release(path).nuisances is not None) is expected
@@ -224,7 +233,7 @@ def test_the_origin_of_the_bounds_travels_with_the_release(tmp_path):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.integers(0, 4000))
 def test_no_bytes_crash_the_reader(tmp_path, junk, position):
-    path = function_release().save(tmp_path / "r.safetensors")
+    path = function_release().save(tmp_path / "r.safetensors", overwrite=True)
     data = bytearray(path.read_bytes())
     position = min(position, len(data) - 1)
     data[position : position + len(junk)] = junk
@@ -253,7 +262,7 @@ def test_saving_is_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("safetensors.torch.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
-        function_release("fourier").save(path)
+        function_release("fourier").save(path, overwrite=True)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["r.safetensors"]
 

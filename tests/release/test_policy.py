@@ -152,7 +152,7 @@ def test_replaced_facts_are_refused_or_decide(tmp_path, policy):
     @examples(60)
     @given(json_faults(release.facts()))
     def check(text):
-        rewritten(save_release(release, path), facts=text)
+        rewritten(save_release(release, path, overwrite=True), facts=text)
         answered(read)
 
     check()

@@ -76,7 +76,7 @@ def table() -> AverageEffectRelease:
 
 def refused(release: AverageEffectRelease, folder) -> str:
     with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors"))
+        verify_release(release.save(folder / "release.safetensors", overwrite=True))
     return str(problem.value)
 
 

@@ -515,7 +515,7 @@ def test_no_statement_crashes_reader_verifier_or_card(tmp_path, data, junk):
     for step in way:
         inner = inner[step]
     inner[last] = junk
-    path = release(statement()).save(tmp_path / "r.safetensors")
+    path = release(statement()).save(tmp_path / "r.safetensors", overwrite=True)
     restated(path, lambda privacy: privacy.update(fields))
     for use in (lambda: load_release(path).privacy.to_markdown(), lambda: verify_release(path), lambda: used(path)):
         with contextlib.suppress(TorchDPCateError):

@@ -29,7 +29,7 @@ def released(policies=None, **settings) -> PolicyRelease:
 
 def refused(release: PolicyRelease, folder) -> str:
     with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors"))
+        verify_release(release.save(folder / "release.safetensors", overwrite=True))
     return str(problem.value)
 
 

@@ -48,6 +48,18 @@ def keys(tmp_path):
     return write_key(folder / "hospital.pem", "City hospital")
 
 
+def test_a_signature_that_is_there_is_overwritten_by_a_word_alone(path, keys, tmp_path, capsys):
+    sign_release(path, keys[0])
+    theirs, words = other_key(tmp_path, "Another"), ["sign", str(path), "--key"]
+    with pytest.raises(InputError, match=r"exists already; .* overwrite=True"):
+        sign_release(path, theirs[0])
+    assert main([*words, str(theirs[0])]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert read_signature(path).signer == "City hospital"
+    assert main([*words, str(theirs[0]), "--overwrite"]) == 0
+    assert read_signature(path).signer == "Another"
+
+
 def other_key(tmp_path, name=""):
     folder = tmp_path / "others"
     folder.mkdir(exist_ok=True)
@@ -98,7 +110,7 @@ def test_every_byte_is_covered(path, keys):
 def test_a_statement_that_was_rewritten_with_its_checksum_has_no_signature(path, keys, capsys):
     sign_release(path, keys[0])
     weaker = statement(gaussian=True)
-    release(weaker).save(path)  # another statement, complete and with a checksum of its own
+    release(weaker).save(path, overwrite=True)  # another statement, complete and with a checksum of its own
     for name, text in (("privacy.json", weaker.to_json() + "\n"), ("privacy.md", weaker.to_markdown())):
         (path.parent / name).write_text(text)
     write_sums(path.parent)
@@ -221,7 +233,7 @@ def test_a_key_of_openssls_signs_without_a_name(path, tmp_path):
     _, signature = sign_release(path, plain)
     assert signature.signer == ""
     assert signature.words.startswith("signed by the key")
-    assert sign_release(path, secret, "A name", b"word")[1].signer == "A name"
+    assert sign_release(path, secret, "A name", b"word", overwrite=True)[1].signer == "A name"
     for password, why in ((None, "is encrypted"), (b"other", "cannot be decrypted")):
         with pytest.raises(InputError, match=why):
             sign_release(path, secret, password=password)
@@ -277,7 +289,7 @@ def test_the_command_makes_a_key_signs_and_verifies(path, tmp_path, monkeypatch,
     assert "its holder wrote this file" in capsys.readouterr().out
     assert "signed as" in (main(["inspect", "run", "--json"]), json.loads(capsys.readouterr().out))[1]["signature"]
     os.chmod("k.pem", 0o644)
-    assert main(["sign", "run", "--key", "k.pem", "--name", "The trust"]) == 0
+    assert main(["sign", "run", "--key", "k.pem", "--name", "The trust", "--overwrite"]) == 0
     assert "others can read the private key" in capsys.readouterr().err
     assert read_signature(path).signer == "The trust"
 

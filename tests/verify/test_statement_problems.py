@@ -200,7 +200,7 @@ def test_a_claim_where_there_is_none_is_caught(kind, tmp_path):
 
     for edit, words in ((claim, "nothing is claimed, but"), (number, "numbers that read like"), (event, "events to")):
         with pytest.raises(VerificationError, match=words):
-            verify_release(restated(release(STATEMENTS[kind]).save(path), edit))
+            verify_release(restated(release(STATEMENTS[kind]).save(path, overwrite=True), edit))
 
 
 def test_a_failing_condition_called_holding_changes_nothing_alone(tmp_path):

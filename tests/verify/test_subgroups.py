@@ -48,7 +48,7 @@ def released(name: str) -> SubgroupRelease:
 
 def refused(release: SubgroupRelease, folder) -> str:
     with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors"))
+        verify_release(release.save(folder / "release.safetensors", overwrite=True))
     return str(problem.value)
 
 

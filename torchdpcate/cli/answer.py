@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from torchdpcate._files import refuse_existing
 from torchdpcate.data.queries import read_queries
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError
@@ -13,16 +14,18 @@ from torchdpcate.estimators.cate.online.state import STATE_FILE
 ONLINE = Path("curator") / "online"
 
 
-def answer(run: str, queries: str, output: str | None = None) -> None:
+def answer(run: str, queries: str, output: str | None = None, overwrite: bool = False) -> None:
     """Answer the rows of a table, as often as wanted, at no further cost.
 
     Args:
         run: Run folder of ``torchdpcate train release=function mechanism=gaussian_process``.
         queries: csv or parquet table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all; None prints csv.
+        overwrite: Whether the output may take the place of a file that is there.
 
     Raises:
-        InputError: A run without an online service, missing columns, rows outside the domain, or a full disk.
+        InputError: An output that is there, a run without an online service, missing columns, rows outside the domain,
+            or a full disk.
         ReleaseFileError: The service's state or history is damaged, changed, or of another run.
     """
     folder = Path(run) / ONLINE
@@ -33,6 +36,8 @@ def answer(run: str, queries: str, output: str | None = None) -> None:
         )
     if output is not None and os.path.exists(queries) and os.path.exists(output) and os.path.samefile(queries, output):
         raise InputError(f"output {output} holds the queries; give another name")
+    if output is not None and not overwrite:
+        refuse_existing(output, "output", "add --overwrite")
     service = OnlineService.open(folder)
     if output is None:
         answers = service.answer(read_queries(queries, service.schema))

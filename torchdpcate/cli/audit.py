@@ -97,7 +97,7 @@ def _parse(words: list[str]) -> dict[str, object]:
     """Return the settings given as KEY=VALUE."""
     given: dict[str, object] = {}
     for word in words:
-        key, equals, _ = word.partition("=")
+        key, equals, value = word.partition("=")
         if not equals or key not in KEYS:
             near = nearest(key, (*KEYS, "leak", "--all"), "no word is near it")
             raise InputError(
@@ -106,7 +106,7 @@ def _parse(words: list[str]) -> dict[str, object]:
         if key in given or word.endswith("="):
             raise InputError(f"audit: {word}: give each key once, with a value")
         try:
-            given[key] = OmegaConf.from_dotlist([word])[key]
+            given[key] = value if key == "folder" else OmegaConf.from_dotlist([word])[key]
         except OmegaConfBaseException as error:
             raise InputError(f"audit: {word}: {error}") from None
     return given

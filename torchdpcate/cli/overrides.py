@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from torchdpcate.cli import plain_values
 from torchdpcate.cli.groups import all_groups, block_of, brought, choices_of, settings_of, users
 from torchdpcate.cli.parser import nearest, options
 from torchdpcate.errors import InputError
@@ -181,7 +182,7 @@ def _swept(word: str, override: Override) -> str:
 
 
 def _overrides(words: Sequence[str]) -> list[Override]:
-    """Return the parsed overrides; none where Hydra itself will complain."""
+    """Return the parsed overrides of words as ``plain_values.readable_words`` returns them."""
     parser = get_args_parser()
     parsed, unknown = parser.parse_known_args(list(words))
     if unknown:
@@ -196,10 +197,12 @@ def _overrides(words: Sequence[str]) -> list[Override]:
     try:
         overrides = OverridesParser.create().parse_overrides(parsed.overrides)
     except HydraException:
-        bare = next((word for word in parsed.overrides if "=" not in word and not word.startswith("~")), None)
-        if bare is not None:
-            raise InputError(f"{bare}: write KEY=VALUE, such as {_example(bare)}") from None
-        return []
+        wrong = next(word for word in parsed.overrides if plain_values.parsed(word) is None)
+        if "=" not in wrong and not wrong.startswith("~"):
+            raise InputError(f"{wrong}: write KEY=VALUE, such as {_example(wrong)}") from None
+        key = wrong.partition("=")[0].lstrip("+~")
+        remedy = _remedy(key, _settings([]) | all_groups() | _TABLES)
+        raise InputError(f"{wrong}: there is no setting {key}; {remedy}") from None
     for override in overrides:
         if override.key_or_group == "hydra.searchpath":
             raise _elsewhere("hydra.searchpath")

@@ -15,6 +15,7 @@ OWN_GRAMMAR = ("train", "plan", "audit", "study")
 SHELLS = ("bash", "zsh", "fish")
 
 _RELEASE = "release file, or run folder"
+_OVERWRITE = "write the file anew where it is there already"
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
 
@@ -127,6 +128,7 @@ def make_parser() -> Parser:
     predict.add_argument(
         "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
     )
+    predict.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
     inspect.add_argument("release", help=_RELEASE)
@@ -146,6 +148,7 @@ def make_parser() -> Parser:
     sign.add_argument("--key", metavar="FILE", help="private key in PEM (ed25519)")
     sign.add_argument("--name", help="name of the signer, signed too; that of the key's file if left out")
     sign.add_argument("--new-key", metavar="FILE", help="make a private key, and FILE.pub, the public one")
+    sign.add_argument("--overwrite", action="store_true", help="sign a release anew that is signed already")
 
     explore = commands.add_parser("explore", help="a local page that asks a release (extra explore)")
     explore.add_argument("release", help="release file, or run folder")
@@ -156,6 +159,7 @@ def make_parser() -> Parser:
     answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
     answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
     answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
+    answer.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 

@@ -10,6 +10,7 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from torchdpcate._files import refuse_existing
 from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
@@ -31,6 +32,7 @@ def predict(
     interval: bool = False,
     level: float | None = None,
     outside: str = REFUSE,
+    overwrite: bool = False,
 ) -> None:
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
@@ -44,9 +46,11 @@ def predict(
         level: Of the intervals; None for 0.95.
         outside: ``"missing"`` leaves the answers of rows outside the domain empty and counts these rows, ``"refuse"``
             refuses the table.
+        overwrite: Whether the output may take the place of a file that is there.
 
     Raises:
-        InputError: A damaged release, missing columns, rows outside the domain, intervals that the release lacks.
+        InputError: An output that is there, a damaged release, missing columns, rows outside the domain, intervals that
+            the release lacks.
     """
     loaded = load_release(release)
     if isinstance(loaded, AverageEffectRelease):
@@ -57,6 +61,8 @@ def predict(
         raise InputError(f"level = {level}: is that of intervals; add --interval")
     if os.path.exists(input) and os.path.exists(output) and os.path.samefile(input, output):
         raise InputError(f"output {output} is the input; give another name")
+    if not overwrite:
+        refuse_existing(output, "output", "add --overwrite")
     answers = _answers(loaded, release, 0.95 if level is None else level) if interval else _plain(loaded)
     columns = (TextColumn("predicting"), BarColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
     with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:

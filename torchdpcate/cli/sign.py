@@ -12,7 +12,11 @@ from torchdpcate.release.signature import fingerprint, is_encrypted, read_public
 
 
 def sign(
-    release: str | None = None, key: str | None = None, name: str | None = None, new_key: str | None = None
+    release: str | None = None,
+    key: str | None = None,
+    name: str | None = None,
+    new_key: str | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Sign a release with a private key, or make a pair of keys.
 
@@ -21,6 +25,7 @@ def sign(
         key: File of the private key in PEM.
         name: Name of the signer, signed with the file; that of the key's file if left out.
         new_key: File of a private key to be made, with its public one beside it.
+        overwrite: Whether the signature may take the place of one that is there.
 
     Raises:
         InputError: Neither or both of a release and a new key, or no ed25519 key.
@@ -42,7 +47,7 @@ def sign(
 
     assert release is not None
     password = _password(key) if is_encrypted(key) else None
-    written, signature = sign_release(release, key, name, password)
+    written, signature = sign_release(release, key, name, password, overwrite)
     if os.name == "posix" and Path(key).stat().st_mode & 0o777 & ~PRIVATE:
         print(f"torchdpcate: warning: others can read the private key {plain(key)}; chmod 600 it", file=sys.stderr)
     print(plain(signature.words))

@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 from torchdpcate._files import PRIVATE
 from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
+from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import conf_dir
@@ -36,13 +37,11 @@ def train(overrides: Sequence[str]) -> None:
     """
     refuse_torchrun()
     runs: list[tuple[Path, bool]] = []
-    words = _sweep_folder(new_words(overrides))
+    words = _prepared(overrides)
     try:
         composed("train", words, lambda config: _job(config, runs))
     finally:
-        folder = next(
-            (Path(word.removeprefix(_FOLDER).strip("'\"")) for word in words if word.startswith(_FOLDER)), None
-        )
+        folder = next((Path(text_of(word)) for word in words if word.startswith(_FOLDER)), None)
         if len(runs) > 1 or (not runs and folder is not None):
             from torchdpcate.cli.sweep_total import runs_below, say_total
 
@@ -74,12 +73,17 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = [_quoted(word) for word in _sweep_folder(with_implied_choices(new_words(overrides)))]
+    words = with_implied_choices(_prepared(overrides))
     given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
     if failures:
         raise failures[0]
+
+
+def _prepared(overrides: Sequence[str]) -> list[str]:
+    """Return the words under their present names, as Hydra's grammar takes them, and with the folder of a sweep."""
+    return _sweep_folder(readable_words(new_words(overrides)))
 
 
 def _sweep_folder(overrides: Sequence[str]) -> list[str]:
@@ -89,25 +93,11 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
         return words
     named = [word for word in words if word.startswith("run_dir=")]
     if named:
-        _check_place(Path(named[-1].removeprefix("run_dir=").strip("'\"")))
+        _check_place(Path(text_of(named[-1])))
     folder = named[-1].removeprefix("run_dir=") if named else f"multirun/{datetime.now():%Y-%m-%d_%H-%M-%S}"
     settings = [place for place, word in enumerate(words) if not word.startswith("-")]
     place = settings[0] if settings else len(words)  # beside the others: Hydra wants all words in one place
     return [*words[:place], f"{_FOLDER}{folder}", *words[place:]]
-
-
-def _quoted(word: str) -> str:
-    """Quote a plain value that is not ASCII, such as a path: Hydra's grammar knows ASCII letters alone.
-
-    A value that is quoted already, a list or a sweep stays as it is.
-
-    Example:
-        >>> _quoted("data.path=donn\u00e9es.csv"), _quoted("seed=0,1")
-        ("data.path='donn\u00e9es.csv'", 'seed=0,1')
-    """
-    key, equals, value = word.partition("=")
-    plain = not set(value) & set("'\"[](){},$\\")
-    return f"{key}='{value}'" if equals and plain and not value.isascii() else word
 
 
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:

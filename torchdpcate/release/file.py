@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdpcate._files import PUBLIC, atomic_path
+from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.release.blocks import typed
@@ -108,24 +108,27 @@ class ReleaseFile:
             ) from error
 
 
-def save_release(release: Release, path: str | Path) -> Path:
+def save_release(release: Release, path: str | Path, overwrite: bool = False) -> Path:
     """Write a release to ``path`` with its checksum, completely or not at all.
 
     Args:
         release: The release.
         path: File to write; its folder must exist.
+        overwrite: Whether it may take the place of a file that is there.
 
     Returns:
         The path written.
 
     Raises:
-        InputError: The folder does not exist.
+        InputError: The file is there, or its folder is not.
     """
     from safetensors.torch import save_file
 
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"path = {path}: the folder {path.parent} does not exist; make it first")
+    if not overwrite:
+        refuse_existing(path, "path", "give overwrite=True")
     file = ReleaseFile.of(release, path)
     with atomic_path(path, PUBLIC) as temporary:
         save_file(file.tensors, temporary, metadata=file.metadata)

@@ -82,11 +82,19 @@ class Release(ABC):
     def plot(self, *given: Any, **settings: Any) -> "Figure":
         """Return a matplotlib figure of what was released, from released numbers alone; each kind has its arguments."""
 
-    def save(self, path: str | Path) -> Path:
-        """Write the release to a safetensors file, completely or not at all, and return its path."""
+    def save(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write the release to a safetensors file, completely or not at all, and return its path.
+
+        Args:
+            path: File to write; its folder must exist.
+            overwrite: Whether it may take the place of a file that is there.
+
+        Raises:
+            InputError: The file is there, or its folder is not.
+        """
         from torchdpcate.release.file import save_release
 
-        return save_release(self, path)
+        return save_release(self, path, overwrite)
 
     def __repr__(self) -> str:
         """Return what it is about and what it claims, in one line."""

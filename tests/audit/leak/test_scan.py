@@ -329,7 +329,7 @@ def test_queries_that_are_records_are_noted(run, tmp_path):
     release = load_release(run.release / "release.safetensors")
     rows = torch.tensor(run.table[["age", "dose", "sex"]].to_numpy()[:4])
     asked = QueryRelease(rows, release.effect_tensor(rows), release.schema, release.privacy)
-    asked.save(run.release / "release.safetensors")
+    asked.save(run.release / "release.safetensors", overwrite=True)
     assert any("4 of 4 released queries are records" in note for note in scan(run.folder).notes)
 
 

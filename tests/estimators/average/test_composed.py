@@ -200,7 +200,7 @@ def test_an_honest_release_verifies_and_forged_ones_do_not(tmp_path):
     }  # fmt: skip
     for said, changed in forged.items():
         with pytest.raises(VerificationError, match=said):
-            verify_release(changed.save(tmp_path / "forged.safetensors"))
+            verify_release(changed.save(tmp_path / "forged.safetensors", overwrite=True))
 
 
 def test_wide_public_bounds_hardly_widen_it():

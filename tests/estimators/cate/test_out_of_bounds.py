@@ -42,9 +42,11 @@ def test_predict_clips_and_the_card_says_so(tmp_path, capsys):
     path, answers = tmp_path / "r.safetensors", tmp_path / "out.csv"
     pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names)).to_csv(tmp_path / "in.csv", index=False)
     for release in (clipping(), function_release()):
-        release.save(path)
+        release.save(path, overwrite=True)
         clips = release.schema.out_of_bounds == "clip"
-        assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(answers)]) == (0 if clips else 2)
+        assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(answers), "--overwrite"]) == (
+            0 if clips else 2
+        )
         if clips:
             np.testing.assert_allclose(pd.read_csv(answers)["effect"], release.effect(INSIDE), rtol=1e-15)
         text = own_words(release)["implementation.preprocessing_and_hyperparameter_tuning"]

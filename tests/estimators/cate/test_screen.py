@@ -56,7 +56,7 @@ def test_columns_come_back_from_the_file_and_must_be_paid_for(model, tmp_path):
     )
     forged = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="no charge is for choosing them"):
-        verify_release(forged.save(path))
+        verify_release(forged.save(path, overwrite=True))
 
 
 def test_screening_nuisances_and_threshold_share_one_budget(model):

@@ -209,7 +209,7 @@ def test_a_pure_release_verifies_and_one_that_was_charged_less_does_not(purely, 
         changed = tuple(replace(c, event=PureEvent(0.5 * c.event.epsilon)) if c == charge else c for c in block.charges)
         file = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=changed),)))
         with pytest.raises(VerificationError, match="charged"):
-            verify_release(file.save(tmp_path / "changed.safetensors"))
+            verify_release(file.save(tmp_path / "changed.safetensors", overwrite=True))
 
 
 @pytest.mark.slow

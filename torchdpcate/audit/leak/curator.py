@@ -28,7 +28,7 @@ _PUBLIC = {
     "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
 }  # fmt: skip
 _SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
-_SHORTEST_WORD = 4
+_SHORTEST_WORD = 4  # bytes: two Chinese letters are a word
 
 
 @dataclass
@@ -88,7 +88,7 @@ def read_curator(run: Path) -> Curator:
         curator.notes.append(f"curator/config.yaml cannot be read ({type(error).__name__}): records not compared")
     curator.public.append(_numbers_of(config))
     curator.paths = _paths(config)
-    curator.public_text = json.dumps(config, default=str) + _package_text()
+    curator.public_text = "\n".join([*_texts_of(config), _package_text()])
     if "data" in config:
         _read_records(curator, config)
     return curator
@@ -154,7 +154,7 @@ def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     schema = study.schema.to_dict()
     facts = [domain.covariate_low, domain.covariate_high, *([] if study.queries is None else [study.queries.ravel()])]
     curator.public += [fact.numpy() for fact in facts] + [_numbers_of(schema), np.array([domain.outcome_range])]
-    curator.public_text += json.dumps(schema, default=str)
+    curator.public_text = "\n".join([curator.public_text, *_texts_of(schema)])
     if table is not None:
         _add_table(curator, table)
 
@@ -166,6 +166,15 @@ def _numbers_of(value: Any) -> np.ndarray:
     if isinstance(value, list):
         return np.concatenate([np.zeros(0), *map(_numbers_of, value)])
     return np.array([value] if isinstance(value, int | float) else [], dtype=np.float64)
+
+
+def _texts_of(value: Any) -> list[str]:
+    """Return the words of a configuration or a schema in plain types, its keys among them, as they are."""
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        return [text for entry in value for text in _texts_of(entry)]
+    return [str(value)]
 
 
 def _raw_table(path: Any) -> "pd.DataFrame | None":
@@ -185,7 +194,9 @@ def _add_table(curator: Curator, table: "pd.DataFrame") -> None:
         if column.dtype.kind in "fiu":
             curator.records[f"table's {name}"] = column.to_numpy(np.float64)
         elif column.dtype.kind != "b":
-            curator.words += [word for word in column.dropna().astype(str).unique() if len(word) >= _SHORTEST_WORD]
+            curator.words += [
+                word for word in column.dropna().astype(str).unique() if len(word.encode()) >= _SHORTEST_WORD
+            ]
 
 
 @cache

@@ -1,6 +1,8 @@
 """The searches of the leak scan that take one number, or one word, at a time."""
 
+import html
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -224,14 +226,46 @@ def _words(text: str) -> set[str]:
 def word_findings(contents: Contents, curator: Curator) -> list[Finding]:
     """Return words of the records' table and places on a machine that stand in the release."""
     findings = []
-    tokens = {token for words in contents.words for token in re.findall(r"\w+", words.text)}
-    candidates = [word for word in curator.words if tokens.issuperset(re.findall(r"\w+", word))]
-    candidates = [word for word in candidates if word.strip() and word not in curator.public_text]
-    for words in contents.words:
-        for word in candidates:
-            if word in words.text and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", words.text):
+    readings = [_readings(words.text) for words in contents.words]
+    tokens = {token for texts in readings for text in texts for token in re.findall(r"\w+", text)}
+    public = _composed(curator.public_text)
+    candidates = {
+        word: re.compile("".join([*_edge(word[0], "(?<!\\w)"), re.escape(word), *_edge(word[-1], "(?!\\w)")]))
+        for word in dict.fromkeys(map(_composed, curator.words))
+        if word.strip() and word not in public
+        if any(map(_within_text, word)) or tokens.issuperset(re.findall(r"\w+", word))
+    }
+    for words, texts in zip(contents.words, readings, strict=True):
+        for word, pattern in candidates.items():
+            if any(word in text and pattern.search(text) for text in texts):
                 findings.append(Finding(words.file, words.place, "a word of the records' table", word))
         named = [path for path in curator.paths if re.search(rf"(?<![\w.]){re.escape(path)}(?!\w)", words.text)]
         for path in dict.fromkeys([*_PATH.findall(words.text), *named]):
             findings.append(Finding(words.file, words.place, "a place on a machine", path))
     return findings
+
+
+def _composed(text: str) -> str:
+    """Return a text with each letter and its marks as one, as far as there is such a letter."""
+    return unicodedata.normalize("NFC", text)
+
+
+def _readings(text: str) -> list[str]:
+    """Return a text as it is, and without the escapes of JSON and of HTML."""
+    found = [text]
+    if "\\" in text:
+        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda digits: chr(int(digits[1], 16)), text)
+        plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # pairs of escapes are one letter
+        found.append(re.sub(r"\\(.)", r"\1", plain))
+    if "&" in text:
+        found += [html.unescape(reading) for reading in found]
+    return [_composed(reading) for reading in dict.fromkeys(found)]
+
+
+def _within_text(letter: str) -> bool:
+    """Return whether a letter is of a script without small and capital ones, some of which set no spaces."""
+    return unicodedata.category(letter) == "Lo"
+
+
+def _edge(letter: str, boundary: str) -> list[str]:
+    return [] if _within_text(letter) else [boundary]

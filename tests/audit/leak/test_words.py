@@ -1,0 +1,90 @@
+"""Words beyond ASCII: public levels are no leak, however they are written, and cells of the records are one."""
+
+import json
+import unicodedata
+
+import pandas as pd
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from torchdpcate.audit.leak.curator import read_curator
+from torchdpcate.audit.leak.files import read_folder
+from torchdpcate.audit.leak.search import word_findings
+
+LEVELS = [
+    "Müller",
+    "größer",
+    "Île-de-France",
+    "O'Brien",
+    'say "so"',
+    "back\\slash",
+    "女性患者",
+    "हिन्दी",
+    "Ελλάδα",
+    "🙂 smile",
+]
+SECRET = ["Westflügel", "Jürgen Öztürk", "王小明", "Владимир", 'Zoë\'s "place"', "Ño\\ño"]
+
+
+def decomposed(text: str) -> str:
+    return unicodedata.normalize("NFD", text)
+
+
+@pytest.fixture(params=[str, decomposed], ids=["NFC", "NFD"])
+def curator(request, tmp_path):
+    """The curator's files of a run on a table with these levels, and with cells that no other file has."""
+    run, written = tmp_path / "run", request.param
+    for name in ("release", "curator"):
+        (run / name).mkdir(parents=True)
+    site = [written(level) for level in LEVELS * 6]
+    table = pd.DataFrame({"treat": [0, 1] * 30, "pay": 5.0, "site": site, "name": [written(w) for w in SECRET * 10]})
+    table.to_csv(run / "curator" / "people.csv", index=False)
+    domain = {
+        "treatment": "treat",
+        "outcome": {"name": "pay", "low": 0, "high": 10},
+        "covariates": {"site": {"categories": [written(level) for level in LEVELS]}},
+    }
+    (run / "curator" / "domain.yaml").write_text(yaml.safe_dump(domain, allow_unicode=True), encoding="utf-8")
+    data = {"_target_": "torchdpcate.data.Table"}
+    data |= {"path": str(run / "curator" / "people.csv"), "domain": str(run / "curator" / "domain.yaml")}
+    OmegaConf.save({"data": data}, run / "curator" / "config.yaml")
+    return run
+
+
+def found(run, text: str, name: str = "privacy.md") -> list[str]:
+    (run / "release" / name).write_text(text, encoding="utf-8")
+    curator = read_curator(run)
+    assert not [note for note in curator.notes if "records" in note]
+    return [finding.value for finding in word_findings(read_folder(run / "release"), curator)]
+
+
+WRITTEN = {
+    "text": ("privacy.md", lambda word: f"mostly {word}, they say"),
+    "NFC": ("privacy.md", lambda word: unicodedata.normalize("NFC", f"mostly {word}.")),
+    "NFD": ("privacy.md", lambda word: unicodedata.normalize("NFD", f"mostly {word}.")),
+    "JSON": ("privacy.json", lambda word: json.dumps({"note": [word]}, ensure_ascii=False)),
+    "escaped JSON": ("privacy.json", lambda word: json.dumps({"note": [word]})),
+    "JSON in a page": ("release.html", lambda word: f"<script>{json.dumps({'note': word})}</script>"),
+    "a page": ("release.html", lambda word: f"<td>{word}</td>".replace("'", "&#x27;").replace('"', "&quot;")),
+    "named in a page": ("release.html", lambda word: f"<td>{word}</td>".encode("ascii", "xmlcharrefreplace").decode()),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_public_levels_are_no_leak(form, curator):
+    name, write = WRITTEN[form]
+    for level in LEVELS:
+        assert found(curator, write(level), name) == []
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_a_cell_of_the_records_is_one(form, curator):
+    name, write = WRITTEN[form]
+    for word in SECRET:
+        assert found(curator, write(word), name) == [word]
+
+
+def test_a_cell_within_a_text_without_spaces_is_found(curator):
+    assert found(curator, "主要是王小明的数据") == ["王小明"]
+    assert found(curator, "Westflügelbau") == []

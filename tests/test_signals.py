@@ -1,0 +1,32 @@
+"""Signals where Ctrl-C is ignored, as in a job in the background: it stays ignored, and SIGTERM still ends."""
+
+import signal
+
+import pytest
+
+from torchdpcate._signals import HeldSignals, Terminated, terminable
+
+
+@pytest.fixture
+def ignoring():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ignoring")
+def test_ctrl_c_that_is_ignored_stays_ignored():
+    with HeldSignals() as held:
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.raise_signal(signal.SIGINT)
+        held.deliver()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("ignoring")
+def test_sigterm_still_ends_what_ignores_ctrl_c():
+    with terminable(), HeldSignals() as held:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Terminated):
+            held.deliver()
