@@ -168,43 +168,40 @@ class Bench:
         return 2 * size**3 / self.timed(lambda: one @ one)
 
     def steps(self) -> Iterator[Figure]:
-        """The wide step by its share of the peak: plain and private, in float32 and with passes in bfloat16."""
+        """The wide step by its share of the peak: plain and private, in float32."""
         s = self.sizes
         data = TensorDataset(self.random(s.records, s.inputs), self.random(s.records))
         # pass, and gradients in both layers' weights and the hidden units; of one record each a product and a sum
         operations = s.batch * (4 * s.inputs * s.width + 6 * s.width)
-        for dtype, precision in ((torch.float32, "32-true"), (torch.bfloat16, "bf16-mixed")):
-            peak, plain = self.peak(dtype), self.plain_step(data, dtype)
-            name = str(dtype).removeprefix("torch.")
-            yield Figure(f"plain step, {name}", plain, operations / plain / peak, f"rate of {name} products", "")
-            private = self.private_step(data, precision)
-            yield Figure(f"DP-SGD step, {name}", private, operations / private / peak, f"rate of {name} products", "")
-            yield Figure(f"DP-SGD step, {name}", private, private / plain, f"plain step, {name}", "1.3")
+        peak, plain, rate = self.peak(torch.float32), self.plain_step(data), "rate of float32 products"
+        yield Figure("plain step, float32", plain, operations / plain / peak, rate, "")
+        private = self.private_step(data)
+        yield Figure("DP-SGD step, float32", private, operations / private / peak, rate, "")
+        yield Figure("DP-SGD step, float32", private, private / plain, "plain step, float32", "1.3")
         count = sum(p.numel() for p in Wide(s).parameters())
         noise = NoiseSource.system()
         drawn = self.timed(lambda: noise.fine_gaussian(count, 1.0).to(self.device))
-        yield Figure("noise of one DP-SGD step, drawn on the CPU", drawn, drawn / private, "DP-SGD step, bfloat16", "")
+        yield Figure("noise of one DP-SGD step, drawn on the CPU", drawn, drawn / private, "DP-SGD step, float32", "")
 
-    def plain_step(self, data: TensorDataset, dtype: torch.dtype) -> float:
+    def plain_step(self, data: TensorDataset) -> float:
         """Seconds of a step without privacy."""
         module = Wide(self.sizes).to(self.device).train()
         optimizer = module.configure_optimizers()
         index = torch.randint(self.sizes.records, (self.sizes.batch,), device=self.device)
 
         def step() -> None:
-            with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
-                loss = module.record_loss([part[index] for part in data.tensors]).mean()
+            loss = module.record_loss([part[index] for part in data.tensors]).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
 
         return self.timed(lambda: [step() for _ in range(_FIRST)]) / _FIRST
 
-    def private_step(self, data: TensorDataset, precision: str) -> float:
+    def private_step(self, data: TensorDataset) -> float:
         """Seconds of a step in Lightning, with its noise."""
         s, noise, clock = self.sizes, NoiseSource.system(), Clock(self.wait)
         plan = DPSGDPlan(2.0, 0.3, s.batch / s.records, s.steps)
-        limits = {"max_epochs": 1, "max_steps": s.steps, "precision": precision}
+        limits = {"max_epochs": 1, "max_steps": s.steps}
         trainer = default_trainer(accelerator=self.accelerator, callbacks=[DPSGD(plan, noise), clock], **limits)
         trainer.fit(Wide(s), poisson_loader(data, plan.sampling_rate, plan.steps, noise))
         return clock.seconds

@@ -29,7 +29,7 @@ def test_every_measurement_runs_small(tmp_path, monkeypatch):
     assert all("CPU" in row["device"] for row in rows)
     assert all(float(row["seconds"]) > 0 for row in rows)
     said = " ".join(row["what"] for row in rows)
-    for what in ("DP-SGD step, float32", "DP-SGD step, bfloat16", "Hessian product", "Cholesky", "torchdpcate train"):
+    for what in ("DP-SGD step, float32", "Hessian product", "Cholesky", "torchdpcate train"):
         assert what in said
     assert "says nothing of a GPU" in (tmp_path / "gpu.md").read_text()
 

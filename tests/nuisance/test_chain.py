@@ -117,6 +117,26 @@ def clipped_sums(module, batch, mode, clip):
     return sums
 
 
+@pytest.mark.parametrize("others", [0, 1, 2, 3, 8, 31, 127, 128, 1_000, 4_095])
+@pytest.mark.parametrize("width", [16, 100])
+def test_a_record_moves_a_float32_network_s_sum_by_its_own_gradient_whatever_the_batch(others, width):
+    """A quarter of the margin 2^-16 of the clip norm is for that; observed is a tenth of it, on sums of any length."""
+    torch.manual_seed(others)
+    module = Net(nn.Sequential(nn.Linear(Q, width), nn.Tanh(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)))
+    x = torch.rand(1, Q) + 0.01 * torch.randn(others + 1, Q)  # gradients of nearly one direction: the longest sum
+    batch, clip = (x, torch.zeros(others + 1), torch.full((others + 1,), 50.0)), 0.7
+
+    def total(rows):
+        found = clipped_sums(copy.deepcopy(module), [part[rows] for part in batch], "chain", clip)
+        return torch.cat([part.flatten().double() for part in found])
+
+    moved = total(slice(None)) - total(slice(1, None))
+    alone = copy.deepcopy(module).double()
+    own = clipped_sums(alone, [part[:1].double() for part in batch], "chain", clip)
+    assert (moved - torch.cat([part.flatten() for part in own])).norm() <= 2.0**-18 * clip
+    assert clip * (1 - 2.0**-15) < moved.norm() <= clip * (1 - 2.0**-17)
+
+
 @pytest.mark.parametrize("clip", [1e-4, 0.7, 1e6])
 @pytest.mark.parametrize("name", NETS)
 def test_clipped_sums_are_those_of_hooks(name, clip):
@@ -200,24 +220,6 @@ def test_dropout_between_layers_is_drawn_once():
         torch.manual_seed(1)
         sums.append(clipped_sums(copy.deepcopy(module), batch, mode, 0.3))
     torch.testing.assert_close(sums[1], sums[0], rtol=1e-10, atol=1e-12)
-
-
-def test_reduced_precision_sums_are_those_of_the_numbers_whose_norms_were_taken():
-    torch.manual_seed(0)
-    module = Net(nn.Sequential(nn.Linear(Q, 16), nn.ReLU(), nn.Linear(16, 1)))
-    batch = torch.rand(1, Q), torch.zeros(1), torch.full((1,), 50.0)
-    run = plan(max_grad_norm=0.5)
-    engine = ENGINES["chain"](module, run)
-    engine.optimizer(module.configure_optimizers(), 1.0, NoiseSource.fixed(0), lambda: None)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = module.training_step(batch, 0)
-    module.backward(loss)
-    sums = [p.summed_grad for _, p in engine.trainable]
-    assert all(part.dtype == torch.float32 for part in sums)
-    norm = torch.cat([part.flatten() for part in sums]).double().norm().item()
-    # far above the clip norm, and as long as it to the last bits of float32, though the pass has eight
-    assert run.clip_norm * (1 - 2.0**-19) < norm <= run.clip_norm * (1 + 2.0**-19)
-    engine.detach()
 
 
 class Odd(Net):
@@ -441,14 +443,7 @@ def test_only_the_chain_takes_a_step_in_parts(dataset):
         fit(Net(nn.Linear(Q, 1)), dataset, plan(), max_physical_batch=0)
 
 
-@pytest.mark.parametrize("limit", [None, 7])
-def test_a_pass_in_bfloat16_has_sums_in_float32(dataset, limit):
-    recorder = Recorder()
-    module = Net(nn.Sequential(nn.Linear(Q, 16), nn.ReLU(), nn.Linear(16, 1)))
-    settings = {"max_physical_batch": limit, "callbacks": [recorder], "trainer": {"precision": "bf16-mixed"}}
-    data = TensorDataset(torch.rand(1, Q), torch.zeros(1), torch.full((1,), 500.0))
-    run = plan(noise_multiplier=1e-12, sampling_rate=1.0, steps=2)
-    fit(module, data, run, **settings)
-    for used in recorder.grads:
-        norm = torch.cat([part.flatten() for part in used]).double().norm().item()
-        assert run.clip_norm * (1 - 2.0**-19) < norm <= run.clip_norm * (1 + 2.0**-19)
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_reduced_precision_is_refused(dataset, precision):
+    with pytest.raises(InputError, match="rounds gradients; set Trainer"):
+        fit(Net(nn.Linear(Q, 1)), dataset, plan(), trainer={"precision": precision})

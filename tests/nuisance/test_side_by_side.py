@@ -176,3 +176,12 @@ def test_a_step_that_fails_leaves_the_ledger_with_what_was_taken(domain, records
     with pytest.raises(KeyboardInterrupt):
         train_side_by_side([module], records, plans=[plan()], noise=NoiseSource.fixed(0), ledgers=[ledger])
     assert ledger.entry(0).count == 4
+
+
+@pytest.mark.parametrize("made_by", [lambda domain: made(domain, 0), lambda domain: Flat()])
+def test_a_step_that_sampled_nobody_in_any_run_is_a_step_of_noise(domain, records, made_by):
+    modules, run = [made_by(domain) for _ in range(2)], plan(sampling_rate=1e-12, steps=3)
+    before = [weights(module) for module in modules]
+    found = train_side_by_side(modules, records, plans=[run] * 2, noise=NoiseSource.fixed(0), average=0.0)
+    for module, start in zip(found, before, strict=True):
+        assert (weights(module) != start).all()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,10 +24,11 @@ from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainable import TrainableNuisances
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -271,3 +274,20 @@ def test_the_shipped_settings_are_valid_and_mlp_is_the_default_of_two_blocks():
     networks = {name: config for name, config in shipped.items() if not isinstance(config, ComposedNuisance)}
     assert {name: config.width for name, config in networks.items()} == {"mlp": 32, "narrow": 16, "linear": 0}
     assert shipped.keys() - networks.keys() == {"additive", "auto", "wide_and_deep"}
+
+
+def _on_gpu():
+    """A Trainer as far as its device is asked for."""
+    return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda")))
+
+
+def test_float32_on_a_gpu_is_a_condition_of_networks_alone(monkeypatch):
+    cpu, networks = partial(default_trainer, accelerator="cpu"), NuisanceConfig()
+    assert networks.conditions(None) == networks.conditions(cpu) == () or torch.accelerator.is_available()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert networks.conditions(cpu) == networks.conditions(lambda **_: default_trainer(accelerator="cpu")) == ()
+    assert networks.conditions(_on_gpu) == (GPU_ROUNDING,)
+    assert ConvexNuisanceConfig().conditions(_on_gpu) == ()
+    guarantee = Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 1e-5)).resting_on((GPU_ROUNDING,))
+    assert "conditional" in guarantee.claim
+    assert "float32 on a GPU" in guarantee.claim

@@ -52,7 +52,7 @@ class AveragePlan(DoublyRobustPlan):
         >>> domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
         >>> plan = AveragePlan.within(4_000, PrivacyBudget(1.0, 1e-5), domain)
         >>> list(plan.shares.shares)[-2:], round(plan.score_epsilon, 4), round(plan.clip_factor, 3)
-        (['outcome', 'propensity'], 0.4217, 1.865)
+        (['outcome', 'propensity'], 0.4217, 1.967)
     """
 
     score_epsilon: float | None = None

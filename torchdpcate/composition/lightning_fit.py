@@ -66,7 +66,8 @@ class LightningFit(Solver):
         points = NewtonPoints(plan)
         module = LinearLayer(fit, points)
         most = at_once(self.mode, self.max_physical_batch)
-        plans = [full_batches(event, count, *fit.predictors.shape, most) for event, count in plan.pay(steps)]
+        n, p = fit.predictors.shape
+        plans = [full_batches(event, count, n, p, most) for event, count in plan.pay(steps)]
         records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
         train(module, records, plans, noise, self.trainer, self.mode, most)
         return points.solution

@@ -185,7 +185,7 @@ class ScoreErrors:
         found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
         variance = self.plan.constants.propensity_variance
         left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, LOGIT_PRIOR)
-        return slope[:, None] * torch.cat([phi, left], 1), torch.block_diag(found, variances.diag())
+        return curved[:, None] * torch.cat([phi, left], 1), torch.block_diag(found, variances.diag())
 
     def _moves(self, residual: float, control: Clipped, treated: Clipped) -> _Moves:
         """Return the errors of the outcome's means; residual: its standard deviation, of an outcome of many values."""

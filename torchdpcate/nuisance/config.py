@@ -16,8 +16,10 @@ from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.nuisance.optimizers import MOMENTUM
 from torchdpcate.nuisance.plan import DPSGDPlan, check_limit
 from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.trainer import rounding_conditions
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -112,6 +114,10 @@ class NuisanceConfig(NuisanceRecipe):
         noise = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, rate, steps, also=also)
         clip = self._clip_norm(noise, steps) if self.max_grad_norm is None else self.max_grad_norm
         return DPSGDPlan(noise, clip, rate, steps)
+
+    def conditions(self, trainer: TrainerFactory | None) -> tuple[Condition, ...]:
+        """See `NuisanceRecipe.conditions`; float32 on a GPU is one."""
+        return super().conditions(trainer) + rounding_conditions(trainer)
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
         """Refuse settings that do not fit a block of `n` records; see `NuisanceRecipe.check`."""

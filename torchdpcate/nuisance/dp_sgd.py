@@ -114,7 +114,7 @@ class DPSGD(Callback):
         if sum(isinstance(callback, DPSGD) for callback in callbacks(trainer)) > 1:
             raise InputError("callbacks hold more than one DPSGD; one run is charged once")
         mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
-        sampler = check_trainer(trainer, pl_module, self.plan, mode)
+        sampler = check_trainer(trainer, pl_module, self.plan)
         if self.noise.private and not sampler.private:
             raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
         self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))

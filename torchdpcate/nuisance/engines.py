@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers
+from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers, sum_type
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
 from torchdpcate.privacy.noise import NoiseSource
@@ -125,7 +125,7 @@ class _GuardedChainOptimizer(_GuardedGhostOptimizer):
 
     def add_noise(self) -> None:
         """See `_Guarded`."""
-        gradients = self.noisy(self.sums).to(self.sums.dtype)
+        gradients = self.noisy(self.sums).to(self.params[0].dtype)
         gradients /= self.expected_batch_size  # type: ignore[operator]
         for p, part in zip(self.params, side_by_side(gradients, self.params), strict=True):
             p.grad = part
@@ -313,8 +313,8 @@ class ChainEngine(Engine):
     :math:`\delta_i` at its output, so that its norm is the product of theirs, and the clipped sum of all records one
     product of matrices.  What lies between the layers is the module's own, if it holds nothing that is trained.
 
-    The clipped sum is made of the numbers whose norms were taken, in the weights' precision; so each record adds at
-    most the clip norm whatever precision the pass itself has.
+    The clipped sum is made of the numbers whose norms were taken, in float64 (`sum_type`), so that a record adds at
+    most the clip norm to a sum of any length.
 
     The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
     """
@@ -341,7 +341,8 @@ class ChainEngine(Engine):
     def optimizer(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> DPOptimizer:
         """See `Engine`; the sums lie in the optimizer's order."""
         wrapped = super().optimizer(optimizer, *args, **kwargs)
-        wrapped.sums = torch.zeros_like(nn.utils.parameters_to_vector(wrapped.params).detach())
+        weights = nn.utils.parameters_to_vector(wrapped.params).detach()
+        wrapped.sums = torch.zeros_like(weights, dtype=sum_type(weights))
         self._sums: dict[Tensor, Tensor] = dict(
             zip(wrapped.params, side_by_side(wrapped.sums, wrapped.params), strict=True)
         )
@@ -403,14 +404,6 @@ class ChainEngine(Engine):
 
     def clip(self, losses: Tensor, *, add: bool = False, slopes: _Slopes = None) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
-        kind = losses.device.type
-        if torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
-                self._clip(losses, add, slopes)
-        else:
-            self._clip(losses, add, slopes)
-
-    def _clip(self, losses: Tensor, add: bool, slopes: _Slopes) -> None:
         uses = self.hooks.uses(losses, slopes)
         records = losses.shape[0]
         reached = {p for use in uses for p in use.layer.parameters}

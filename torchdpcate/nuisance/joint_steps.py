@@ -20,7 +20,7 @@ import torch
 import torch.multiprocessing
 from lightning.fabric.utilities.apply_func import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.plugins.precision import DoublePrecision, MixedPrecision, Precision
+from lightning.pytorch.plugins.precision import DoublePrecision, Precision
 from torch import Tensor
 from torch.distributed import FileStore, ProcessGroupGloo
 
@@ -301,7 +301,7 @@ def _check(
         raise InputError(f"{type(module).__name__} on several processes: give a RecordLossModule, or use trainer=cpu")
     if own := own_hooks(module):
         raise InputError(f"{type(module).__name__}.{own[0]} on several processes is called in one; use trainer=cpu")
-    if type(trainer.precision_plugin) not in (Precision, DoublePrecision, MixedPrecision):
+    if type(trainer.precision_plugin) not in (Precision, DoublePrecision):
         raise InputError(f"precision={trainer.precision!r} on several processes; use '32-true' or '64-true'")
     if sampler.size < strategy.processes:
         raise InputError(f"trainer.devices = {strategy.processes} processes for {sampler.size} records; give fewer")

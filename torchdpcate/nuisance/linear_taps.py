@@ -92,6 +92,7 @@ class Use(NamedTuple):
         if gradients.dim() > 2:
             inputs, gradients = inputs.flatten(0, 1), gradients.flatten(0, 1)
         targets = [into[p] for p in self.layer.parameters]
+        inputs, gradients = (part.to(targets[0].dtype) for part in (inputs, gradients))
         if weight and add:
             targets[0].add_(gradients.t() @ inputs)  # the part's own sum first: each number goes through few additions
         elif weight:
@@ -105,7 +106,7 @@ class Use(NamedTuple):
         """Inputs and gradients in the weights' precision, [B, ...] or [B, rows, ...]."""
         inputs, gradients, dtype = self.inputs, self.gradients, self.layer.weight.dtype
         if inputs.dtype != dtype or gradients.dtype != dtype:
-            # after a pass in reduced precision norms and sums are those of the same numbers, in full precision
+            # a module may pass in reduced precision: norms and sums are those of the same numbers
             inputs, gradients = inputs.to(dtype), gradients.to(dtype)
         return (inputs.flatten(1, -2), gradients.flatten(1, -2)) if inputs.dim() > 3 else (inputs, gradients)
 
@@ -281,6 +282,14 @@ def _backward(steps: list[Trained | nn.Module], kept: list[Tensor], gradient: Te
         if i > first:
             gradient = gradient @ step.weight
     return uses
+
+
+def sum_type(weights: Tensor) -> torch.dtype:
+    """Return the type of sums of gradients: float64 on the CPU, else that of the weights.
+
+    In float32 a sum of B records rounds by B times 6e-8 of the clip norm, and how it does depends on each record.
+    """
+    return torch.float64 if weights.device.type == "cpu" else weights.dtype
 
 
 def linear_layers(module: nn.Module) -> list[nn.Linear] | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
 class NuisanceRecipe(ABC):
     """Public settings of the nuisances."""
+
+    def conditions(self, trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+        """Return what a guarantee rests on where it rests on these nuisances: nothing but that of a user's own class.
+
+        Args:
+            trainer: makes a Lightning Trainer from keyword arguments; None is `default_trainer`.
+        """
+        return own_code("nuisances", self)
 
     @abstractmethod
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:

@@ -15,7 +15,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import check_weights
 from torchdpcate.nuisance.engines import check_layers, side_by_side
-from torchdpcate.nuisance.linear_taps import LinearTaps, Trained, Use, linear_layers
+from torchdpcate.nuisance.linear_taps import LinearTaps, Trained, Use, linear_layers, sum_type
 from torchdpcate.nuisance.optimizers import OPTIMIZERS
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler
@@ -149,17 +149,17 @@ class _Stack:
         uses = self.taps.uses(losses)
         if {p for use in uses for p in use.layer.parameters} != set(self.own):
             raise InputError("modules: a trained parameter has no part in the loss; set requires_grad=False")
-        sums = torch.empty_like(self.weights)
+        sums = torch.empty_like(self.weights, dtype=sum_type(self.weights))
         parts = sums.split([p.numel() for p in self.own], 1)
         into: dict[Tensor, Tensor] = {p: part.view(-1, *p.shape) for p, part in zip(self.own, parts, strict=True)}
         with torch.no_grad():
             norms = torch.stack([use.squared_norms() for use in uses]).sum(0).sqrt_().add_(1e-6).view_as(real)
             factors = torch.where(real, (self.clips / norms).clamp_(max=1.0), 0.0)[:, :, None]
             for use in uses:
-                gradients = use.gradients.view(*real.shape, -1) * factors
+                gradients = (use.gradients.unflatten(0, real.shape) * factors).to(sums.dtype)
                 targets = [into[p] for p in use.layer.parameters]
                 if use.layer.trained[0]:
-                    targets[0].copy_(gradients.mT @ use.inputs.view(*real.shape, -1))
+                    targets[0].copy_(gradients.mT @ use.inputs.unflatten(0, real.shape).to(sums.dtype))
                 if use.layer.trained[1]:
                     targets[-1].copy_(gradients.sum(1))
         return sums
@@ -168,7 +168,7 @@ class _Stack:
         """Add each run's own noise on its own grid, and move the weights; the steps are paid for."""
         drawn = torch.stack([self._drawn(run, paid) for run, paid in enumerate(ahead)]).to(sums.device)
         noisy = torch.round(sums.double() / self.grids) * self.grids + drawn
-        self.weights.grad = self.noise.released(noisy.to(sums.dtype) * self.factors)
+        self.weights.grad = self.noise.released(noisy.to(self.weights.dtype) * self.factors)
         self.optimizer.step()
 
     def _drawn(self, run: int, paid: int) -> Tensor:
@@ -208,7 +208,7 @@ class _StackedPass:
             for p in (self.known.weight, self.known.bias)
         )
         assert weight is not None, "a linear layer has a weight"
-        rows = x.view(runs, -1, x.shape[1])
+        rows = x.unflatten(0, (runs, len(x) // runs))
         output = rows @ weight.mT if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
         output, inputs = output.flatten(0, 1), x.detach()
         self.taps.hear(inputs, output, lambda gradient: [Use(self.known, inputs, gradient)])

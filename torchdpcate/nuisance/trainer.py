@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.guarantee import Condition
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -80,6 +83,37 @@ def default_trainer(
         raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or mend its settings") from None
 
 
+GPU_ROUNDING = Condition(
+    "float32 on a GPU",
+    "what a record adds to a clipped sum of DP-SGD follows from it alone, to 2^-17 of the clip norm; "
+    "there kernels are chosen by the batch's size, and sums are float32",
+)
+
+
+def rounding_conditions(trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+    """Return what DP-SGD in float32 under a Trainer rests on: nothing on the CPU, whose rounding is measured.
+
+    Args:
+        trainer: makes a Trainer from keyword arguments; None is `default_trainer`.
+
+    Example:
+        >>> rounding_conditions(partial(default_trainer, accelerator="cpu"))
+        ()
+    """
+    if not torch.accelerator.is_available():
+        return ()
+    settings, own = _settings(trainer or default_trainer)
+    if own and settings.get("accelerator") == "cpu":
+        return ()
+    return () if (trainer or default_trainer)().strategy.root_device.type == "cpu" else (GPU_ROUNDING,)
+
+
+def _settings(trainer: Callable[..., Trainer]) -> tuple[dict[str, Any], bool]:
+    """Return what a maker of Trainers sets, and whether it is the library's own: Lightning need not be asked then."""
+    settings = trainer.keywords if isinstance(trainer, partial) else {}
+    return settings, (trainer.func if isinstance(trainer, partial) else trainer) is default_trainer
+
+
 def check_device(trainer: Callable[..., Trainer]) -> None:
     """Refuse a Trainer whose device is not there, before anything is spent.
 
@@ -94,8 +128,7 @@ def check_device(trainer: Callable[..., Trainer]) -> None:
     Example:
         >>> check_device(default_trainer)
     """
-    settings = trainer.keywords if isinstance(trainer, partial) else {}
-    own = (trainer.func if isinstance(trainer, partial) else trainer) is default_trainer
+    settings, own = _settings(trainer)
     if not own or settings.get("accelerator", "cpu") != "cpu":
         trainer()
 

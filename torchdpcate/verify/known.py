@@ -14,6 +14,7 @@ from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
 from torchdpcate.estimators.selection.recompute import CHOICES
 from torchdpcate.estimators.subgroups.mechanism import SUBGROUP_MECHANISMS
+from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -73,8 +74,9 @@ COMMON_CONDITIONS = (
     "weights",
     "nuisances",
     "second stage",
+    GPU_ROUNDING.name,
 )
-"""Names of conditions that any release may rest on: what a user brought in place of the library's."""
+"""Names of conditions that any release may rest on: what a user brought in place of the library's, and where it ran."""
 
 _EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNING, Purpose.RELEASE)
 PURPOSES: Mapping[str, tuple[Purpose, ...]] = {

@@ -16,11 +16,13 @@ from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Representation
 from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
+from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=2)
@@ -77,6 +79,16 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
     encoded = schema.encode(frame.head(7))
     assert encoded.shape == (7, 4)
     np.testing.assert_array_equal(release.effect(frame.head(7)), release.effect(encoded))
+
+
+def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_path):
+    monkeypatch.setattr("torchdpcate.nuisance.config.rounding_conditions", lambda _: (GPU_ROUNDING,))
+    model = learner().fit(*RECORDS)
+    release = model.release_function()
+    assert release.privacy.level == "conditional"
+    assert "float32 on a GPU" in str(release.privacy.to_dict())
+    verify_release(release.save(tmp_path / "r.safetensors"))
+    assert model.expected_noise(700).level == Level.CONDITIONAL
 
 
 @pytest.mark.parametrize("kind", [RLearner, DRLearner])

@@ -33,7 +33,7 @@ from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMech
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.budget import integer
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Those of an estimand and of a recipe that are not the library's."""
-        return self._own_conditions + own_code("nuisances", self._plan.recipe)
+        return self._own_conditions + self._plan.recipe.conditions(self.trainer)
 
     def plan(self, n: int) -> DoublyRobustPlan:
         """See ``AverageEffectLearner``."""
@@ -147,7 +147,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
 
     def _part_levels(self, n: int) -> tuple[Level, ...]:
-        return tuple(Level.CONDITIONAL for _ in own_code("nuisances", self.nuisance))
+        return tuple(Level.CONDITIONAL for _ in self.plan(n).recipe.conditions(self.trainer))
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""

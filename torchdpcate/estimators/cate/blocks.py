@@ -117,7 +117,7 @@ class Blocks(Procedure):
                 seed=self.seed,
             )
         tried = () if self.tune is None else self.tune.conditions
-        own = tried + own_code("nuisances", self.nuisance) + own_code("second stage", chosen)
+        own = tried + self.nuisance.conditions(self.trainer) + own_code("second stage", chosen)
         return FittedBlocks(
             procedure=self,
             n=records.n,
@@ -146,7 +146,7 @@ class Blocks(Procedure):
         release, fitted = self.split.release_budget(self.budget), self.split.fitted(sizes)
         kept = self.first_stage.kept(sum(sizes[fold.train] for fold in self.split.folds))
         head = PlannedHead.of(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
-        user = own_code("mechanism", chosen) + own_code("nuisances", self.nuisance)
+        user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += own_code("second stage", self.second_stage) + self.own
         level = Level.CONDITIONAL if user else chosen.states.highest
         return planned_head_noise(chosen, head, release, self.schema.domain, n, self.budget, level)

@@ -143,7 +143,7 @@ class PolicySelector(SelectionSettings):
         self.mechanism_ = None
         if self.budget is not None:
             self.mechanism_ = self.chance(self._left().epsilon, self.range_sensitivity_)
-        self._own = own_code("nuisances", nuisances) or own_code("nuisances", getattr(nuisances, "recipe", None))
+        self._own = own_code("nuisances", nuisances)
         self.settings_ = self._public(nuisances, self.guaranteed_.public)
 
     def _compose(self, records: CausalData, scores: ComposedScores) -> None:

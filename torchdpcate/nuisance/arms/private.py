@@ -102,6 +102,7 @@ class PrivateNuisances(ScoreNuisances):
             nuisances,
             2 * own_spread,
             public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread},
+            conditions=self._recipe.conditions(self.trainer),
         )
 
     @property

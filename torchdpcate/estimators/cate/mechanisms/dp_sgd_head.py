@@ -15,6 +15,7 @@ from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -93,10 +94,11 @@ class DPSGDHead(FunctionMechanism):
         def draw(noise: NoiseSource, runs: int) -> Tensor:
             return torch.stack([self._train(problem, plan, noise) for _ in range(runs)])
 
+        guarantee = Guarantee(Level.CERTIFIED, budget, source="dp_cate section 3.1")
         return Prepared(
             event=plan.event,
             count=plan.steps,
-            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate section 3.1"),
+            guarantee=guarantee.resting_on(() if problem.psi[:1].device.type == "cpu" else (GPU_ROUNDING,)),
             draw=draw,
             public={**plan.to_dict(), "threshold": _unit(problem)},
         )
