@@ -183,7 +183,10 @@ MISTAKES = {
     "of an average": (lambda: AverageEffect(KNOWN, (1.0, 1e-5)), r"budget = \(1\.0, 1e-05\): give a PrivacyBudget"),
     "set later": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).fit(X, A, Y), r"budget = 1\.0: give"),
     "planned": (lambda: RLearner(KNOWN, BUDGET).set_params(budget=1.0).expected_noise(600), r"budget = 1\.0: give"),
-    "a large delta": (lambda: DRLearner(KNOWN, PrivacyBudget(1.0, 0.1)), r"delta = 0\.1: .*less than 1/n, such as 1e-05"),
+    "a large delta": (
+        lambda: DRLearner(KNOWN, PrivacyBudget(1.0, 0.1)),
+        r"delta = 0\.1: .*less than 1/n, such as 1e-05",
+    ),
     "a score": (lambda: RLearner(KNOWN, BUDGET).score(X, Y), "score: .*expected_noise"),
     "of a rule": (lambda: EffectRule(KNOWN, BUDGET).score(X, Y), "score: .*expected_noise"),
     "EconML's order": (lambda: RLearner(KNOWN, BUDGET).fit(Y, A, X=X), r"fit\(X, A, Y\)"),

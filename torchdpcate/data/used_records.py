@@ -19,9 +19,9 @@ _used: dict[int, bool] = {}  # digests, the oldest first, and whether the user w
 
 
 def keyed_digest(records: CausalData | RecordStream) -> int:
-    """Return a digest of records in whatever order and precision; of a stream, of n and its first records.
+    r"""Return a digest of records in whatever order and precision; of a stream, of n and its first records.
 
-    .. math:: n + \\sum_i h(x_i, a_i, y_i) \\mod 2^{64}
+    .. math:: n + \sum_i h(x_i, a_i, y_i) \mod 2^{64}
 
     with h a multilinear hash of a record's float32 bits with a random key, mixed.
 
