@@ -26,7 +26,11 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):  # noqa: F
     assert shown.count("fitted, certified") == 2
     assert main(["verify", "b/release/release.safetensors"]) == 0
     tuning = json.loads(Path("b/release/privacy.json").read_text())["tuning"]
-    assert "together cost at most epsilon = 2.5, delta = 0, also where" in tuning["text"]
+    assert tuning["runs"] == 2
+    assert tuning["text"].startswith(
+        "run 2 of a ledger over the same records: in all epsilon = 2.25, delta = 0 spent, of at most epsilon = 2.5, "
+        "delta = 0, also where"
+    )
 
 
 def test_a_sweep_ends_at_the_total(here, capsys):  # noqa: F811

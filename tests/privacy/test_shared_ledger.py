@@ -1,6 +1,5 @@
 """A ledger over all runs on the same records: they add up, within the total, whatever happens to a run."""
 
-import copy
 import json
 import math
 import pickle
@@ -13,6 +12,7 @@ from multiprocessing import get_context
 
 import pytest
 import torch
+from sklearn.base import clone
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import file_fingerprint, fingerprint
@@ -152,10 +152,10 @@ def test_a_fit_counts_and_a_refused_one_does_not(path):
         learner.fit(X, A, X[:, 0] + 5)
     assert not ledger.runs
     assert learner.fit(X, A, X[:, 0] + A).release().privacy.epsilon == pytest.approx(0.75)
-    copy.deepcopy(learner).fit(X, A, X[:, 0] + A)
+    clone(learner).fit(X, A, X[:, 0] + A)
     assert [entry.label for entry in ledger.runs] == ["mean", "mean"]
     with pytest.raises(BudgetError, match=r"leaves, epsilon = 0\.5"):
-        learner.fit(X, A, X[:, 0] + A)
+        clone(learner).fit(X, A, X[:, 0] + A)
 
 
 def test_the_default_effect_counts_by_mu(path):
@@ -190,19 +190,19 @@ def test_a_fit_on_other_records_is_refused(path):
     learner = DifferenceInMeansEffect(domain, budget, ledger_path=ledger.run())
     learner.fit(X.float(), A.bool(), Y.float()[:, None])
     order = torch.randperm(400)
-    learner.fit(X[order], A[order], Y[order])
+    clone(learner).fit(X[order], A[order], Y[order])
     before = path.read_bytes()
     others = [(torch.rand(400, 2, dtype=torch.float64), A, Y), (X, 1 - A, Y), (X[:200], A[:200], Y[:200])]
     for other in others:
         with pytest.raises(InputError, match=r"this fit is on other records.*records=file_fingerprint\(files\)"):
-            learner.fit(*other)
+            clone(learner).fit(*other)
     one = Domain([0], [1], 0, 2, propensity=0.5)
     same = shared(path, None, fingerprint(X, A, Y))
     with pytest.raises(InputError, match="other columns of them"):
         DifferenceInMeansEffect(one, budget, ledger_path=same.run()).fit(X[:, :1], A, Y)
     stream = Batches(CausalData.from_arrays(X, A, Y), domain)
     with pytest.raises(InputError, match="a stream is not known by its arrays"):
-        learner.fit_stream(stream)
+        clone(learner).fit_stream(stream)
     with pytest.raises(InputError, match="this fit is on other records"):
         DifferenceInMeansEffect(domain, budget, ledger_path=SharedLedger.load(path).run()).fit(*others[0])
     assert path.read_bytes() == before
@@ -210,7 +210,9 @@ def test_a_fit_on_other_records_is_refused(path):
     file.write_text("x,a,y\n")
     files = shared(path.with_name("files.json"), records=file_fingerprint(file))
     learner = DifferenceInMeansEffect(domain, budget, ledger_path=files.run())
-    learner.fit(X, A, Y).fit(*others[0]).fit_stream(stream)
+    learner.fit(X, A, Y)
+    clone(learner).fit(*others[0])
+    clone(learner).fit_stream(stream)
     assert len(files.runs) == 3
 
 

@@ -291,5 +291,5 @@ def test_parts_of_one_release_are_one_release():
         )
         return own_words(release)["deployment_model.release_type_details"]
 
-    assert words(parts).startswith("Release 1 of the same records")
-    assert words([charge()] * 2 + parts).startswith("Release 3 of the same records")
+    assert words(parts).startswith("Release 1 of this run")
+    assert words([charge()] * 2 + parts).startswith("Release 3 of this run")

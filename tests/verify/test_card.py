@@ -17,19 +17,22 @@ from tests.release.helpers import QUERIES
 from tests.verify.forgery import BUDGET, SIZES, release, restated, statement
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, TorchDPCateError, VerificationError
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.digest import check_sums, file_sum, write_sums
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import TUNING, PrivacyStatement
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import most_detected
 from torchdpcate.verify.deployments import FIELDS, read_facts
 from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.known import is_tuning
 
 AUDIT = {
     "output": {
@@ -192,8 +195,9 @@ def use_of(privacy):
 @pytest.mark.slow
 def test_the_record_counts_the_releases_and_knows_a_sweep():
     kind, details, source = use_of(statement(gaussian=True))
-    assert (kind, details.startswith("Release 1 of the same records;")) == ("One release", True)
-    assert "by the releases of the event tree" in source
+    assert kind is None  # which the curator knows
+    assert details.startswith("Release 1 of this run; nothing is known of other runs on the same records;")
+    assert "by the releases of the event tree, and by whatever else was fitted to it" in source
 
     kind, details, source = use_of(replace(statement(gaussian=True), tuning=SWEEP))
     assert kind == "Many releases"
@@ -205,15 +209,32 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
     more = StatedCharge(Charge(Purpose.RELEASE, "output"), Level.CERTIFIED)
     second = replace(second, blocks=(first, replace(last, charges=(*last.charges, more))))
     kind, details, _ = use_of(second)
-    assert (kind, details.startswith("Release 2 of the same records;")) == ("Many releases", True)
+    assert (kind, details.startswith("Release 2 of this run;")) == ("Many releases", True)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_record_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path, number):
+    records, budget = "a fingerprint", PrivacyBudget(0.5, 1e-6)
+    shared = SharedLedger(tmp_path / "shared.json", records, PrivacyBudget(4.0, 1e-4))
+    for _ in range(number):
+        reservation = shared.reserve(budget, "a run")
+    runs, text = reservation.words()
+    told = replace(statement(gaussian=True), tuning={"runs": runs, "text": text})
+    kind, details, source = use_of(told)
+    assert kind == ("Many releases" if number > 1 else None)
+    cost = f"epsilon = {0.5 * number:g}, delta = {1e-6 * number:g}"
+    assert details.startswith(f"Release {number} of these records by their shared ledger; in all {cost} spent;")
+    assert source == "One table, used by every run of that ledger."
+    assert is_tuning(told.tuning)
+    assert not is_tuning({"runs": number + 1, "text": text})
 
 
 @pytest.mark.slow
-def test_the_first_sentence_of_a_run_of_a_sweep_speaks_of_this_release_alone():
+@pytest.mark.parametrize("tuning", [TUNING, SWEEP])
+def test_the_first_sentence_speaks_of_this_release_alone(tuning):
     alone = "of this release alone; what else is published from the same records adds up"
-    swept = make_card(release(replace(statement(), tuning=SWEEP)))["guarantee"]["in_words"]
-    assert alone in swept.split(". ")[0]
-    assert alone not in make_card(release(statement()))["guarantee"]["in_words"]
+    found = make_card(release(replace(statement(), tuning=tuning)))["guarantee"]["in_words"]
+    assert alone in found.split(". ")[0]
 
 
 def words(value):

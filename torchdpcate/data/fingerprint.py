@@ -77,9 +77,8 @@ def file_fingerprint(path: str | Path | Sequence[str | Path], ends: int | None =
         if not found or not all(file.is_file() for file in found):
             raise InputError(f"path = {place}: there is no such file; give the files of the records")
         files += found
-    return FileFingerprint(
-        hashlib.sha256("\n".join(sorted(_digest(file, ends) for file in files)).encode()).hexdigest()
-    )
+    digests = "\n".join(sorted(_digest(file, ends) for file in files))
+    return FileFingerprint(hashlib.sha256(digests.encode()).hexdigest())
 
 
 def _digest(path: Path, ends: int | None) -> str:

@@ -6,7 +6,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from torchdpcate.errors import InputError
 
-_Given, _Result = ParamSpec("_Given"), TypeVar("_Result")
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 def as_frame(X: Any) -> Any:

@@ -191,7 +191,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         self._noise = self.noise or NoiseSource.system()
 
     def _refuse_again(self, name: str) -> None:
-        """Refuse another fit where one has paid.
+        """Refuse another fit where one has paid; of one with noise of a fixed seed nothing is claimed.
 
         Args:
             name: What the user calls the learner.
@@ -200,7 +200,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             InputError: It has.
         """
         ledger = vars(self).get("ledger_")
-        if ledger is None:
+        if ledger is None or not ledger.private:
             return
         remedy = "another fit would spend its budget again: fit a new one, such as sklearn.base.clone(learner)"
         if self.__sklearn_is_fitted__():

@@ -45,8 +45,8 @@ def describe(privacy: PrivacyStatement) -> str:
     detected = 100 * most_detected(privacy.epsilon, privacy.delta, _FALSE_ALARMS)
     return (
         f"{condition}Whatever is concluded from this release is at most {times} as likely with a given {who} as with "
-        f"any other {who} in {place} place{chance}: {_ALONE}. An attacker who knows everything else, and may be wrong in "
-        f"5 of 100 cases without the {who}, finds the {who} in at most {detected:.3g} of 100 cases with {it}."
+        f"any other {who} in {place} place{chance}: {_ALONE}. An attacker who knows everything else, and may be wrong "
+        f"in 5 of 100 cases without the {who}, finds the {who} in at most {detected:.3g} of 100 cases with {it}."
     )
 
 

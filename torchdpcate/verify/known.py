@@ -102,8 +102,8 @@ _SWEEP = (
 )
 _COST = r"epsilon = [0-9.e+-]{1,20}, delta = [0-9.e+-]{1,20}"
 SHARED = (
-    rf"run ([0-9]{{1,9}}) of a ledger over the same records: in all ({_COST}|not known) spent, of at most {_COST}, also "
-    r"where a run was chosen by what others showed; runs beside that ledger are not counted"
+    rf"run ([0-9]{{1,9}}) of a ledger over the same records: in all ({_COST}|not known) spent, of at most {_COST}, "
+    r"also where a run was chosen by what others showed; runs beside that ledger are not counted"
 )
 """What a shared ledger knows, with the number of the run and what was spent."""
 _CANDIDATES = (

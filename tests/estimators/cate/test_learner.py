@@ -115,9 +115,10 @@ def test_a_release_beyond_the_budget_is_refused_with_the_remaining_budget():
 
 def test_nothing_is_left_after_a_release_of_everything():
     model = learner().fit(*RECORDS)
-    model.release_function()
+    release = model.release_function()
+    assert model.release_function() is release
     with pytest.raises(InputError, match="nothing to speak of is left"):
-        model.release_function()
+        model.release_function("output")
 
 
 def test_two_releases_are_both_in_the_second_ones_statement():

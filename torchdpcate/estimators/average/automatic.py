@@ -222,9 +222,10 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         return "chosen_" in vars(self)
 
     def _fit(self, choice: Choice, fit: Callable[[AverageEffectLearner], Any]) -> Self:
-        if "chosen_" in vars(self):
-            self.chosen_._refuse_again(type(self).__name__)
-            del self.chosen_
+        fitted: AverageEffectLearner | None = self.__dict__.get("chosen_")
+        if fitted is not None:
+            fitted._refuse_again(type(self).__name__)
+            del self.__dict__["chosen_"]
         fit(choice.learner.protect(self.protected))
         choice.learner.settings_ |= {CHOSEN_BY: AUTO, PLANNED_ERROR: choice.error.total}
         self.choice_, self.chosen_ = choice, choice.learner
