@@ -353,10 +353,7 @@ class QueryRelease(EffectRelease):
     kind = "queries"
     subject = "Estimated effect of {treatment} on {outcome} at a fixed list of public queries"
     product = "Summary statistics"
-    reading = (
-        "The answers are released numbers; reading them, or the noise scale of each where it is public, uses them "
-    )
-    reading += "alone."
+    reading = "The answers are released numbers, and so are their noise scales where these are public."
 
     queries: Tensor
     answers: Tensor
