@@ -133,15 +133,16 @@ def test_a_registered_mechanism_of_a_user_s_is_never_certified(mechanism, tmp_pa
         verify_release(release.save(tmp_path / "release.safetensors"))
 
 
-def test_a_release_that_would_not_load_is_not_handed_out(mechanism):
-    class Endless(mechanism):
+@pytest.mark.parametrize("stated", [math.inf, 1j])
+def test_a_release_that_would_not_load_is_not_handed_out(stated, mechanism):
+    class Unreadable(mechanism):
         def prepare(self, stage, budget):
             found = super().prepare(stage, budget)
-            return replace(found, public={**found.public, "sensitivity": math.inf})
+            return replace(found, public={**found.public, "sensitivity": stated})
 
     fit = fitted(RLearner)
     with pytest.raises(VerificationError, match=r"would not load from its file .*nothing is released"):
-        fit.release_function(Endless())
+        fit.release_function(Unreadable())
     assert not hasattr(fit, "release_")
     assert fit.ledger_.entries[-1].charge == Charge(Purpose.RELEASE, "coarse_output")
 

@@ -23,13 +23,14 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.blocks import StatedCharge
+from torchdpcate.release.composed_rule import _example
 from torchdpcate.release.digest import check_sums, file_sum, write_sums
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import TUNING, PrivacyStatement
+from torchdpcate.release.statement import TUNING, PrivacyStatement, claim_sentence
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.card_html import card_html
-from torchdpcate.verify.card_words import most_detected
+from torchdpcate.verify.card_words import most_detected, summary_rows
 from torchdpcate.verify.deployments import FIELDS, read_facts
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.known import is_tuning
@@ -91,12 +92,16 @@ def test_a_certified_card_has_what_the_issue_asks_for():
     assert guarantee["epsilon"] == max(block["epsilon"] for block in tree["blocks"])
     assert "replace one record" in guarantee["adjacency"]
     assert "row" in guarantee["unit_of_privacy"]
-    assert card["split"] == {
+    split = card["split"]
+    assert split == {
+        "block_sizes": SIZES,
         "share_of_the_first_block": 0.5,
         "public_seed": 7,
-        "block_sizes": SIZES,
-        "how": card["split"]["how"],
+        "how": "the records are put into a secret order, drawn from the system's entropy and kept nowhere; positions "
+        "in that order, and no values, say which block a record is in, by the public seed",
     }
+    assert f"share of the first 0.5; public seed 7; {split['how']}".replace("'", "&#x27;") in card_html(card)
+    assert "drawn by the fixed seed of its noise" in make_card(release(UNCLAIMED["not private"]))["split"]["how"]
     assert set(card["accountant"]) == {"name", "version", "neighbouring_relation"}
     assert card["tuning"]["runs"] == 1
     assert any("float64" in text for text in card["assumptions"])
@@ -162,6 +167,27 @@ def test_a_conditional_card_lists_its_conditions_and_the_truth_of_influences():
 def test_a_neural_release_shows_the_truth_of_neural_heads_alone():
     card = make_card(release(UNCLAIMED["heuristic"]), audit=AUDIT)
     assert card["audit"]["influence_versus_truth"] == {"neural, ridge 1/n": 17.5}
+
+
+def test_one_block_has_no_split():
+    made = statement(gaussian=True)
+    one = replace(made, blocks=made.blocks[1:], n=made.blocks[1].n, epsilon=made.blocks[1].epsilon)
+    one = replace(one, claim=claim_sentence(one.epsilon, one.delta, one.level))
+    card = make_card(release(one))
+    sizes = {made.blocks[1].name: one.n}
+    assert card["split"] == {"block_sizes": sizes, "how": "all records are in one block"}
+    assert card["event_tree"]["composition"].startswith("All charges are on the same records")
+    page = Page(card_html(card)).text
+    assert f"{one.n:,}; all records are in one block." in page
+    assert "disjoint" not in page
+
+
+@pytest.mark.parametrize("budget", [None, 0.3])
+def test_what_is_not_there_is_said_in_words(budget):
+    rule = _example().effect.rule(budget=budget, population=None if budget is None else [[0.25], [0.75]])
+    shown = dict(summary_rows(rule.summary()))
+    assert shown["largest share to be treated"] == ("no limit" if budget is None else budget)
+    assert dict(summary_rows({"interval": None})) == {"interval": "none is known for this estimate"}
 
 
 def test_output_with_the_squared_loss_quotes_the_audit_of_that_loss():

@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 import torch
 
+from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
@@ -64,9 +65,9 @@ def test_honest_releases_verify_and_load(name, tmp_path):
     loaded = load_release(path)
     assert loaded.table().equals(release.table())
     assert (loaded.interval(0.9, simultaneous=True) == release.interval(0.9, simultaneous=True)).all()
-    card = make_card(release)
+    card = make_card(release, audit=shipped_results())
     assert [row["cell"] for row in card["summary"]["cells"]] == release.subgroups.labels
-    assert "none shipped" not in str(card["guarantee"])
+    assert next(iter(card["audit"]["lower_bounds"])) == {"gaussian": "subgroups_gaussian"}.get(release.law, "subgroups")
 
 
 FORGED = {

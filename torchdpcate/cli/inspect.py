@@ -81,4 +81,4 @@ def _short(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none that is honest" if value is None else str(value)
+    return str(value)

@@ -101,7 +101,8 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = told_of_the_sweep(task.released(), shared)
-    write_release(task.release, place, folder / "curator" / "refused")
+    write_release(task.release, place)
+    check_written(task.release, place, folder / "curator" / "refused")
 
     summary = {
         **_summary(task),
@@ -337,8 +338,16 @@ def told_of_the_sweep(release: Any_Release, shared: SharedLedger | None) -> Any_
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
 
 
-def write_release(release: Release, folder: Path, refused: Path) -> None:
-    """Write the release and its privacy statement into its folder, made here if need be, and verify what was written.
+def write_release(release: Release, folder: Path) -> None:
+    """Write the release and its privacy statement into its folder, made here if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    release.save(folder / RELEASE_FILE)
+    write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
+    write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
+
+
+def check_written(release: Release, folder: Path, refused: Path) -> None:
+    """Verify what was written, with its checksums, before anybody is told of it.
 
     Args:
         release: The release; what it cost is on the ledger already.
@@ -346,13 +355,10 @@ def write_release(release: Release, folder: Path, refused: Path) -> None:
         refused: Where its files go, the curator's, if they do not verify; not there yet.
 
     Raises:
-        VerificationError: They do not.
+        VerificationError: They do not; says why, and what to do.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = release.save(folder / RELEASE_FILE)
-    write_text(folder / "privacy.json", release.privacy.to_json() + "\n", PUBLIC)
-    write_text(folder / "privacy.md", release.privacy.to_markdown(), PUBLIC)
     write_sums(folder)
+    path = folder / RELEASE_FILE
     try:
         verify_release(path)
     except Exception as error:  # a recomputation of an added class may end in any

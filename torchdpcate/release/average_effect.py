@@ -61,8 +61,8 @@ class AverageEffectRelease(Release):
     subject = "Estimated average effect of {treatment} on {outcome}"
     product = "Summary statistics"
     reading = (
-        "The estimate and its interval follow from released sums and public facts; the weights of any person follow "
-        "from released coefficients."
+        "The estimate, and its interval where one is known, follow from released sums and public facts; so do weights "
+        "from released coefficients, where it has some."
     )
 
     estimand: str

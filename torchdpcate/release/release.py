@@ -113,7 +113,7 @@ class EffectRelease(Release):
     column = "effect"
     reading = (
         "The effect is outcome model 1 minus outcome model 0 plus a correction, clipped to the outcome's range; "
-        "evaluating it, and the noise band of its second stage, uses released numbers alone."
+        "evaluating it, and the noise band of its second stage where it has one, uses released numbers alone."
     )
 
     def answer(self, x: Tensor) -> Tensor:
@@ -361,6 +361,7 @@ class QueryRelease(EffectRelease):
     kind = "queries"
     subject = "Estimated effect of {treatment} on {outcome} at a fixed list of public queries"
     product = "Summary statistics"
+    reading = "The answers are released numbers, and so are their noise scales where these are public."
 
     queries: Tensor
     answers: Tensor

@@ -5,26 +5,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.privacy.charge import (
-    ARMS,
-    CHOICE,
-    DP_SGD,
-    JOINT,
-    MEDIAN,
-    OUTCOME,
-    SCREENING,
-    THRESHOLD,
-    TUNING,
-    Charge,
-    Purpose,
-    propensity_by,
-)
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
 from torchdpcate.privacy.guarantee import Level
@@ -33,8 +18,15 @@ from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_su
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import read_signature
 from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.verify.card_audits import audits_of
 from torchdpcate.verify.card_html import card_html
-from torchdpcate.verify.card_words import describe, level_in_words, own_words
+from torchdpcate.verify.card_words import (
+    composition_in_words,
+    describe,
+    level_in_words,
+    own_words,
+    split_in_words,
+)
 from torchdpcate.verify.deployments import SCHEMA, record
 from torchdpcate.verify.statement_problems import check_statement
 
@@ -42,32 +34,6 @@ CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
 UNSIGNED = "unsigned: its checksum says nothing of who wrote it"
 _BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
-_AUDITS_OF: dict[Charge, tuple[str, ...]] = {
-    DP_SGD: ("dp_sgd", "nuisances"),
-    JOINT: ("convex_nuisances",),
-    MEDIAN: ("quantile",),
-    ARMS: ("root_polytope", "laplace"),
-    THRESHOLD: ("quantile",),
-    SCREENING: ("screening",),
-    TUNING: ("generalised_selection",),
-    Charge(Purpose.WEIGHTS, "private"): ("private_propensity",),
-    OUTCOME: ("quantile",),
-    CHOICE: ("rule_tuning",),
-    propensity_by("objective"): ("balancing_objective", "objective_box"),
-    propensity_by("noisy_gradient"): ("noisy_gradient",),
-    propensity_by("k_norm_gradient"): ("k_norm_gradient",),
-    Charge(Purpose.OUTCOME_MODEL, "objective"): ("objective_box",),
-    Charge(Purpose.OUTCOME_MODEL, "noisy_gradient"): ("noisy_gradient",),
-    Charge(Purpose.RELEASE, "balanced_difference", "sums"): ("covariate_balancing_effect",),
-    Charge(Purpose.RELEASE, "balanced_difference", "difference"): (
-        "covariate_balancing_effect",
-    ),  # of earlier versions
-    Charge(Purpose.RELEASE, "balanced_difference", "balance"): ("balance_statistics",),
-    Charge(Purpose.RELEASE, "balanced_difference", "difference_in_means"): ("outcome_table",),
-    Charge(Purpose.RELEASE, "outcome_table", "balance"): ("balance_statistics",),
-    Charge(Purpose.RELEASE, "difference_in_means", "table"): ("outcome_table",),
-}
-"""Audits of what else was charged."""
 
 
 def make_card(
@@ -228,7 +194,7 @@ def _guarantee(privacy: PrivacyStatement) -> dict[str, Any]:
 
 def _event_tree(privacy: PrivacyStatement) -> dict[str, Any]:
     tree: dict[str, Any] = {
-        "composition": "Parallel: each record lies in one block, so the whole costs the largest of the blocks"
+        "composition": composition_in_words(privacy)
         + (_BY_PERSON.format(privacy.protected.records) if privacy.person else ""),
         "blocks": [_block(block, privacy.claims) for block in privacy.blocks],
     }
@@ -301,17 +267,15 @@ def _bounds(release: Release) -> dict[str, Any]:
         "overlap": {"least_propensity": schema.domain.overlap, "origin": schema.domain.origin},
         **({"propensity": {"known": facts["propensity"]}} if "propensity" in facts else {}),
         "covariates": covariates,
-        "note": "Public facts that the curator states; none is read off the records. Files are named by the curator",
+        "note": "Public facts that the curator states; none is read off the records",
     }
 
 
 def _split(privacy: PrivacyStatement) -> dict[str, Any]:
-    return {
-        "share_of_the_first_block": privacy.public.get("split", "not recorded"),
-        "public_seed": privacy.public.get("seed", "not recorded"),
-        "block_sizes": {block.name: block.n for block in privacy.blocks},
-        "how": "by position in a public order drawn by the seed, without looking at any value",
-    }
+    split: dict[str, Any] = {"block_sizes": {block.name: block.n for block in privacy.blocks}}
+    stated = {"share_of_the_first_block": "split", "public_seed": "seed"} if len(privacy.blocks) > 1 else {}
+    split |= {name: privacy.public[key] for name, key in stated.items() if key in privacy.public}
+    return {**split, "how": split_in_words(privacy)}
 
 
 def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,11 +289,7 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
             ". The attacks ran at their own budget, stated in the table; for Gaussian and DP-SGD mechanisms the bound "
             "is measured within the family of such mechanisms"
         )
-        squared = privacy.mechanism == "output" and privacy.public.get("threshold") == "squared loss"
-        mechanism = "output_squared" if squared else privacy.mechanism
-        charges = [replace(charge.charge, piece="") for charge in privacy.charges]
-        parts = [name for charge in dict.fromkeys(charges) for name in _AUDITS_OF.get(charge, ())]
-        names = [name for name in dict.fromkeys((mechanism, *parts)) if isinstance(audit.get(name), Mapping)]
+        names = [name for name in audits_of(privacy) if isinstance(audit.get(name), Mapping)]
         shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
     if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
         neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)

@@ -108,8 +108,6 @@ def _summary(summary: Mapping[str, Any]) -> str:
 
 def _found(value: Any) -> str:
     """Markup of a number, of an interval, or of words."""
-    if value is None:
-        return "none that is honest"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " to ".join(map(_number, value)) if isinstance(value, list) else _number(value)
@@ -166,12 +164,14 @@ def _bounds(bounds: Mapping[str, Any], split: Mapping[str, Any]) -> str:
     more = len(covariates) - _MOST_COVARIATES
     note = f"{more} more covariates are in card.json. " if more > 0 else ""
     sizes = ", ".join(f"{escaped(name)} {size:,}" for name, size in split["block_sizes"].items())
+    share, seed = split.get("share_of_the_first_block"), split.get("public_seed")
+    shares = [] if share is None else [f"share of the first {share}" if isinstance(share, float) else str(share)]
+    shares += [] if seed is None else [f"public seed {seed}"]
     return section(
-        "Public facts: bounds and split",
+        "Public facts: bounds and blocks",
         html_table(("Column", "Bounds", "Where they come from"), rows)
         + f"<p>{note}{escaped(bounds['note'])}.</p>"
-        + f"<p>Split: share {escaped(split['share_of_the_first_block'])} to the first block, public seed "
-        + f"{escaped(split['public_seed'])}; blocks: {sizes}; {escaped(split['how'])}.</p>",
+        + f"<p>Blocks of records: {sizes}; {escaped('; '.join([*shares, split['how']]))}.</p>",
     )
 
 

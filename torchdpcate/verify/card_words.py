@@ -29,6 +29,29 @@ def level_in_words(privacy: PrivacyStatement) -> str:
     return _FAILS if fails and level == Level.CONDITIONAL else _IN_WORDS[level]
 
 
+def composition_in_words(privacy: PrivacyStatement) -> str:
+    """Say how the costs of blocks and charges make the whole."""
+    if len(privacy.blocks) == 1:
+        return "All charges are on the same records, sequential and adaptive, so that their costs add up"
+    return (
+        "Parallel over disjoint blocks of records, sequential and adaptive within a block: each record lies in one "
+        "block, so that the whole costs the largest of the blocks"
+    )
+
+
+def split_in_words(privacy: PrivacyStatement) -> str:
+    """Say which records came into which block."""
+    if len(privacy.blocks) == 1:
+        return "all records are in one block"
+    order = "drawn from the system's entropy and kept nowhere"
+    if not privacy.private_noise:
+        order = "drawn by the fixed seed of its noise, which a test asks for and which protects nobody"
+    return (
+        f"the records are put into a secret order, {order}; positions in that order, and no values, say which block a "
+        "record is in, by the public seed"
+    )
+
+
 def describe(privacy: PrivacyStatement) -> str:
     """Say the guarantee in words, with what it allows the best attacker.
 
@@ -76,8 +99,26 @@ _OUTSIDE = {
 }
 
 
+_SHOWN = {
+    "rung": "form of the effect",
+    "residual_scale": "scale of the residuals",
+    "no_intervals": "why there are no intervals",
+    "cost": "cost of a treatment",
+    "threshold": "least gain beyond the cost",
+    "budget": "largest share to be treated",
+    "cutoff": "gain beyond the cost above which it treats",
+    "swamped_by_noise": "dominated by noise",
+    "noise_dominated": "cells dominated by noise",
+    "records": "records (about)",
+}
+_NONE = {"budget": "no limit"}
+_NO_INTERVAL = "none is known for this estimate"
+
+
 def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Return name and value of each entry of a release's summary; of a list of mappings, each one's words in a line.
+    """Return name and value of each entry of a release's summary, in words for people.
+
+    Of a list of mappings it is each one's words in a line.
 
     Example:
         >>> list(summary_rows({"cells": [{"cell": "sex = f", "estimate": 0.25, "low": 0.125}], "interval_level": 0.9}))
@@ -87,9 +128,9 @@ def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
             for entry in value:
                 (_, title), *rest = entry.items()
-                yield str(title), ", ".join(f"{key} {_number(found)}" for key, found in rest)
+                yield str(title), ", ".join(f"{_SHOWN.get(key, key)} {_number(found)}" for key, found in rest)
         else:
-            yield name.replace("_", " "), value
+            yield _SHOWN.get(name, name.replace("_", " ")), _NONE.get(name, _NO_INTERVAL) if value is None else value
 
 
 def _number(value: Any) -> str:
@@ -141,9 +182,7 @@ def own_words(release: Release) -> dict[str, Any]:
             + _sentence("Tuning", [str(privacy.tuning.get("text", "not recorded"))])
         ),
         "implementation.mechanisms": _mechanisms(privacy),
-        "implementation.composition": (
-            "Parallel over disjoint blocks of records, sequential and adaptive within a block; see the event tree."
-        ),
+        "implementation.composition": f"{composition_in_words(privacy)}; see the event tree.",
         "implementation.post_processing": release.reading,
         "administrative.status": "Draft",
     }
@@ -201,7 +240,7 @@ def _parameters(privacy: PrivacyStatement) -> Mapping[str, Any]:
     if not privacy.claims:
         return {f"{key}_details": "None: no privacy guarantee is claimed."}
     pure = {} if not privacy.delta else {"delta": privacy.delta}
-    details = f"Level {privacy.level}: {level_in_words(privacy)}. The largest over disjoint blocks of records."
+    details = f"Level {privacy.level}: {level_in_words(privacy)}. {composition_in_words(privacy)}."
     if privacy.person:
         details += f" By person, who has {privacy.protected.records} of the records; blocks state costs by record."
     return {key: {"epsilon": privacy.epsilon, **pure}, f"{key}_details": details}
