@@ -127,7 +127,7 @@ def _name_of_text(word: str) -> str | int:
 
 def _whole(number: float | Decimal, exact: int) -> str | int:
     """Return the integer that a number is, in digits, if all integers up to it are told apart."""
-    if abs(number) >= exact:
+    if not -exact < number < exact:
         return _BEYOND
     return str(int(number)) if number == int(number) else _FRACTION
 
