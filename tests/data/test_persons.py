@@ -61,7 +61,8 @@ def test_settings_are_checked(setting: str, value: object) -> None:
 @pytest.mark.parametrize(
     "spelt",
     [
-        [7, 7.0, "7", "00007", " 7 ", "7.0", "7.", "+7", "7e0", "0.7E+01", "\uff17", np.int8(7), np.float32(7)],
+        [7, 7.0, "7", "00007", " 7 ", "7.0", "7.", "+7", "7e0", "0.7E+01", np.int8(7), np.float32(7)],
+        ["\uff17\u0661", "\u0667\u06f1", 71],  # digits of other scripts
         [0, -0.0, "-0", "000", "0.000", "0e9"],
         [-12, "-12", "-012.0", np.float64(-12), Decimal("-12.00"), Decimal(-12)],
         [10**15, "1e15", "1.00E+15", "1000000000000000.0", 1e15, np.uint64(10**15)],
@@ -95,6 +96,7 @@ def test_names_that_differ_are_told_apart() -> None:
         ([1, "2.50", "0.1"], "2 rows whose name is a number with a fraction"),
         ([2.0**53, 1.0, float("-inf")], "2 rows .* too large to tell integers apart"),
         (["1e+16", "100000000000000001.0", 1], "2 rows .* too large to tell integers apart"),
+        (["1e-999999999", "0e99999999999999999999", "0e999999999"], "2 rows whose name is a number with a fraction"),
         (np.array([2.0**24, 5], dtype=np.float32), "1 row .* too large to tell integers apart"),
         ([True, 3], "1 row whose name is neither a word nor an integer"),
         (pd.Series([2.0**24, 5], dtype="Float32"), "1 row .* too large to tell integers apart"),

@@ -123,7 +123,7 @@ def _parse(column: "pd.Series", name: str, truth: bool, remedy: str) -> "pd.Seri
     read = [_number(value, truth) for value in column.astype(object)]
     wrong = sum(value is None for value in read)
     if wrong:
-        if not truth and all(_number(value, True) is not None for value in column.astype(object)):
+        if wrong == len(read) and all(_number(value, True) is not None for value in column.astype(object)):
             raise InputError(f"column {name!r} {_TRUTH}")
         raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; {remedy}")
     return pd.Series(read, dtype=np.float64)

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import unicodedata
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,9 @@ def person_names(persons: Any) -> np.ndarray:
     """Return the one name by which each row's person is known, however it is spelt, objects [n].
 
     A number has the digits of its integer: 7, 7.0, ``"007"`` and ``"7e0"`` are one person. A word is taken without
-    blanks around it, and in Unicode's form NFKC. A name of several columns is made of those of each, with their
-    lengths before them, so that no two keys have the same. Each value is looked at alone: what a column holds beside
-    it, and so which type it has, changes nothing.
+    blanks around it, in Unicode's form NFKC and with digits 0 to 9. A name of several columns is made of those of each,
+    with their lengths before them, so that no two keys have the same. Each value is looked at alone: what a column
+    holds beside it, and so which type it has, changes nothing.
 
     Args:
         persons: Name or number of each row's person [n], or a frame of the columns that name her together.
@@ -94,7 +94,8 @@ def _name(value: Any) -> str | int:
     import pandas as pd
 
     if isinstance(value, str):
-        return _name_of_text(" ".join(unicodedata.normalize("NFKC", value).split()))
+        word = " ".join(unicodedata.normalize("NFKC", value).split())
+        return _name_of_text(word if word.isascii() else "".join(str(unicodedata.decimal(c, c)) for c in word))
     if isinstance(value, bool | np.bool_):
         return _OTHER
     if isinstance(value, int | np.integer):
@@ -118,12 +119,15 @@ def _name_of_text(word: str) -> str | int:
         return word
     if abs(float(word)) >= _EXACT:
         return word if _POWER.fullmatch(word) else _BEYOND
-    return _whole(Decimal(word), _EXACT)
+    try:
+        return _whole(Decimal(word), _EXACT)
+    except InvalidOperation:  # an exponent of more than 18 digits
+        return _FRACTION
 
 
 def _whole(number: float | Decimal, exact: int) -> str | int:
     """Return the integer that a number is, in digits, if all integers up to it are told apart."""
-    if abs(number) >= exact:
+    if not -exact < number < exact:
         return _BEYOND
     return str(int(number)) if number == int(number) else _FRACTION
 

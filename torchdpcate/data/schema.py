@@ -116,7 +116,7 @@ class TableSchema:
         if len(self.actions) > 2:
             raise InputError(
                 f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; put "
-                "the records of two arms into a file of their own, whose number is then public, and list these two, or "
+                "the records of two arms into a file of their own (their number is then public) and list these two, or "
                 "choose among policies (task=policy_selection, PolicySelector)"
             )
         return self
@@ -183,7 +183,9 @@ class TableSchema:
         if not self.arms:
             remedy = f"name the arms in the domain: {NAMED_ARMS}"
             return torch.from_numpy(numeric_column(column, self.treatment, truth=True, remedy=remedy))
-        remedy = "list all arms, or put the records of these arms into a file of their own, whose number is then public"
+        remedy = (
+            "list all arms, or put the records of these arms into a file of their own (their number is then public)"
+        )
         codes = category_codes(column, self.treatment, self.arms, remedy)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
 

@@ -229,4 +229,5 @@ def _seen(records: CausalData, columns: tuple[int, ...] | None) -> CausalData:
 
 
 def _joined(parts: Sequence[CausalData]) -> CausalData:
-    return CausalData(*(torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True)))
+    x, a, y = (torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True))
+    return CausalData(x, a, y)
