@@ -152,15 +152,14 @@ def test_a_record_moves_balance_statistics_by_their_units_and_no_more(estimand):
     """A feature that the weights do not follow is at either end where they are largest."""
     statistics, psi = BalanceStatistics(1.0, make_estimand(estimand, 0.05)), on_domain(None, DOMAIN)
     share = torch.tensor([0.3], dtype=torch.float64)
-    for theta in drawn(12, 3, 3, 2.0):
+    corners = torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double()
+    inside = torch.tensor([[0.3, 0.4]], dtype=torch.float64)
+    x = torch.cat([corners, inside]).repeat(2, 1)[:, None]
+    records = [(row, psi(row), torch.full((1,), float(k < 5)).double()) for k, row in enumerate(x)]
+    for theta in drawn(6, 3, 3, 2.0):
         theta[2] = 0.0
-        batch = crowd()
-        rows = [
-            StackedRecords(Batch(x, on_domain(None, DOMAIN)(x), z, y)).total(
-                statistics.terms(theta[None], psi, share, 1)
-            )
-            for x, z, y in zip(batch.x, batch.z, batch.y, strict=True)
-        ]
+        terms = statistics.terms(theta[None], psi, share, 1)
+        rows = [StackedRecords(Batch(*record, torch.zeros(1).double())).total(terms) for record in records]
         sums = torch.cat(rows)
         width = sums.amax(0) - sums.amin(0)
         assert bool((width <= 1 + 1e-12).all())

@@ -78,6 +78,7 @@ def plan_horvitz_thompson(
         InputError: A ridge that is not positive.
 
     Example:
+        >>> import torch
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
         >>> from torchdpcate.features.user_maps import on_domain
