@@ -144,9 +144,11 @@ def below(
         if not passed.any():
             break
         cell[tied] += passed
+    if deeper is None:
+        return cell
     at = cell[tied]
     undecided = (at == len(top) - 1) | ((top[at - 1] == high[tied]) & (low[at - 1] == rest))
-    for k in np.flatnonzero(undecided) if deeper else ():
+    for k in np.flatnonzero(undecided):
         cell[tied[k]] = deeper(int(high[tied[k]]) << 64 | int(rest[k]))
     return cell
 

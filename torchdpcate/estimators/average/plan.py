@@ -1,7 +1,7 @@
 """Which mechanisms a covariate balancing effect uses, at which epsilon: all of it public, before any record."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,8 +25,10 @@ from torchdpcate.estimators.average.effect_estimator import (
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
 from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.noise import NoiseSource
 
 STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
@@ -163,9 +165,31 @@ def make_plan(
     facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
     if slope_bound is None and model is not None and not balancing:
         facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
+    fits = (propensity,) if model is None else (propensity, model)
+    epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in fits])
     chosen.public(facts, epsilons)  # which refuses noise that no number could carry
     names = first.name, second.name if second is not None else "none"
     return BalancingPlan(estimand, features, balancing, ratio, propensity, model, names, chosen, facts, epsilons)
+
+
+def _within(budget: PrivacyBudget, epsilons: Mapping[str, float], fits: Sequence[EventCount]) -> dict[str, float]:
+    """Return epsilons of which what follows the fits is within what the ledger's filter leaves beside these.
+
+    Gaussian fits that have all of delta leave a little less of epsilon for the sums than their share: the filter keeps
+    some of delta for what may come.
+
+    Raises:
+        InputError: The fits leave nothing.
+    """
+    later = math.fsum(epsilon for part, epsilon in epsilons.items() if part not in (STAGE_ONE, OUTCOME_MODEL))
+    reserve = SumFilter().reserve(fits, budget)
+    if reserve is None:
+        raise InputError(
+            f"privacy.epsilon = {budget.epsilon:g}: the fits of weights and outcomes leave nothing for the estimate; "
+            "give a larger epsilon, or fitter=objective"
+        )
+    factor = min(1.0, reserve.size / later)
+    return {part: epsilon * (1 if part in (STAGE_ONE, OUTCOME_MODEL) else factor) for part, epsilon in epsilons.items()}
 
 
 def _planned_slope(noise: float, dimension: int) -> float:
