@@ -27,7 +27,15 @@ _PUBLIC = {
     "certificate", "effect", "estimand", "estimate",
     "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
 }  # fmt: skip
-_SETTINGS = ("config.yaml", "noise.txt", "ledger.json", "ledger.json.lock", "online/head.bin", "online/lock")
+_SETTINGS = (
+    "config.yaml",
+    "noise.txt",
+    "records.sha256",
+    "ledger.json",
+    "ledger.json.lock",
+    "online/head.bin",
+    "online/lock",
+)
 _SHORTEST_WORD = 4  # bytes: two Chinese letters are a word
 
 
