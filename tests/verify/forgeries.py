@@ -12,7 +12,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tests.verify.forgery import labelled
 from torchdpcate.cli.run import write_release
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
@@ -215,13 +214,6 @@ def metadata(draft: Draft) -> None:
 def fact(draft: Draft) -> None:
     """Records as a fact."""
     draft.facts["also"] = [1, 2, 3]
-
-
-def old_fact(draft: Draft) -> None:
-    """Records as a fact of a file that claims to be of an older format."""
-    draft.metadata["format_version"] = "2"
-    labelled(draft.privacy)
-    fact(draft)
 
 
 def crowd(draft: Draft) -> None:

@@ -108,26 +108,11 @@ def release(privacy: PrivacyStatement) -> QueryRelease:
     return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)
 
 
-def labelled(privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement with labels for its charges, as formats up to 3 have them."""
-    names = ("purpose", "mechanism", "part", "piece", "text")
-    for block in privacy["blocks"]:
-        for charge in block["charges"]:
-            if "label" not in charge:
-                charge["label"] = Charge.from_dict(charge).words
-            for name in names:
-                charge.pop(name, None)
-    return privacy
-
-
 def rewritten(path: Path, **changes: str | None) -> Path:
     """Change metadata of a release file (None takes an entry out), with a checksum that fits unless given."""
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     metadata = {key: text for key, text in (metadata | changes).items() if text is not None}
-    if metadata["format_version"] in ("1", "2", "3"):
-        text = metadata["privacy"]
-        metadata["privacy"] = json.dumps(labelled(json.loads(text))) + " " * (len(text) - len(text.rstrip(" ")))
     if "sha256" not in changes:
         metadata["sha256"] = release_digest(metadata, tensors)
     save_file(tensors, path, metadata=metadata)

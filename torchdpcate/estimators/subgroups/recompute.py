@@ -121,6 +121,7 @@ def _fit(release: SubgroupRelease, charge: StatedCharge, eta: float) -> Iterator
     fit = ObjectiveFit.recompute(public, charge.event, charge.count, Logistic(), release.privacy.n, held.features)
     if (fit.event, fit.count) != (charge.event, charge.count):
         yield "the charge of its propensity is not that of its settings"
+    yield from grid_problems("its propensity", held.theta, as_number(public["solver_scale"]))
     for key, needed in fit.public.items():
         if isinstance(needed, str):
             if public.get(key) != needed:
