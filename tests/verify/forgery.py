@@ -28,7 +28,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.digest import release_digest
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -93,6 +93,7 @@ def statement(
         formula=made_by.formula,
         public=LEARNER | public,
         bounds_origin=SCHEMA.domain.origin,
+        bounds=bounds_of(SCHEMA.domain),
     )
 
 

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.shares import squared_mu
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
-    from torchdpcate.release.statement import StatedCharge
+    from torchdpcate.release.blocks import Block, StatedCharge
 
 UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What public facts that are not those of one release make a recomputation raise."""
@@ -24,6 +25,7 @@ CLOSE = 1e-9
 FAR = 1e3
 """Scales of noise that no draw exceeds."""
 
+_FAR_BUDGET = 1e6  # of what a block cost over what one of the releases from it was to cost
 _SHARES = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
 _MOST = 1e30  # of a released number: float32 ends at 3e38
@@ -75,6 +77,28 @@ def share_problems(
     for step in spent.keys() & needed.keys():
         if not math.isclose(spent[step], needed[step], rel_tol=_SHARES):
             yield f"the step {step!r} was not charged its share of the budget"
+
+
+def requested_budget(block: "Block", epsilon: Any, delta: Any) -> PrivacyBudget:
+    """Return the budget that a plan divided, as its statement has it, before anything is made of it.
+
+    What it cost is near it, unless other releases from the same records cost more; so no plan takes long.
+
+    Args:
+        block: The records that paid.
+        epsilon: As stated.
+        delta: As stated.
+
+    Raises:
+        ValueError: It is far from what it cost.
+    """
+    budget = PrivacyBudget(as_number(epsilon), as_number(delta))
+    cost, most = as_number(block.epsilon), as_number(block.delta)
+    if not cost / _FAR_BUDGET <= budget.epsilon <= cost * _FAR_BUDGET:
+        raise ValueError(f"requested epsilon = {budget.epsilon:g}, far from {cost:g}")
+    if budget.delta and not most / _FAR_BUDGET <= budget.delta <= most * (1 + CLOSE):
+        raise ValueError(f"requested delta = {budget.delta:g}, far from {most:g}")
+    return budget
 
 
 def scale_problems(name: str, stated: float, needed: float, close: float, least: bool = False) -> Iterator[str]:

@@ -62,6 +62,8 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
         ranks = [list(Purpose).index(charge.purpose) for charge in block.charges]
         trained = [charge.charge for charge in block.of(Purpose.NUISANCES)]
         median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
+        if any(run.charge == JOINT and not getattr(run.event, "delta", 0.0) for run in block.charges):
+            yield f"block {block.name!r} trained convex nuisances at delta = 0, which none are"
         if ranks != sorted(ranks) or not median_first:
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
 
@@ -173,8 +175,6 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
     trained = block.of(Purpose.NUISANCES)
     charges = [charge.charge for charge in trained]
     convex = charges.count(MEDIAN) == charges.count(JOINT) == 1
-    if any(run.charge == JOINT and not getattr(run.event, "delta", 0.0) for run in trained):
-        yield f"block {block.name!r} trained convex nuisances at delta = 0, which none are"
     if not trained:
         yield f"block {block.name!r} trained nuisances, but no charge is for their training"
     elif held and kind == ConvexNuisances.kind and not convex:
