@@ -159,8 +159,8 @@ def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
     private = [block.of(Purpose.THRESHOLD) for block in blocks]
     if not all(private) and (any(private) or _is_private(release)):
         yield "its threshold is a private one, but no charge is for it"
-    elif private and all(private) and not _is_private(release, _POINTS) and "threshold" in privacy.public:
-        yield "its threshold was charged, but is none of the grid that its bounds give"
+    elif private and all(private) and not _may_be_chosen(release):
+        yield "its threshold was charged, but is outside the grid that its bounds give"
     yield from _cheaper(privacy)
 
 
@@ -191,14 +191,23 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
             yield f"block {block.name!r} was charged for {run.count} steps, which are no full epochs"
 
 
-def _is_private(release: Release, most: float = _POINTS - 1.5) -> bool:
+def _may_be_chosen(release: Release) -> bool:
+    """Whether the threshold is one that a private choice may give, from a grid of any number of points."""
+    stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
+    if not isinstance(stated, float) or not is_learner(learner):
+        return True
+    target = score_of(str(learner)).bounds(release.domain).target
+    return 10.0**-_DECADES * (1 - _CLOSE) <= stated / target <= 1 + _CLOSE
+
+
+def _is_private(release: Release) -> bool:
     """Whether the threshold is one of the grid of private ones; its last point might be a user's choice too."""
     stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
     if not isinstance(stated, float) or not is_learner(learner):
         return False
     target = score_of(str(learner)).bounds(release.schema.domain).target
     place = (math.log10(stated / target) / _DECADES + 1) * (_POINTS - 1)
-    return -0.5 < place < most and abs(place - round(place)) <= _POINTS * _CLOSE
+    return -0.5 < place < _POINTS - 1.5 and abs(place - round(place)) <= _POINTS * _CLOSE
 
 
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
