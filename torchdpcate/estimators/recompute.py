@@ -79,6 +79,12 @@ def share_problems(
             yield f"the step {step!r} was not charged its share of the budget"
 
 
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value of a file in at most so many letters."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def requested_budget(block: "Block", epsilon: Any, delta: Any) -> PrivacyBudget:
     """Return the budget that a plan divided, as its statement has it, before anything is made of it.
 

@@ -23,7 +23,7 @@ from torchdpcate.estimators.average.stated import (
 )
 from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import CLOSE, UNFIT, requested_budget, same, share_problems
+from torchdpcate.estimators.recompute import CLOSE, UNFIT, requested_budget, same, share_problems, shown
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.session import FitSession
 
@@ -144,7 +144,8 @@ class ClippedScores(AverageMechanism):
             raise ContradictionError(f"its settings are those of no plan: {problem}") from None
         for name, value in plan.facts().items():
             if stated.public[name] != value:
-                raise ContradictionError(f"{name} = {stated.public[name]} is stated, but the plan makes it {value}")
+                said, needed = shown(stated.public[name]), shown(value)
+                raise ContradictionError(f"{name} = {said} is stated, but the plan makes it {needed}")
         return plan
 
     @classmethod

@@ -70,7 +70,8 @@ def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: F
     fit = LINEAR_FITS[name].recompute(public, entry.event, entry.count, loss, stated.n, features)
     if (fit.event, fit.count) != (entry.event, entry.count):
         yield f"the charge of its {what} is not that of {name} with its settings"
-    theta = stated.release.outcome_theta if what == "outcome_model" else stated.release.weights.theta
+    weights = None if stated.release.weights is None else stated.release.weights.theta
+    theta = stated.release.outcome_theta if what == "outcome_model" else weights
     if theta is not None and f"{start}solver_scale" in stated.public:
         yield from grid_problems(f"its {what}", theta, stated.number(f"{start}solver_scale"))
     for key, needed in fit.public.items():

@@ -16,7 +16,7 @@ from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS
-from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems
+from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
@@ -66,7 +66,7 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     facts = {"effect_by": None, **plan.facts()}
     for name in facts:
         if privacy.public.get(name) != facts[name]:
-            yield f"{name} = {privacy.public.get(name)} is stated, but the plan makes it {facts[name]}"
+            yield f"{name} = {shown(public.get(name))} is stated, but the plan makes it {shown(facts[name])}"
     yield from _charges(privacy, plan, mechanism)
     if isinstance(release, ComposedRelease):
         yield from _summaries(release, plan)
