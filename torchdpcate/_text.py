@@ -1,9 +1,18 @@
 """Text from users, files and records, made fit for a terminal, a page, a spreadsheet or a file's name."""
 
 import re
+import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 _JOINERS = "\u200c\u200d"  # invisible, and part of the spelling of Persian and Indic words
+_SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC")  # whose letters are taken for each other
+# letters of other scripts that look like a Latin one, once the case is folded
+_TWINS = str.maketrans(
+    "\u0430\u0432\u0435\u0438\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456"
+    "\u0458\u04bb\u0501\u051b\u051d\u03b1\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0570\u0578\u057d",
+    "abeukmhopctyxsijhdqwaikvoptuxhnu",
+)
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are full width
 
 
@@ -15,6 +24,39 @@ def is_plain(text: str) -> bool:
         (True, False, False)
     """
     return all(letter.isprintable() or letter in _JOINERS for letter in text)
+
+
+def in_one_script(text: str) -> bool:
+    """Return whether a name is in composed form, and no word of it mixes letters of scripts that look alike.
+
+    Example:
+        >>> in_one_script("\u03b2_blocker"), in_one_script("\u0430ge"), in_one_script("e\u0301tude")
+        (True, False, False)
+    """
+    if not unicodedata.is_normalized("NFC", text):
+        return False
+    for word in re.findall(r"[^\W\d_]+", text):
+        scripts = {unicodedata.name(letter, "").split(" ")[0] for letter in word}
+        if len(scripts & set(_SCRIPTS)) > 1:
+            return False
+    return True
+
+
+def alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first two names that a reader would take for one: by case, width, spaces or letters that look alike.
+
+    Example:
+        >>> alike(["age", "sex", "AGE"]), alike(["age", "aged"])
+        (('age', 'AGE'), None)
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).translate(_TWINS)
+        letters = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+        other = seen.setdefault(" ".join(letters.split()), name)
+        if other is not name:
+            return other, name
+    return None
 
 
 def plain(text: Any) -> str:

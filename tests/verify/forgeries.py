@@ -12,10 +12,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from tests.verify.forgery import labelled
 from torchdpcate.cli.run import write_release
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
+from torchdpcate.privacy.filters import cost_from, stated_cost
+from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.digest import release_digest, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import claim_sentence
@@ -30,6 +31,7 @@ class Draft:
         facts: Public facts.
         tensors: Tensors by name.
         metadata: Further metadata.
+        schema: Columns and bounds.
         others: Releases whose contents may be taken, by kind.
     """
 
@@ -37,6 +39,7 @@ class Draft:
     facts: dict[str, Any]
     tensors: dict[str, torch.Tensor]
     metadata: dict[str, str]
+    schema: dict[str, Any]
     others: dict[str, Path]
 
     @property
@@ -70,15 +73,16 @@ def opened(path: Path, others: dict[str, Path] | None = None) -> Draft:
     """Read a release file."""
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    privacy, facts = (json.loads(metadata[name]) for name in ("privacy", "facts"))
-    return Draft(privacy, facts, tensors, metadata, others or {})
+    privacy, facts, schema = (json.loads(metadata[name]) for name in ("privacy", "facts", "schema"))
+    return Draft(privacy, facts, tensors, metadata, schema, others or {})
 
 
 def forged(path: Path, edit: Edit, target: Path, others: dict[str, Path] | None = None) -> Path:
     """Write an edited copy of a release, with the statement's files and all sums made to fit."""
     draft = opened(path, others)
     edit(draft)
-    metadata = {**draft.metadata, "privacy": json.dumps(draft.privacy), "facts": json.dumps(draft.facts)}
+    texts = {name: json.dumps(getattr(draft, name)) for name in ("privacy", "facts", "schema")}
+    metadata = {**draft.metadata, **texts}
     metadata["sha256"] = release_digest(metadata, draft.tensors)
     save_file(draft.tensors, target, metadata=metadata)
     return target
@@ -217,13 +221,6 @@ def fact(draft: Draft) -> None:
     draft.facts["also"] = [1, 2, 3]
 
 
-def old_fact(draft: Draft) -> None:
-    """Records as a fact of a file that claims to be of an older format."""
-    draft.metadata["format_version"] = "2"
-    labelled(draft.privacy)
-    fact(draft)
-
-
 def crowd(draft: Draft) -> None:
     """A million records that do not exist."""
     costs = {"epsilon": 0.0, "delta": 0.0, "naive_epsilon": 0.0, "level": "certified"}
@@ -299,3 +296,181 @@ def another_statement_beside(path: Path) -> None:
 def no_sums(path: Path) -> None:
     """The sums are gone."""
     (path.parent / "SHA256SUMS").unlink()
+
+
+class DoesNotApplyError(Exception):
+    """There is nothing in this kind of release that the forgery could change."""
+
+
+def claimed(edit: Edit) -> Edit:
+    """A forgery of a claim, whose costs, totals and sentence are made to fit."""
+
+    def whole(draft: Draft) -> None:
+        privacy = draft.privacy
+        if privacy["epsilon"] is None:
+            raise DoesNotApplyError
+        edit(draft)
+        unit = PrivacyUnit.from_dict(privacy.get("person", {}))
+        for block in privacy["blocks"]:
+            charges = [
+                (event_from_dict(c["event"]), c["count"], cost_from(c["later"]) if "later" in c else None)
+                for c in block["charges"]
+            ]
+            if stated_cost(charges, 0.0)[0] < math.inf:
+                block["delta"] = 0.0
+            block["epsilon"], block["naive_epsilon"] = stated_cost(charges, block["delta"])
+        costs = (max(block[name] for block in privacy["blocks"]) for name in ("epsilon", "delta"))
+        privacy["epsilon"], privacy["delta"] = unit.cost(*costs)
+        privacy["n"] = sum(block["n"] for block in privacy["blocks"])
+        privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"], unit)
+
+    whole.__doc__ = edit.__doc__
+    return whole
+
+
+@claimed
+def conditional_without_a_condition(draft: Draft) -> None:
+    """A certified release called conditional, charges and all."""
+    if draft.privacy["level"] != "certified":
+        raise DoesNotApplyError
+    draft.privacy["level"] = "conditional"
+    for block in draft.privacy["blocks"]:
+        block["level"] = "conditional" if block["charges"] else "certified"
+        for charge in block["charges"]:
+            charge["level"] = "conditional"
+
+
+def certified_with_a_condition(draft: Draft) -> None:
+    """A certified release that states a condition."""
+    if draft.privacy["level"] != "certified":
+        raise DoesNotApplyError
+    draft.privacy["conditions"] = [{"name": "learner", "text": "mine", "holds": None}]
+
+
+@claimed
+def weaker_level(draft: Draft) -> None:
+    """A certified release called conditional, on a condition that no charge knows of."""
+    if draft.privacy["level"] != "certified" or not draft.charges:
+        raise DoesNotApplyError
+    draft.privacy["level"] = "conditional"
+    draft.privacy["conditions"] = [{"name": "learner", "text": "mine", "holds": None}]
+
+
+@claimed
+def other_order(draft: Draft) -> None:
+    """The charges of each block the other way round."""
+    what = [
+        [[c.get(k) for k in ("purpose", "mechanism", "part")] for c in b["charges"]] for b in draft.privacy["blocks"]
+    ]
+    if all(charges == charges[::-1] for charges in what):
+        raise DoesNotApplyError
+    for block in draft.privacy["blocks"]:
+        block["charges"].reverse()
+
+
+@claimed
+def events_without_delta(draft: Draft) -> None:
+    """Delta of every (epsilon, delta) event set to 0."""
+    events = [charge["event"] for charge in draft.charges if charge["event"].get("delta")]
+    if not events:
+        raise DoesNotApplyError
+    for event in events:
+        event["delta"] = 0.0
+
+
+def narrower_outcome(draft: Draft) -> None:
+    """Bounds of the outcome ten times narrower."""
+    outcome = draft.schema["outcome"]
+    middle, half = (outcome["low"] + outcome["high"]) / 2, (outcome["high"] - outcome["low"]) / 20
+    outcome["low"], outcome["high"] = middle - half, middle + half
+
+
+def wider_overlap(draft: Draft) -> None:
+    """An overlap of .4."""
+    draft.schema["overlap"] = 0.4
+
+
+def another_version(draft: Draft) -> None:
+    """Assumptions left out, because an earlier version is claimed."""
+    draft.privacy["versions"]["torchdpcate"] = "0.0.9"
+    draft.privacy["assumptions"] = ["none"] if draft.privacy["assumptions"] else []
+    draft.privacy["not_protected"] = ["nothing at all"]
+    draft.privacy["public"].pop("holds_if", None)
+
+
+def without_what_it_rests_on(draft: Draft) -> None:
+    """Without the models that an estimate rests on."""
+    if draft.privacy["public"].pop("holds_if", None) is None:
+        raise DoesNotApplyError
+
+
+def less_by_another_accountant(draft: Draft) -> None:
+    """Claims half a thousandth less, as another version of the accountant might."""
+    privacy = draft.privacy
+    if privacy["epsilon"] is None:
+        raise DoesNotApplyError
+    privacy["versions"]["dp-accounting"] = privacy["accountant"]["version"] = "0.1"
+    for costs in (privacy, *privacy["blocks"]):
+        costs["epsilon"] *= 1 - 5e-4
+    unit = PrivacyUnit.from_dict(privacy.get("person", {}))
+    privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"], unit)
+
+
+def look_alike(first: str, second: str) -> Edit:
+    """Two covariates with names that look alike, everywhere in the file."""
+
+    def edit(draft: Draft) -> None:
+        old = list(draft.schema["covariates"])[:2]
+        if len(old) < 2:
+            raise DoesNotApplyError
+        text = json.dumps([draft.schema, draft.facts, draft.privacy])
+        for name, new in zip(old, (first, second), strict=True):
+            text = text.replace(json.dumps(name), json.dumps(new)).replace(f"{name} ", f"{new} ")
+        draft.schema, draft.facts, draft.privacy = json.loads(text)
+
+    return edit
+
+
+def numbers_of(draft: Draft) -> list[str]:
+    """Names of the tensors that hold numbers with noise, and no others."""
+    noisy = ("theta", "answers", "statistics", "numbers", "outcome_theta", "nuisances.outcome.net.0.weight")
+    return [name for name in noisy if name in draft.tensors and draft.tensors[name].numel() > 2]
+
+
+def numbers(change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
+    """Released numbers that no noise leaves."""
+
+    def edit(draft: Draft) -> None:
+        names = numbers_of(draft)
+        if not names or draft.privacy["epsilon"] is None or draft.privacy["mechanism"] == "plug_in":
+            raise DoesNotApplyError
+        for name in names:
+            draft.tensors[name] = change(draft.tensors[name])
+
+    return edit
+
+
+EVERY: dict[str, Edit] = {
+    "conditional without a condition": conditional_without_a_condition,
+    "certified with a condition": certified_with_a_condition,
+    "a level weaker than every charge": weaker_level,
+    "charges in another order": other_order,
+    "events without delta": events_without_delta,
+    "an outcome ten times narrower": narrower_outcome,
+    "another overlap": wider_overlap,
+    "assumptions of another version": another_version,
+    "without holds_if": without_what_it_rests_on,
+    "less by another accountant": less_by_another_accountant,
+    "names that differ by case": look_alike("Age", "age"),
+    "names with a Cyrillic letter": look_alike("age", "\u0430ge"),
+    "names that are full width": look_alike("age", "\uff41ge"),
+    "names in another normal form": look_alike("\u00e9tude", "e\u0301tude"),
+    "names with an invisible letter": look_alike("age", "ag\u200de"),
+    "names with another space": look_alike("the age", "the  age"),
+    "rounded numbers": numbers(lambda values: (values * 1000).round() / 1000),
+    "numbers that are all the same": numbers(lambda values: torch.full_like(values, float(values.flatten()[0]))),
+    "numbers that are all zero": numbers(torch.zeros_like),
+    "infinite numbers": numbers(lambda values: torch.full_like(values, math.inf)),
+    "numbers beyond any": numbers(lambda values: values * 1e300),
+}
+"""Forgeries of any kind of release, of which each follows from public facts."""

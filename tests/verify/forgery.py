@@ -28,7 +28,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.digest import release_digest
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -93,6 +93,7 @@ def statement(
         formula=made_by.formula,
         public=LEARNER | public,
         bounds_origin=SCHEMA.domain.origin,
+        bounds=bounds_of(SCHEMA.domain),
     )
 
 
@@ -108,26 +109,11 @@ def release(privacy: PrivacyStatement) -> QueryRelease:
     return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)
 
 
-def labelled(privacy: dict[str, Any]) -> dict[str, Any]:
-    """Return a statement with labels for its charges, as formats up to 3 have them."""
-    names = ("purpose", "mechanism", "part", "piece", "text")
-    for block in privacy["blocks"]:
-        for charge in block["charges"]:
-            if "label" not in charge:
-                charge["label"] = Charge.from_dict(charge).words
-            for name in names:
-                charge.pop(name, None)
-    return privacy
-
-
 def rewritten(path: Path, **changes: str | None) -> Path:
     """Change metadata of a release file (None takes an entry out), with a checksum that fits unless given."""
     with safe_open(path, "pt") as file:
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     metadata = {key: text for key, text in (metadata | changes).items() if text is not None}
-    if metadata["format_version"] in ("1", "2", "3"):
-        text = metadata["privacy"]
-        metadata["privacy"] = json.dumps(labelled(json.loads(text))) + " " * (len(text) - len(text.rstrip(" ")))
     if "sha256" not in changes:
         metadata["sha256"] = release_digest(metadata, tensors)
     save_file(tensors, path, metadata=metadata)

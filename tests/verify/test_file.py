@@ -183,7 +183,6 @@ FURTHER = [
     ("output", forge.thousandfold, "sensitivity = .* is stated"),
     ("owl", forge.other_coefficients, "theta is rounder than its noise"),
     ("cross_fit", forge.one_step, "charged for 1 steps, which are no full epochs"),
-    *((kind, forge.old_fact, STOWED) for kind in ("objective", "owl", "policy", "queries")),
     ("owl", forge.crowd, "its blocks are not those of a rule without a split"),
     ("owl logistic", forge.constant("epsilon_jacobian", 1e-3), "what its determinants cost is not what its loss"),
     ("owl logistic", forge.constant("tilt_scale", 1e-3), "tilt_scale = .* is stated"),
@@ -334,27 +333,12 @@ def test_words_between_the_words_of_a_statement_are_refused(made, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["facts", "schema", "privacy"])
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_an_old_format_hides_nothing_between_the_words(name, version, made, tmp_path):
-    path = forge.copied(made("objective"), tmp_path / "release")
-    (path.parent / "SHA256SUMS").unlink()
-    for beside in path.parent.glob("privacy.*"):
-        beside.unlink()
+def test_nothing_hides_between_the_words(name, made, tmp_path):
+    path = tmp_path / "release.safetensors"
+    path.write_bytes(made("objective").read_bytes())
     text = forge.opened(path).metadata[name]
     with pytest.raises(VerificationError, match=f"its {name} are not written as its release would write them"):
-        verify_release(rewritten(path, format_version=version, **{name: text + " " * 600}))
-
-
-def test_words_of_another_version_are_told_to_be_unknown(made, tmp_path):
-    def foreign(draft):
-        draft.privacy["versions"]["torchdpcate"] = "9.9.9"
-        draft.privacy["not_protected"] = ["nothing at all"]
-
-    assert "words" not in dict(verify_release(made("objective")))
-    path = forge.forged(made("objective"), foreign, tmp_path / "release.safetensors")
-    assert dict(verify_release(path))["words"].startswith("not compared: made with torchdpcate 9.9.9")
-    path = rewritten(path, format_version="2")
-    assert "format version 2" in dict(verify_release(path))["words"]
+        verify_release(rewritten(path, **{name: text + " " * 600}))
 
 
 def test_sizes_that_are_not_those_of_the_split_are_refused(made, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from importlib.metadata import version
 
 import pytest
 from safetensors import safe_open
@@ -230,20 +229,13 @@ def test_a_changed_file_that_no_longer_fits_together_is_called_changed(path):
         verify_release(path)
 
 
-def test_an_accountant_of_another_version_may_differ_a_little_but_not_much(path):
+def test_an_accountant_of_another_version_is_no_excuse(path):
     def age(privacy):
         privacy["versions"]["dp-accounting"] = privacy["accountant"]["version"] = "0.1"
-        privacy["blocks"][0]["epsilon"] *= 1 - 5e-4
 
-    assert "another version" in dict(verify_release(restated(path, age)))["block nuisance"]
+    verify_release(restated(path, age))
     with pytest.raises(VerificationError, match="'nuisance' claims epsilon"):
-        verify_release(restated(path, lambda p: p["blocks"][0].update(epsilon=0.99 * p["blocks"][0]["epsilon"])))
-    assert version("dp-accounting") != "0.1"
-
-
-def test_version_1_says_it_has_no_checksum(path):
-    findings = dict(verify_release(rewritten(path, format_version="1", sha256=None)))
-    assert findings["checksum"].startswith("none: a file of format version 1")
+        verify_release(restated(path, lambda p: p["blocks"][0].update(epsilon=(1 - 1e-5) * p["blocks"][0]["epsilon"])))
 
 
 def test_sums_beside_the_release_are_checked(path, tmp_path):

@@ -18,6 +18,10 @@ _TUPLES = (
     "interval_shares",
     "effect_sizes",
 )
+_COUNTS = ("quantile_levels", "most", "steps", "step_bounds", "lean_steps")
+_MOST = {"quantile_levels": 20, "most": 50, **dict.fromkeys(("steps", "step_bounds", "lean_steps"), 10_000)}
+_LARGEST = 1e9  # of any other constant
+_ANY_LENGTH = {"effect_sizes": 20}
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ class PlanConstants:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
             raise InputError(f"kinds = {self.kinds!r}: {unknown[0]!r} is no kind of feature; give letters of 12xsc")
+        for f in fields(self):
+            _check(f.name, getattr(self, f.name), f.default)
         if not 0 < self.binary_part < math.inf:
             raise InputError(f"binary_part = {self.binary_part}: give a positive number, for instance 0.003")
 
@@ -133,6 +139,23 @@ class PlanConstants:
             return cls(**{**cls.before, **{name: json.loads(value) for name, value in pairs}})
         except (TypeError, ValueError) as error:
             raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Refuse a constant of another kind than its default, or beyond its bound: a plan's size follows from them."""
+    if isinstance(default, str):
+        if not isinstance(value, str) or len(set(value)) < len(value):
+            raise InputError(f"{name} = {value!r}: give each letter once")
+        return
+    given, defaults = (value, default) if isinstance(default, tuple) else ((value,), (default,))
+    if len(given) != len(defaults) and not (name in _ANY_LENGTH and 0 < len(given) <= _ANY_LENGTH[name]):
+        raise InputError(f"{name} = {list(given)!r}: give {len(defaults)} numbers")
+    most, whole = _MOST.get(name, _LARGEST), isinstance(defaults[0], int)
+    for one in given:
+        known = isinstance(one, int) and not isinstance(one, bool)
+        if not (known or (isinstance(one, float) and not whole)) or not (name in _COUNTS) <= one <= most:
+            kind = "an integer" if whole else "a number"
+            raise InputError(f"{name} = {one!r}: give {kind} from {int(name in _COUNTS)} to {most:g}")
 
 
 @dataclass(frozen=True)

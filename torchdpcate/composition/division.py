@@ -9,6 +9,11 @@ QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
+ORDER = (
+    *("centre", "outcome scale", "screening", "moments", "outcome curvatures", "outcome"),
+    *("propensity curvatures", "propensity", "effect curvatures", "effect", MATRIX, COUNTS, CORRECTION, AVERAGE),
+)
+"""Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
 
 
 @dataclass(frozen=True)

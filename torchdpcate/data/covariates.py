@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._columns import category_codes, numeric_column, readable_rows
-from torchdpcate.data.facts import check_bounds, check_name, to_number
+from torchdpcate.data.facts import check_bounds, check_distinct, check_name, to_number
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class Categorical(Covariate):
                 raise InputError(f"category {level} of {self.name!r} is beyond 2^53; put identifiers in quotes")
         if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
             raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
+        check_distinct(f"categories of {self.name!r}:", [level for level in self.categories if isinstance(level, str)])
         if any(isinstance(level, bool) for level in self.categories):
             raise InputError(
                 f"categories of {self.name!r} hold true/false; put words like 'yes' in quotes, or use 0 and 1"

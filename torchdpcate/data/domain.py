@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
-from torchdpcate.data.facts import IN_CODE, check_bounds, check_kind, check_name, check_origin, to_number
+from torchdpcate.data.facts import (
+    IN_CODE,
+    check_bounds,
+    check_distinct,
+    check_kind,
+    check_name,
+    check_origin,
+    to_number,
+)
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
 from torchdpcate.errors import InputError
 
@@ -128,6 +136,7 @@ class Domain:
             check_name("a covariate", name)
         if len(set(self.names)) != self.dimension:
             raise InputError(f"names {list(self.names)} holds a name twice; each column needs its own")
+        check_distinct("covariates", self.names)
 
     @property
     def dimension(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from torchdpcate._text import is_plain
+from torchdpcate._text import alike, in_one_script, is_plain
 from torchdpcate.errors import InputError
 
 IN_CODE = "given in code by the curator"
@@ -73,11 +73,34 @@ def check_name(what: str, name: str) -> str:
     """Return the name of a column or category: it is shown on terminals and pages, and in releases.
 
     Raises:
-        InputError: It has control characters, line ends, or characters that turn the direction of writing.
+        InputError: It has control characters, line ends, or characters that turn the direction of writing; it is not in
+            composed form (NFC); or a word of it mixes letters of scripts that look alike, such as Latin and Cyrillic.
     """
     if not is_plain(name):
         raise InputError(f"the name of {what} is {name!r}; rename it: letters that can be shown, in one line")
+    if not in_one_script(name):
+        raise InputError(
+            f"the name of {what} is {name!r}, {name!a}; rename it: letters of one script, in composed form (NFC)"
+        )
     return name
+
+
+def check_distinct(what: str, names: Sequence[str]) -> None:
+    """Refuse names that a reader would take for one another.
+
+    Raises:
+        InputError: Two are the same but for case, width, spaces, invisible characters or letters that look alike.
+
+    Example:
+        >>> check_distinct("columns", ["age", "Age"])
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: columns 'age' and 'Age' look alike; rename one
+    """
+    pair = alike(names)
+    if pair is not None:
+        shown = " and ".join(repr(name) if name.isascii() else f"{name!r} ({name!a})" for name in pair)
+        raise InputError(f"{what} {shown} look alike; rename one")
 
 
 def check_bounds(name: str, low: Any, high: Any) -> tuple[float, float]:

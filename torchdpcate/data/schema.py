@@ -16,7 +16,7 @@ from torchdpcate.data._columns import category_codes, numeric_column
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
-from torchdpcate.data.facts import IN_CODE, check_name
+from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import NAMED_ARMS, CausalData, column_of
 from torchdpcate.errors import InputError
@@ -67,6 +67,7 @@ class TableSchema:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
+        check_distinct("columns", names)
         expected = sum(len(covariate.bounds) for covariate in self.covariates)
         if expected != self.domain.dimension:
             raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")

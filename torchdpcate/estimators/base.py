@@ -29,7 +29,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
-from torchdpcate.release.statement import PrivacyStatement, make_statement
+from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.typing import Covariates, Outcome, Treatment
 
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
@@ -321,6 +321,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             formula=mechanism.formula,
             public=public,
             bounds_origin=self.schema_.domain.origin,
+            bounds=bounds_of(self.schema_.domain),
         )
 
     def _planned(self, n: int) -> PrivacyBudget:

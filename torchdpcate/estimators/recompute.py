@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.shares import squared_mu
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import as_number
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.events import Event, GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 
 if TYPE_CHECKING:
-    from torchdpcate.release.statement import StatedCharge
+    from torchdpcate.release.blocks import Block, StatedCharge
 
 UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What public facts that are not those of one release make a recomputation raise."""
@@ -24,8 +25,12 @@ CLOSE = 1e-9
 FAR = 1e3
 """Scales of noise that no draw exceeds."""
 
+_FAR_BUDGET = 1e6  # of what a block cost over what one of the releases from it was to cost
 _SHARES = 1e-6  # how well shares of mu^2 must agree, relatively: events are a little less than their share
 _RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
+_MOST = 1e30  # of a released number: float32 ends at 3e38
+_DIGITS, _SURE_BITS = 6, 49  # of a decimal; mantissa bits of float64 that do not depend on how one rounds to it
+_DYADIC = 2.0**12  # multiples of 1 / this may be on a coarse grid, and are not judged as decimals
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
 _MANTISSA = 52
 
@@ -66,9 +71,40 @@ def share_problems(
         spent[part] = spent.get(part, 0.0) + charge.count * cost(charge.event)
     if spent.keys() != needed.keys():
         yield "the steps that it was charged for are not those of its plan"
+    order = [step for step in ORDER if step in spent]
+    if [step for step in spent if step in ORDER] != order:
+        yield "its steps were not charged in their order"
     for step in spent.keys() & needed.keys():
         if not math.isclose(spent[step], needed[step], rel_tol=_SHARES):
             yield f"the step {step!r} was not charged its share of the budget"
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """Return a value of a file in at most so many letters."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def requested_budget(block: "Block", epsilon: Any, delta: Any) -> PrivacyBudget:
+    """Return the budget that a plan divided, as its statement has it, before anything is made of it.
+
+    What it cost is near it, unless other releases from the same records cost more; so no plan takes long.
+
+    Args:
+        block: The records that paid.
+        epsilon: As stated.
+        delta: As stated.
+
+    Raises:
+        ValueError: It is far from what it cost.
+    """
+    budget = PrivacyBudget(as_number(epsilon), as_number(delta))
+    cost, most = as_number(block.epsilon), as_number(block.delta)
+    if not cost / _FAR_BUDGET <= budget.epsilon <= cost * _FAR_BUDGET:
+        raise ValueError(f"requested epsilon = {budget.epsilon:g}, far from {cost:g}")
+    if budget.delta and not most / _FAR_BUDGET <= budget.delta <= most * (1 + CLOSE):
+        raise ValueError(f"requested delta = {budget.delta:g}, far from {most:g}")
+    return budget
 
 
 def scale_problems(name: str, stated: float, needed: float, close: float, least: bool = False) -> Iterator[str]:
@@ -109,6 +145,52 @@ def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
         bits += 1
     if bits * len(steps) >= _RARE_BITS:
         yield f"{name} is rounder than its noise leaves numbers"
+    yield from alike_problems(name, numbers, _GRID_BITS)
+
+
+def alike_problems(name: str, values: Tensor, bits: int) -> Iterator[str]:
+    """Return what is wrong with numbers of which too many are one number.
+
+    Two of p numbers with noise are one with a probability of at most 2^-bits, whatever they were without: the density
+    of their noise's difference times a step. So m of them are with at most binom(p, m) 2^(-bits (m - 1)).
+
+    Args:
+        name: Of the numbers.
+        values: The numbers.
+        bits: 20 for noise of which a grid step is at most 2^-20 of the scale.
+    """
+    counts = values.flatten().unique(return_counts=True)[1]
+    if not len(counts):
+        return
+    p, m = int(counts.sum()), int(counts.max())
+    choices = (math.lgamma(p + 1) - math.lgamma(m + 1) - math.lgamma(p - m + 1)) / math.log(2)
+    if bits * (m - 1) - choices >= _RARE_BITS:
+        yield f"{name} holds one number {m} times, which noise does not leave"
+
+
+def decimal_problems(name: str, values: Tensor) -> Iterator[str]:
+    """Return what is wrong with numbers of continuous noise: too large for any, or decimals of a few digits.
+
+    A float64 of magnitude v is within some last places of a decimal of d digits with a probability of about
+    10^d v 2^-49, so that all of several are with the product. Multiples of 2^-12 may be of a coarse grid.
+
+    Args:
+        name: Of the numbers.
+        values: The numbers.
+    """
+    numbers = values.flatten().double().unique()  # of a symmetric matrix each once
+    if not bool((numbers.abs() <= _MOST).all()):
+        yield f"{name} is larger than any release"
+        return
+    numbers = numbers[(numbers * _DYADIC).round() != numbers * _DYADIC]
+    sizes = numbers.abs().log2()
+    for digits in range(1, _DIGITS + 1):
+        near = (numbers * 10.0**digits).round() / 10.0**digits
+        if bool(((numbers - near).abs() > 4e-16 * numbers.abs()).any()):
+            continue
+        if float((_SURE_BITS - digits * math.log2(10) - sizes).clamp_min(0).sum()) >= _RARE_BITS:
+            yield f"{name} is rounder than its noise leaves numbers"
+        return
 
 
 def far_problems(name: str, values: Tensor, most: float, scale: float) -> Iterator[str]:

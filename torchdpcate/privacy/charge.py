@@ -11,12 +11,12 @@ from torchdpcate.errors import InputError
 
 
 class Purpose(StrEnum):
-    """What a charge is for."""
+    """What a charge is for, in the order in which a block is charged."""
 
-    NUISANCES = "nuisances"
-    """Training of propensities and outcome models, or numbers that they start from."""
     SCREENING = "screening"
     """A choice of covariates."""
+    NUISANCES = "nuisances"
+    """Training of propensities and outcome models, or numbers that they start from."""
     THRESHOLD = "threshold"
     """The Huber threshold of a second stage."""
     TUNING = "tuning"

@@ -8,6 +8,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget, integer
 
 _INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
+_MOST = 100_000  # records of a person: delta by person is a sum of as many terms
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,14 @@ class PrivacyUnit:
         """Return the unit of a person with k records.
 
         Raises:
-            InputError: No column, or k is not a positive integer.
+            InputError: No column, or k is not an integer from 1 to 100,000.
         """
         if not column:
             raise InputError("person: name the column that tells whose a record is")
-        return cls(str(column), integer("per_person", records, least=1))
+        records = integer("per_person", records, least=1)
+        if records > _MOST:
+            raise InputError(f"per_person = {records}: give at most {_MOST:,}; split the records before")
+        return cls(str(column), records)
 
     @property
     def is_person(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import Event, event_from_dict
 from torchdpcate.privacy.filters import Filter, FilterCost, cost_from
 from torchdpcate.privacy.guarantee import Level
@@ -144,34 +144,3 @@ class Block:
         level = None if fields.get("level") is None else Level.of(fields["level"])
         costs = {key: fields.get(key) for key in ("epsilon", "delta", "naive_epsilon")}
         return cls(fields["name"], fields["n"], charges, **costs, level=level)
-
-
-_TYPED = frozenset(("purpose", "mechanism", "part", "piece", "text"))
-
-
-def typed(statement: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a statement of an older format, as plain types, with charges for the labels that it has in their place.
-
-    Args:
-        statement: As files up to version 3 hold it; whatever is not of that shape stays as it is.
-
-    Example:
-        >>> typed({"blocks": [{"name": "all", "charges": [{"label": "DP-SGD"}]}]})
-        {'blocks': [{'name': 'all', 'charges': [{'purpose': 'nuisances', 'mechanism': 'dp_sgd'}]}]}
-    """
-    blocks = statement.get("blocks")
-    return {**statement, "blocks": [_typed(block) for block in blocks] if isinstance(blocks, list) else blocks}
-
-
-def _typed(block: Any) -> Any:
-    if not isinstance(block, Mapping) or not isinstance(block.get("charges"), list):
-        return block
-    return {**block, "charges": [_typed_charge(charge) for charge in block["charges"]]}
-
-
-def _typed_charge(charge: Any) -> Any:
-    if not isinstance(charge, Mapping):
-        return charge
-    if not isinstance(charge.get("label"), str) or charge.keys() & _TYPED:
-        return {**charge, "purpose": None}  # which no statement may have: an older format has a label and nothing else
-    return {**charge_of_label(charge["label"]).to_dict(), **{k: v for k, v in charge.items() if k != "label"}}

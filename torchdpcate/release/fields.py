@@ -1,6 +1,5 @@
 """Checks of the fields that a file holds: each class of a privacy statement lists those of its own fields."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +9,9 @@ from torchdpcate.privacy.budget import LEAST_DELTA
 from torchdpcate.privacy.guarantee import Level
 
 Check = Callable[[Any], bool]
+
+_MOST_RECORDS, _MOST_EPSILON, _LARGEST = 2**53, 1e9, 1e100  # beyond any release: what a plan is made of stays finite
+_LONGEST_TEXT, _LONGEST_LIST = 10_000, 10_000  # the longest list names candidates
 
 
 def check_fields(fields: Any, checks: Mapping[str, Check], what: str) -> None:
@@ -42,22 +44,22 @@ def _shortened(value: Any) -> str:
 
 def is_text(value: Any) -> bool:
     """Whether it is text in one line, with nothing in it that a terminal would obey."""
-    return isinstance(value, str) and is_plain(value)
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT and is_plain(value)
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is an integer from 0 to 2^63."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    """Whether it is an integer from 0 to 2^53, the most that is exact in float64."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_RECORDS
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number of at most 1e100."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def is_cost(value: Any) -> bool:
-    """Whether it is nothing, or a number of 0 or more."""
-    return value is None or (is_number(value) and value >= 0)
+    """Whether it is nothing, or a number from 0 to 1e9."""
+    return value is None or (is_number(value) and 0 <= value <= _MOST_EPSILON)
 
 
 def is_delta(value: Any) -> bool:
@@ -71,13 +73,15 @@ def is_level(value: Any) -> bool:
 
 
 def is_list_of_text(value: Any) -> bool:
-    """Whether it is a list of texts in one line each."""
-    return isinstance(value, list) and all(map(is_text, value))
+    """Whether it is a list of texts in one line each, of at most 10,000."""
+    return isinstance(value, list) and len(value) <= _LONGEST_LIST and all(map(is_text, value))
 
 
 def is_facts(value: Any) -> bool:
-    """Whether it maps names to words, numbers, truth values, nothing, or lists of these."""
+    """Whether it maps names to words, numbers, truth values, nothing, or lists of at most 10,000 of these."""
     if not (isinstance(value, dict) and all(map(is_text, value))):
+        return False
+    if any(isinstance(entry, list) and len(entry) > _LONGEST_LIST for entry in value.values()):
         return False
     flat = [v for entry in value.values() for v in (entry if isinstance(entry, list) else [entry])]
     return all(v is None or isinstance(v, bool) or is_number(v) or is_text(v) for v in flat)

@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
+from torchdpcate._text import plain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -20,10 +20,7 @@ from torchdpcate.release.statement import PrivacyStatement
 RELEASE_FILE = "release.safetensors"
 """Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
-# 1 had no checksum and no origin of the bounds, 2 no chosen columns and one kind of nuisances, 3 free text for charges
 FORMAT_VERSION = 4
-COMPLETE_SINCE = 3
-"""The format version since which statements leave no field out."""
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
     "composed": "composed.ComposedRelease",
@@ -35,7 +32,6 @@ _CLASSES = {  # of a release, by the kind under which a file knows it; imported 
     "statistics": "statistics.StatisticsRelease",
     "subgroups": "subgroups.SubgroupRelease",
 }
-_NO_ORIGIN = "not recorded (a file of format version 1)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +63,15 @@ class ReleaseFile:
         return cls(path, {**metadata, DIGEST_KEY: release_digest(metadata, tensors)}, tensors)
 
     @property
-    def version(self) -> int:
-        """Format version."""
-        return int(self.metadata["format_version"])
-
-    @property
     def stated_digest(self) -> str | None:
         """The checksum that the file carries; None if it carries none."""
         return self.metadata.get(DIGEST_KEY)
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the checksum; None if it matches, or if the format had none."""
+        """What is wrong with the checksum; None if it matches."""
         if self.stated_digest is None:
-            return "it carries no checksum, as its format should" if self.version > 1 else None
+            return "it carries no checksum"
         matches = self.stated_digest == release_digest(self.metadata, self.tensors)
         return None if matches else "its contents do not match its checksum"
 
@@ -93,12 +84,8 @@ class ReleaseFile:
         try:
             _require_numbers(self.tensors)
             facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
-            if self.version < 2:
-                schema = {"origin": _NO_ORIGIN, **schema}
-            statement = PrivacyStatement.from_dict(typed(privacy) if self.version < 4 else privacy)
-            release = _class(self.metadata["class"]).build(
-                self.tensors, facts, TableSchema.from_dict(schema), statement
-            )
+            kind, statement = _class(self.metadata["class"]), PrivacyStatement.from_dict(privacy)
+            release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
             _require_nothing_else(self.tensors, release)
             return release
         except Exception as error:  # whatever Python raises on forged contents
@@ -173,7 +160,7 @@ def load_release(path: str | Path) -> Release:
         path: A file written by ``Release.save``, or the run folder that holds it.
 
     Raises:
-        ReleaseFileError: No such file, a damaged or changed one, one of a newer format, or not a release.
+        ReleaseFileError: No such file, a damaged or changed one, one of another format, or not a release.
 
     Example:
         >>> load_release("nowhere.safetensors")
@@ -193,7 +180,7 @@ def read_release_file(path: str | Path) -> ReleaseFile:
         path: A file written by ``Release.save``, or the run folder that holds it.
 
     Raises:
-        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
+        ReleaseFileError: No such file, a damaged one, one of another format, or not a release.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -270,9 +257,8 @@ def _check_format(path: Path, metadata: dict[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise ReleaseFileError(f"{path}: a safetensors file, but not a torchdpcate release")
     found = metadata.get("format_version", "")
-    if not (found.isascii() and found.isdigit() and len(found) < 10):
-        raise ReleaseFileError(f"{path}: format version {found!r} is not a number; ask for the file again")
-    if int(found) > FORMAT_VERSION:
+    if found != str(FORMAT_VERSION):
         raise ReleaseFileError(
-            f"{path}: format version {found} is newer than this torchdpcate reads ({FORMAT_VERSION}); upgrade it"
+            f"{path}: format version {plain(found)[:20]!r} is not the one that this torchdpcate reads "
+            f"({FORMAT_VERSION}); use the version of torchdpcate that wrote it"
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchdpcate._display import html_table_of
 from torchdpcate._text import markdown_text, plain
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -92,6 +93,7 @@ _STATEMENT: dict[str, Check] = {
     "versions": is_text_by_name,
     "accountant": is_text_by_name,
     "bounds_origin": is_text,
+    "bounds": is_facts,
     "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
     "person": lambda value: (
         value == {}
@@ -123,10 +125,10 @@ class PrivacyStatement:
         private_noise: Whether the noise came from the system's entropy.
         versions: Versions of the libraries that made the release.
         accountant: Name, version and neighbouring relation of what composed the charges; empty if nothing is
-            claimed, or in a file older than this field.
-        bounds_origin: Where the public bounds come from, in the curator's words; empty in older files.
-        tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost;
-            empty in older files.
+            claimed.
+        bounds_origin: Where the public bounds come from, in the curator's words.
+        bounds: ``outcome_low``, ``outcome_high`` and ``overlap`` of the domain, on which noise scales rest.
+        tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost.
         person: Where persons are protected, ``column`` that names them and how many ``records`` each has; epsilon,
             delta and claim are then by person, and those of blocks and charges by record. Empty for records.
     """
@@ -149,6 +151,7 @@ class PrivacyStatement:
     versions: dict[str, str] = field(default_factory=lambda: {name: _version(name) for name in LIBRARIES})
     accountant: dict[str, str] = field(default_factory=dict)
     bounds_origin: str = ""
+    bounds: dict[str, Any] = field(default_factory=dict)
     tuning: dict[str, Any] = field(default_factory=dict)
     person: dict[str, Any] = field(default_factory=dict)
 
@@ -227,6 +230,7 @@ class PrivacyStatement:
         lines += [f"- persons: {self.n // self.protected.records}"] if self.person else []
         lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.public.items()]
         lines += [f"- bounds: {text(self.bounds_origin)}"] if self.bounds_origin else []
+        lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.bounds.items()]
         lines += [f"- accountant: {text(' '.join(self.accountant.values()))}"] if self.accountant else []
         lines += [f"- tuning: {text(self.tuning['text'])}"] if self.tuning else []
         lines += ["", f"## Blocks of records (disjoint{', spent by record' if self.person else ''})", ""]
@@ -252,6 +256,7 @@ def make_statement(
     formula: str,
     public: Mapping[str, Any],
     bounds_origin: str = "",
+    bounds: Mapping[str, Any] | None = None,
     tuning: Mapping[str, Any] = TUNING,
 ) -> PrivacyStatement:
     """Join a mechanism's guarantee with everything the ledger has been charged.
@@ -267,6 +272,7 @@ def make_statement(
         formula: Its noise scale and source.
         public: Its public constants.
         bounds_origin: Where the public bounds come from (``Domain.origin``).
+        bounds: The outcome's and the propensity's (``bounds_of``).
         tuning: What is known of tuning on the same records: ``runs`` and ``text``; of a fit that a shared ledger counts
             what that knows stands in its place.
     """
@@ -307,8 +313,19 @@ def make_statement(
         assumptions=list(ASSUMPTIONS) if private_noise else [],
         accountant=accountant_of(_version("dp-accounting")) if claims else {},
         bounds_origin=bounds_origin,
+        bounds=dict(bounds or {}),
         tuning=dict(tuning),
     )
+
+
+def bounds_of(domain: Domain) -> dict[str, float]:
+    """Return what a statement says of the bounds of outcome and propensity.
+
+    Example:
+        >>> bounds_of(Domain([0.0], [1.0], -1.0, 2.0, overlap=0.1))
+        {'outcome_low': -1.0, 'outcome_high': 2.0, 'overlap': 0.1}
+    """
+    return {"outcome_low": domain.outcome_low, "outcome_high": domain.outcome_high, "overlap": domain.overlap}
 
 
 def adjacency_of(unit: PrivacyUnit) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import VerificationError
-from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import SUMS_FILE, check_sums
 from torchdpcate.release.file import ReleaseFile
 from torchdpcate.release.release import Release
@@ -20,15 +19,12 @@ _CURATORS = ("audit", "registry", "stated_by_the_curator", "to_be_filled_in_by_t
 # what curators add to a card, and what an audit shipped with another version found
 
 
-def beside(
-    file: ReleaseFile, release: Release, words_known: bool, cards: bool = True
-) -> tuple[tuple[str, str], list[str]]:
+def beside(file: ReleaseFile, release: Release, cards: bool = True) -> tuple[tuple[str, str], list[str]]:
     """Compare the files beside a release with it.
 
     Args:
         file: The release's file.
         release: What was made of it.
-        words_known: Whether this version of the library wrote them, so that every word is known.
         cards: Whether cards are compared, which takes some seconds; there is none of a statement that is wrong.
 
     Returns:
@@ -36,9 +32,9 @@ def beside(
     """
     folder = file.path.parent
     own = [name for name in (STATEMENT_JSON, STATEMENT_MD) if (folder / name).is_file()]
-    problems = [*_statements(file, release, words_known)]
+    problems = [*_statements(file, release)]
     if cards:
-        problems += _cards(file, release, words_known)
+        problems += _cards(file, release)
     if not (folder / SUMS_FILE).is_file():
         if own:
             problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the complete folder")
@@ -59,24 +55,18 @@ def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
     return (SUMS_FILE, text), problems
 
 
-def _statements(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[str]:
+def _statements(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the statement's own files."""
     own, folder = release.privacy.to_dict(), file.path.parent
     text = _text(folder / STATEMENT_JSON)
-    if text is not None:
-        stated = _object(text)
-        if stated is not None and file.version < 4:
-            stated = typed(stated)
-        if stated is None or any(stated[name] != own.get(name) for name in stated) or (words_known and stated != own):
-            yield f"{STATEMENT_JSON} does not say what the release says"
+    if text is not None and _object(text) != own:
+        yield f"{STATEMENT_JSON} does not say what the release says"
     text = _text(folder / STATEMENT_MD)
-    if text is not None:
-        page, claim = release.privacy.to_markdown(), f"**{release.privacy.claim}**"
-        if text != page if words_known else claim not in text.splitlines():
-            yield f"{STATEMENT_MD} does not say what the release says"
+    if text is not None and text != release.privacy.to_markdown():
+        yield f"{STATEMENT_MD} does not say what the release says"
 
 
-def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[str]:
+def _cards(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of a card beside the release; what its curator or an audit added is theirs."""
     folder = file.path.parent
     text, page = _text(folder / CARD_JSON), _text(folder / CARD_HTML)
@@ -96,24 +86,11 @@ def _cards(file: ReleaseFile, release: Release, words_known: bool) -> Iterator[s
         needed = json.loads(json.dumps(make_card(release, path=file.path if named else None)))
     except VerificationError:
         return  # the statement's own problems, and the signature's, are reported elsewhere
-    if named and "signature" not in card["release"]:
-        needed["release"].pop("signature", None)  # a card of before there were any
-    names = ("guarantee", "event_tree") if not words_known else sorted((needed.keys() | card.keys()) - set(_CURATORS))
-    if not words_known:
-        card = {**card, "event_tree": _in_types(card.get("event_tree"))}
-        for block, stated in zip(needed["event_tree"]["blocks"], release.privacy.blocks, strict=True):
-            for charge, own in zip(block["charges"], stated.charges, strict=True):
-                del charge["label"]
-                charge |= own.charge.to_dict()
+    names = sorted((needed.keys() | card.keys()) - set(_CURATORS))
     if any(card.get(name) != needed.get(name) for name in names if not (other and name == "release")):
         yield f"{CARD_JSON} does not say what the release says"
-    elif page is not None and words_known and page != _page(card):
+    elif page is not None and page != _page(card):
         yield f"{CARD_HTML} does not say what {CARD_JSON} says"
-
-
-def _in_types(tree: Any) -> Any:
-    """Return a card's event tree with charges for their words, which another version may have put otherwise."""
-    return typed(tree) if isinstance(tree, dict) else tree
 
 
 def _page(card: dict[str, Any]) -> str | None:

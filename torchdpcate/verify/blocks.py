@@ -11,8 +11,9 @@ from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.privacy.budget import as_number
-from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Purpose
+from torchdpcate.privacy.charge import ARMS, DP_SGD, JOINT, MEDIAN, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
@@ -30,6 +31,7 @@ _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large
 _POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
 _DECADES = 3
 _CLOSE = 1e-9
+_WORDS = ("names", "origin", "propensity")  # of a domain, which nuisances need not repeat
 
 
 def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -43,11 +45,54 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
     if not privacy.claims:
         return
     try:
+        yield from _order(privacy)
         yield from _sizes(release)
+        yield from _domains(release, facts)
+        if isinstance(release, AverageEffectRelease | PolicyRelease):
+            yield from _apart(privacy)
         if isinstance(release, FunctionRelease | QueryRelease) and not _is_composed(release):
             yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
+
+
+def _order(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the order of charges: what is trained or found first is charged first, and releases last."""
+    for block in privacy.blocks:
+        ranks = [list(Purpose).index(charge.purpose) for charge in block.charges]
+        trained = [charge.charge for charge in block.of(Purpose.NUISANCES)]
+        median_first = MEDIAN not in trained or JOINT not in trained or trained.index(MEDIAN) < trained.index(JOINT)
+        if any(run.charge == JOINT and not getattr(run.event, "delta", 0.0) for run in block.charges):
+            yield f"block {block.name!r} trained convex nuisances at delta = 0, which none are"
+        if ranks != sorted(ranks) or not median_first:
+            yield f"the charges of block {block.name!r} are not in the order in which they are made"
+
+
+def _domains(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Problems of the bounds that nuisances repeat: those of the columns that they see."""
+    nuisances = facts.get("nuisances")
+    if not nuisances or _is_composed(release):
+        return
+    columns = facts.get("columns") or (facts.get("head") or {}).get("columns")
+    domain = release.domain if columns is None else release.domain.select(list(map(int, columns)))
+    needed = {name: value for name, value in domain.to_dict().items() if name not in _WORDS}
+    for config in nuisances.get("members", [nuisances]):
+        stated = {name: value for name, value in config["domain"].items() if name not in _WORDS}
+        if stated != needed:
+            yield "its nuisances have other bounds than its schema"
+
+
+def _apart(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of nuisances that have a block of their own: the library's are trained in one way, for all of it."""
+    block = next((block for block in privacy.blocks if block.name == NUISANCE), None)
+    if block is None or privacy.level != Level.CERTIFIED:
+        return
+    charges = [charge.charge for charge in block.of(Purpose.NUISANCES) if charge.charge != ARMS]
+    if block.of(Purpose.RELEASE):  # they move the choice, which their block pays for
+        charges = charges or [DP_SGD]
+    if charges not in ([DP_SGD], [MEDIAN, JOINT]):
+        yield "its nuisances were not charged as the library trains any"
+    yield from _cheaper(privacy)
 
 
 def _sizes(release: Release) -> Iterator[str]:
@@ -61,7 +106,7 @@ def _sizes(release: Release) -> Iterator[str]:
         yield from _rule_blocks(release)
     if pair is None:
         return
-    if set(sizes) != set(pair):
+    if tuple(sizes) != pair:
         yield f"its blocks are not {' and '.join(pair)}, as its split and mechanism say"
         return
     share = 0.5 if split == TWO_FOLDS else as_number(split)
@@ -114,6 +159,8 @@ def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
     private = [block.of(Purpose.THRESHOLD) for block in blocks]
     if not all(private) and (any(private) or _is_private(release)):
         yield "its threshold is a private one, but no charge is for it"
+    elif private and all(private) and not _may_be_chosen(release):
+        yield "its threshold was charged, but is outside the grid that its bounds give"
     yield from _cheaper(privacy)
 
 
@@ -144,6 +191,15 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
             yield f"block {block.name!r} was charged for {run.count} steps, which are no full epochs"
 
 
+def _may_be_chosen(release: Release) -> bool:
+    """Whether the threshold is one that a private choice may give, from a grid of any number of points."""
+    stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
+    if not isinstance(stated, float) or not is_learner(learner):
+        return True
+    target = score_of(str(learner)).bounds(release.domain).target
+    return 10.0**-_DECADES * (1 - _CLOSE) <= stated / target <= 1 + _CLOSE
+
+
 def _is_private(release: Release) -> bool:
     """Whether the threshold is one of the grid of private ones; its last point might be a user's choice too."""
     stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
@@ -155,10 +211,11 @@ def _is_private(release: Release) -> bool:
 
 
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of what nuisances cost: they spend all of a budget of which the second stage spends at most all."""
+    """Problems of what nuisances cost: they spend all of a budget of which the other block spends at most all."""
     spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
-    if NUISANCE in spent and SECOND_STAGE in spent and spent[NUISANCE] < _SPENT * spent[SECOND_STAGE]:
-        yield (
-            f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {SECOND_STAGE!r} "
-            f"{spent[SECOND_STAGE]:.6g}, but nuisances spend all of a block's budget"
-        )
+    for other in spent.keys() & {SECOND_STAGE, RECORDS, SCORING}:
+        if NUISANCE in spent and spent[NUISANCE] < _SPENT * spent[other]:
+            yield (
+                f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {other!r} "
+                f"{spent[other]:.6g}, but nuisances spend all of a block's budget"
+            )

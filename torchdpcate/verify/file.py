@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from torchdpcate.errors import ReleaseFileError, VerificationError
@@ -12,7 +11,7 @@ from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
-from torchdpcate.release.file import COMPLETE_SINCE, FORMAT_VERSION, ReleaseFile, read_release_file
+from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
 from torchdpcate.release.statement import PrivacyStatement
@@ -20,7 +19,7 @@ from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
 from torchdpcate.verify.known import mechanism_of
-from torchdpcate.verify.older import in_present_words
+from torchdpcate.verify.numbers import number_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
 
@@ -29,6 +28,7 @@ NOT_SIGNED = (
     "curator published elsewhere, or ask for a signed release"
 )
 
+_MOST_SAID = 4000  # letters of all problems together
 # Settings that cost something, and what their charge is for.
 _PAID = (
     ("weights", "private", Charge(Purpose.WEIGHTS, "private")),
@@ -61,7 +61,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
 
     Raises:
         InputError: No public key in ``key``.
-        ReleaseFileError: No such file, a damaged one, one of a newer format, or not a release.
+        ReleaseFileError: No such file, a damaged one, one of another format, or not a release.
         VerificationError: The file is not signed as ``key`` says, was changed, or does not agree with itself or the
             files beside it; says where.
     """
@@ -75,7 +75,6 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         if not problems:
             raise
         raise VerificationError(f"{file.path}: changed or damaged: {problems[0]}") from None
-    unknown = _unknown_words(file, release)
     try:
         findings, wrong = check_statement(release.privacy)
         problems += [*wrong, *_problems(file, release)]
@@ -84,21 +83,34 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
         raise VerificationError(
             f"{file.path}: changed or inconsistent: its contents are not those of one release ({type(error).__name__})"
         ) from error
-    folder, others = beside(file, release, not unknown, cards=not problems)
+    folder, others = beside(file, release, cards=not problems)
     problems += others
     if problems:
-        raise VerificationError(f"{file.path}: changed or inconsistent: {'; '.join(dict.fromkeys(problems))}")
-    return [*_checksums(file), _signed(signature, public is not None), *findings, *unknown, _numbers(signature), folder]
+        said = "; ".join(dict.fromkeys(map(_shortened, problems)))
+        raise VerificationError(f"{file.path}: changed or inconsistent: {_shortened(said, _MOST_SAID)}")
+    return [
+        *_checksums(file),
+        _signed(signature, public is not None),
+        *findings,
+        _numbers(signature),
+        _told(release),
+        folder,
+    ]
+
+
+def _shortened(text: str, most: int = 400) -> str:
+    """Return a problem in so many letters: a file may hold long words."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
     yield from contents_problems(file, release)
-    release = in_present_words(release)
     facts, privacy = json.loads(file.metadata["facts"]), release.privacy
-    yield from statement_problems(privacy, release.kind, release.domain.origin, file.version >= COMPLETE_SINCE)
+    yield from statement_problems(privacy, release.kind, release.domain)
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
+    yield from number_problems(release)
     yield from _recomputed(release)
 
 
@@ -114,30 +126,9 @@ def _recomputed(release: Release) -> Iterator[str]:
         yield "its public constants, its charge and its numbers are not those of one release by its mechanism"
 
 
-def _unknown_words(file: ReleaseFile, release: Release) -> list[tuple[str, str]]:
-    """Return what to say of words that this version of the library cannot know; nothing where it knows them."""
-    maker = release.privacy.versions.get("torchdpcate")
-    if file.version == FORMAT_VERSION and maker == version("torchdpcate"):
-        return []
-    return [
-        (
-            "words",
-            f"not compared: made with torchdpcate {maker} in format version {file.version}, whose words this one "
-            f"({version('torchdpcate')}, {FORMAT_VERSION}) does not know; its texts and the words of "
-            "a statement or card beside it are as the files say",
-        )
-    ]
-
-
 def _checksums(file: ReleaseFile) -> Iterator[tuple[str, str]]:
     """The two checksums: of what the file says, which it carries, and of its bytes, which others state."""
-    if file.stated_digest is None:
-        yield "checksum", f"none: a file of format version {file.version}, so a changed one cannot be recognised"
-    else:
-        yield (
-            "checksum",
-            f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}",
-        )
+    yield "checksum", f"of what the file says, in the file itself, matches ({NO_SIGNATURE}): {file.stated_digest}"
     yield "SHA-256", f"of the file's bytes, as sha256sum, {SUMS_FILE} and the card have it: {file_sum(file.path)}"
 
 
@@ -157,6 +148,16 @@ def _numbers(signature: Signature | None) -> tuple[str, str]:
     if signature is None:
         return "numbers", NOT_SIGNED
     return "numbers", "numbers that any run might have released are as the signer says"
+
+
+def _told(release: Release) -> tuple[str, str]:
+    """What no public fact can show, whoever signed."""
+    unit = "each person has that many of the records" if release.privacy.person else "each person has one record"
+    return (
+        "as the file says",
+        f"names of columns and levels, where bounds come from, that they hold, that {unit}, that n records were read, "
+        "and what is under conditions and tuning: nothing here follows from public facts",
+    )
 
 
 def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:

@@ -2,12 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import version
 
+from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.statement import ASSUMPTIONS, LIBRARIES, NOT_PROTECTED, PrivacyStatement, accountant_of
+from torchdpcate.release.statement import (
+    ASSUMPTIONS,
+    LIBRARIES,
+    NOT_PROTECTED,
+    PrivacyStatement,
+    accountant_of,
+    bounds_of,
+)
 from torchdpcate.verify.known import (
     COMMON_CONDITIONS,
     CONDITION_KEYS,
@@ -24,19 +31,18 @@ _LEVELS = list(Level)
 _LONGEST, _RANGE = 10_000, 2
 
 
-def statement_problems(privacy: PrivacyStatement, kind: str, origin: str, complete: bool) -> Iterator[str]:
+def statement_problems(privacy: PrivacyStatement, kind: str, domain: Domain) -> Iterator[str]:
     """Return what a statement says that no release of its kind and mechanism does.
 
     Args:
         privacy: The statement.
         kind: Kind of release.
-        origin: Where the release's schema says that its bounds come from.
-        complete: Whether the file's format leaves no field out.
+        domain: The release's, whose bounds and their origin a statement repeats.
     """
     yield from _mechanism(privacy, kind)
     yield from _names(privacy)
     yield from _conditions(privacy)
-    yield from _texts(privacy, origin, complete)
+    yield from _texts(privacy, domain)
 
 
 def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
@@ -51,7 +57,7 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
     formulas = known.formula, *known.other_formulas
-    if known.formula is not None and _current(privacy) and privacy.formula not in formulas:
+    if known.formula is not None and privacy.formula not in formulas:
         yield f"its formula is not that of mechanism {privacy.mechanism!r}"
     yield from _constants(privacy, known)
     yield from _purposes(privacy, kind)
@@ -92,43 +98,37 @@ def _conditions(privacy: PrivacyStatement) -> Iterator[str]:
     for condition in privacy.conditions:
         if condition["name"] in COMMON_CONDITIONS and condition["holds"] is not None:
             yield f"the condition {condition['name']!r} is stated to hold or fail, which cannot be checked"
+    names = [condition["name"] for condition in privacy.conditions]
+    weak = [charge for charge in privacy.charges if charge.level is Level.CONDITIONAL]
+    # another release from the same records may have made the total conditional; it states its conditions itself
+    own = [c for c in weak if c.purpose is not Purpose.RELEASE or c.is_release(privacy.mechanism)]
+    if privacy.claims and not names and (own or (privacy.level == Level.CONDITIONAL and not weak)):
+        yield "the level is conditional, but no condition is stated"
+    if privacy.claims and names and privacy.level == Level.CERTIFIED:
+        yield "the level is certified, but a condition is stated"
     known = stated(privacy.mechanism)
     if known is None or known.conditions is None:
         return
     allowed = (*known.conditions, *COMMON_CONDITIONS)
-    names = [condition["name"] for condition in privacy.conditions]
     for name in names:
         if name not in allowed:
             yield f"the condition {name!r} is none that mechanism {privacy.mechanism!r} rests on"
-    if privacy.claims and privacy.level == Level.CONDITIONAL and not names and not _conditional_part(privacy):
-        yield "the level is conditional, but no condition is stated"
 
 
-def _conditional_part(privacy: PrivacyStatement) -> bool:
-    """Whether another release from the same records made the total conditional; it states its conditions itself."""
-    return any(c.level is Level.CONDITIONAL and not c.is_release(privacy.mechanism) for c in privacy.charges)
-
-
-def _texts(privacy: PrivacyStatement, origin: str, complete: bool) -> Iterator[str]:
+def _texts(privacy: PrivacyStatement, domain: Domain) -> Iterator[str]:
     """Problems of assumptions, of what is not protected, of tuning, versions, accountant and origin of the bounds."""
     if set(privacy.versions) != set(LIBRARIES) or not all(map(_VERSION.fullmatch, privacy.versions.values())):
         yield "its versions are not those of the libraries that make releases"
-    if _current(privacy):
-        if privacy.assumptions != (list(ASSUMPTIONS) if privacy.private_noise else []):
-            yield "its assumptions are not those that every release rests on"
-        if privacy.not_protected != list(NOT_PROTECTED):
-            yield "what it calls not protected is not what no release protects"
-    elif not privacy.not_protected or bool(privacy.assumptions) is not privacy.private_noise:
-        yield "it states no assumptions, or nothing that is not protected"
+    if privacy.assumptions != (list(ASSUMPTIONS) if privacy.private_noise else []):
+        yield "its assumptions are not those that every release rests on"
+    if privacy.not_protected != list(NOT_PROTECTED):
+        yield "what it calls not protected is not what no release protects"
     made_by = accountant_of(privacy.versions.get("dp-accounting", "")) if privacy.claims else {}
-    if privacy.accountant != made_by and (complete or privacy.accountant):
+    if privacy.accountant != made_by:
         yield "its accountant is not the one that composes charges"
-    if not is_tuning(privacy.tuning) and (complete or privacy.tuning):
+    if not is_tuning(privacy.tuning):
         yield "what it says of tuning is nothing that a ledger knows"
-    if privacy.bounds_origin != origin and (complete or privacy.bounds_origin):
+    if privacy.bounds_origin != domain.origin:
         yield "where it says that its bounds come from is not where its schema does"
-
-
-def _current(privacy: PrivacyStatement) -> bool:
-    """Whether this version of the library made it, whose words are known exactly."""
-    return privacy.versions.get("torchdpcate") in (None, version("torchdpcate"))
+    if privacy.bounds != bounds_of(domain):
+        yield "the bounds of outcome and overlap that it states are not those of its schema"

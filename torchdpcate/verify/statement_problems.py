@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
@@ -14,9 +13,8 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import PrivacyStatement, adjacency_of, claim_sentence, unit_words
 
-# Closed forms are good to the first, Fourier transforms of another machine to the second; another version of the
-# accountant may discretise otherwise.
-_CLOSED, _CONVOLVED, _OTHER_VERSION = 1e-9, 1e-6, 1e-3
+# Closed forms are good to the first, Fourier transforms of another machine to the second.
+_CLOSED, _CONVOLVED = 1e-9, 1e-6
 # More than any run, and at most about half a minute: a sampled event takes most of a second.
 _MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
 _LEVELS = list(Level)  # from the strongest to the weakest
@@ -38,9 +36,8 @@ def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[
     if not privacy.claims:
         return [("accounting", "nothing is claimed, so there is nothing to recompute")], list(_unclaimed(privacy))
     findings, problems = [], []
-    same = privacy.versions.get("dp-accounting") == version("dp-accounting")
     for block in privacy.blocks:
-        finding, wrong = _block(block, same)
+        finding, wrong = _block(block)
         findings.append((f"block {block.name}", finding))
         problems += wrong
     largest = {
@@ -72,7 +69,7 @@ def _unclaimed(privacy: PrivacyStatement) -> Iterator[str]:
         yield "no epsilon is claimed, yet there are events to compose"
 
 
-def _block(block: Block, same: bool) -> tuple[str, list[str]]:
+def _block(block: Block) -> tuple[str, list[str]]:
     """Finding and problems of one block: its events composed anew at its delta."""
     name, delta = block.name, block.delta
     events = [(c.event, c.count, c.later) for c in block.charges if c.event is not None and c.count is not None]
@@ -92,28 +89,25 @@ def _block(block: Block, same: bool) -> tuple[str, list[str]]:
     problems = []
     for key, cost in found.items():
         stated = getattr(block, key)
-        problem = _compare(stated, cost, _tolerance(charges, same), same)
+        problem = _compare(stated, cost, _tolerance(charges))
         if problem:
             problems.append(f"block {name!r} claims {key} = {stated:.10g} at delta = {delta:g}, {problem}")
     weakest = max((c.level for c in block.charges if c.count), key=_rank, default=Level.CERTIFIED)
-    if _rank(block.level or weakest) < _rank(weakest):
-        problems.append(f"block {name!r} is called {block.level}, but one of its charges is {weakest}")
-    by = "" if same else "; made with another version of the accountant"
+    if block.level is not None and block.level != weakest:
+        problems.append(f"block {name!r} is called {block.level}, but its weakest charge is {weakest}")
     tree = ", ".join(f"{count:,} x {event.kind}" for event, count in charges)
-    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {tree or 'no event'}{by}", problems
+    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {tree or 'no event'}", problems
 
 
-def _tolerance(charges: Sequence[EventCount], same: bool) -> float:
-    if not same:
-        return _OTHER_VERSION
+def _tolerance(charges: Sequence[EventCount]) -> float:
     return _CONVOLVED if len(charges) > 1 or any(isinstance(e, DPSGDEvent) or n > 1 for e, n in charges) else _CLOSED
 
 
-def _compare(stated: float, found: float, tolerance: float, same: bool) -> str | None:
-    """What is wrong with a stated cost; an accountant of another version may have found it a little larger."""
+def _compare(stated: float, found: float, tolerance: float) -> str | None:
+    """What is wrong with a stated cost."""
     if not math.isfinite(found) or stated < found * (1 - tolerance):
         return f"but its events cost {found:.10g}"
-    if stated > found * (1 + tolerance) and same:
+    if stated > found * (1 + tolerance):
         return f"but its events cost only {found:.10g}"
     return None
 
@@ -127,6 +121,8 @@ def _level(privacy: PrivacyStatement) -> Iterator[str]:
     excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
     if _rank(privacy.level) < _rank(weakest) and not excused:
         yield f"the level is {privacy.level}, but the charge {label!r} is {weakest}"
+    if privacy.claims and charges and _rank(privacy.level) > _rank(weakest):
+        yield f"the level is {privacy.level}, but no charge is weaker than {weakest}"
     if privacy.level == Level.CERTIFIED and any(c["holds"] is not True for c in privacy.conditions):
         yield "the level is certified, but a condition is open or fails"
     if privacy.claims and privacy.level == Level.HEURISTIC:

@@ -14,6 +14,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.stated import (
+    RECORDS,
     AverageMechanism,
     ContradictionError,
     Recomputed,
@@ -22,7 +23,7 @@ from torchdpcate.estimators.average.stated import (
 )
 from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import CLOSE, UNFIT, same, share_problems
+from torchdpcate.estimators.recompute import CLOSE, UNFIT, requested_budget, same, share_problems, shown
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.session import FitSession
 
@@ -141,12 +142,15 @@ class ClippedScores(AverageMechanism):
         """
         domain = clipped_domain(stated.release.domain, stated.estimand)
         try:
+            block = next(block for block in stated.release.privacy.blocks if block.name == RECORDS)
+            requested_budget(block, stated.public["steps_epsilon"], stated.public["steps_delta"])
             plan = AveragePlan.from_facts(stated.public, stated.n, domain, stated.release.domain.overlap)
         except UNFIT as problem:
             raise ContradictionError(f"its settings are those of no plan: {problem}") from None
         for name, value in plan.facts().items():
             if stated.public[name] != value:
-                raise ContradictionError(f"{name} = {stated.public[name]} is stated, but the plan makes it {value}")
+                said, needed = shown(stated.public[name]), shown(value)
+                raise ContradictionError(f"{name} = {said} is stated, but the plan makes it {needed}")
         return plan
 
     @classmethod

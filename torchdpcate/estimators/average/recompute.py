@@ -7,7 +7,7 @@ and free settings such as slope_bound or groups; nor fits that are not the libra
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.estimators.average.recompute_parts import balance_problems, beside_problems, fit_problems
@@ -35,6 +35,7 @@ from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import IntervalLaw
 
 _EPSILON = "epsilon_"
+_BESIDE = ("balance", "difference_in_means")  # parts of any mechanism on weights
 _FITTED = {"stage_one": Purpose.WEIGHTS, **FITTED}
 _SHARED = 1e-6  # how well an epsilon and its charges agree: what was left to rounding, and to the accountant
 
@@ -74,6 +75,7 @@ def problems(mechanism: type[AverageMechanism], release: AverageEffectRelease) -
 def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:
     """Problems of contents without a charge."""
     release, parts = stated.release, mechanism.numbers_in(stated)
+    yield from _parts(mechanism, stated, parts)
     for name in release.numbers:
         part = parts.get(name, name)
         if part is not None and not stated.own(part):
@@ -93,6 +95,19 @@ def _uncharged(mechanism: type[AverageMechanism], stated: StatedEffect) -> Itera
     for what, (there, entries) in held.items():
         if there and not entries:
             yield f"it holds {what}, but no charge is for {'it' if what.startswith('a') else 'them'}"
+
+
+def _parts(mechanism: type[AverageMechanism], stated: StatedEffect, parts: Mapping[str, str | None]) -> Iterator[str]:
+    """Problems of the parts that a release charges: those of its numbers, and those beside, each once and in order."""
+    charges = [e.charge for e in stated.entries if e.charge.purpose is Purpose.RELEASE]
+    own = [charge for charge in charges if charge.mechanism == mechanism.name]
+    known = [*dict.fromkeys(part for part in parts.values() if part is not None), *_BESIDE]
+    if own != charges or not all(charge.part in known for charge in own):
+        yield "it was charged for a part that its mechanism has not"
+    elif len(set(own)) < len(own):
+        yield "it was charged twice for a part"
+    elif [known.index(charge.part) for charge in own] != sorted(known.index(charge.part) for charge in own):
+        yield "its parts were not charged in their order"
 
 
 def _settings(mechanism: type[AverageMechanism], stated: StatedEffect) -> Iterator[str]:

@@ -11,7 +11,7 @@ from torchdpcate.estimators.average.balanced_difference import SCALES
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable, floors
 from torchdpcate.estimators.average.stated import FITTED, Entry, StatedEffect
-from torchdpcate.estimators.recompute import CLOSE, FAR, compared, constants_problems, same
+from torchdpcate.estimators.recompute import CLOSE, FAR, compared, constants_problems, grid_problems, same
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
@@ -72,6 +72,10 @@ def _noise(stated: StatedEffect, what: str, name: str, entry: Entry, features: F
     fit = LINEAR_FITS[name].recompute(public, entry.event, entry.count, loss, stated.n, features)
     if (fit.event, fit.count) != (entry.event, entry.count):
         yield f"the charge of its {what} is not that of {name} with its settings"
+    weights = None if stated.release.weights is None else stated.release.weights.theta
+    theta = stated.release.outcome_theta if what == "outcome_model" else weights
+    if theta is not None and f"{what}_solver_scale" in stated.public:
+        yield from grid_problems(f"its {what}", theta, stated.number(f"{what}_solver_scale"))
     yield from constants_problems(what, stated.public, fit.public, _FITTED)
     if what == "weights" and "noise_per_record" in stated.public:
         left = fit.imbalance / stated.n

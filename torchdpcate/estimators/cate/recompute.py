@@ -43,7 +43,7 @@ UNKNOWN_SIZE = 1e-2
 """The same, where the number of coefficients is not known: rounding takes so little."""
 
 # Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
-_MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**5, 2 * 10**7, 10**9
+_MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
 def score_of(learner: str) -> RegressionScore:

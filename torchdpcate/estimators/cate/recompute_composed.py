@@ -16,9 +16,8 @@ from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.estimators.cate.recompute import LEARNERS
-from torchdpcate.estimators.recompute import CLOSE, same, share_problems
+from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
-from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease
@@ -59,14 +58,15 @@ def composed_problems(release: ComposedRelease | QueryRelease, mechanism: str) -
     if plans is None:
         yield f"its learner is called {learner}, which has no composition"
         return
-    budget = PrivacyBudget(privacy.public["requested_epsilon"], privacy.public["requested_delta"])
+    public = privacy.public
+    budget = requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
     plan = kind_of_plan(budget, plans).from_facts(privacy.public, privacy.n, release.domain)
     if privacy.formula != formula_of(plan):
         yield "its formula is not that of its plan's events"
     facts = {"effect_by": None, **plan.facts()}
     for name in facts:
         if privacy.public.get(name) != facts[name]:
-            yield f"{name} = {privacy.public.get(name)} is stated, but the plan makes it {facts[name]}"
+            yield f"{name} = {shown(public.get(name))} is stated, but the plan makes it {shown(facts[name])}"
     yield from _charges(privacy, plan, mechanism)
     if isinstance(release, ComposedRelease):
         yield from _summaries(release, plan)

@@ -220,6 +220,7 @@ class ObjectiveRule(RuleMechanism):
             yield "its perturbation is not that of its mechanism"
         yield from min((list(self._noise_problems(facts, version)) for version in VERSIONS), key=len)
         yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
+        yield from facts.far(facts.number("tilt_scale") / facts.number("ridge"))
 
     def _noise_problems(self, facts: RuleFacts, version: Version) -> Iterator[str]:
         """Return problems of its noise, if it is that of this version."""
@@ -322,6 +323,7 @@ class OutputRule(RuleMechanism):
             yield from facts.largest(bounds, most)
         yield from facts.compared("noise_scale", self._stated_noise(facts, bounds).released_scale(size))
         yield from grid_problems("theta", facts.release.theta, stated)
+        yield from facts.far(stated)
 
     def _stated_noise(self, facts: RuleFacts, bounds: WeightBounds) -> AdditiveMechanism:
         """Return the noise that the charge pays, with these weights."""

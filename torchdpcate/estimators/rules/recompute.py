@@ -15,7 +15,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import SOLVER_SHARE, jacobian, logistic_jacobian
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import scale_problems
+from torchdpcate.estimators.recompute import far_problems, scale_problems
 from torchdpcate.estimators.rules.loss import LOSSES, stated_slopes
 from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
@@ -132,6 +132,17 @@ class RuleFacts:
         """
         if not (bounds.most >= 1 - _CLOSE and (not self.alone or bounds.most <= most * (1 + _CLOSE))):
             yield "its noise is not that of any weights which the overlap bound allows, at what was paid"
+
+    def far(self, noise: float) -> Iterator[str]:
+        """Return problems of coefficients beyond what records and noise can make: the ridge's gradient is theirs.
+
+        Args:
+            noise: Scale of what noise moves a coefficient by.
+        """
+        bounds, most = self.weights
+        n, entry = self.release.privacy.n, self.release.features.largest_entry
+        reach = n * self.slope * max(bounds.most, most or 0.0) * max(entry, 1.0) / self.number("ridge")
+        yield from far_problems("theta", self.release.theta, reach, noise)
 
     def stated_curvature(self, bounds: WeightBounds) -> float:
         """Return the curvature at which the determinants cost what is stated, above zero."""

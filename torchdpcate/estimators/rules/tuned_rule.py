@@ -160,6 +160,7 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
             formula=inner.formula,
             public=public,
             bounds_origin=inner.bounds_origin,
+            bounds=inner.bounds,
             tuning=tuning,
         )
         return replace(release, privacy=statement)

@@ -75,6 +75,10 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreSource]) -> Iterator[
         return
     own = Charge(Purpose.RELEASE, privacy.mechanism)
     paid = {name: [(c.event, c.count) for c in charges[name] if c.charge == own] for name in blocks}
+    if any(len(charges) > 1 or any(count != 1 for _, count in charges) for charges in paid.values()) or (
+        any(c.purpose is Purpose.RELEASE and c.charge != own for block in charges.values() for c in block)
+    ):
+        yield "it was charged for more than one choice"
     if not paid[SCORING] or (guarantee.moves_all_scores and not _pays_share(paid, _choice_share(privacy.public))):
         yield "a block whose records move the choice did not pay for it"
     if guarantee is ComposedScores:
@@ -103,7 +107,9 @@ def _pays_share(paid: Mapping[str, list[tuple[Event | None, int | None]]], share
 
 
 def _constants(release: PolicyRelease) -> Iterator[str]:
-    public = release.privacy.public
+    public, domain = release.privacy.public, release.domain
+    if public["overlap"] != domain.least_propensity and public["overlap"] != domain.overlap:
+        yield "its overlap is not that of its schema"
     lists = [value for key, value in public.items() if isinstance(value, list) and key != "constants"]
     if any(len(value) > len(release.actions) for value in lists):
         yield "its public constants hold a list of more than a number for each action"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from torchdpcate.composition.summaries import LEAST_SCALE
-from torchdpcate.estimators.recompute import CLOSE, same, share_problems
+from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
 from torchdpcate.estimators.selection.choice_plan import ChoicePlan
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
@@ -41,12 +41,13 @@ def composed_problems(release: PolicyRelease) -> Iterator[str]:
         release: The release.
     """
     privacy, public, domain = release.privacy, release.privacy.public, release.domain
+    requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
     plan = ChoicePlan.from_facts(public, privacy.n, domain)
     facts = plan.facts()
     for name, value in facts.items():
         close = name == "bounded_range" and math.isclose(public[name], value, rel_tol=_RANGE)
         if public[name] != value and not close:
-            yield f"{name} = {public[name]} is stated, but the plan makes it {value}"
+            yield f"{name} = {shown(public[name])} is stated, but the plan makes it {shown(value)}"
     yield from _charges(release, plan)
     scale, clip, y_range = public["residual_scale"], public["clip"], domain.outcome_range
     if plan.composed.binary:

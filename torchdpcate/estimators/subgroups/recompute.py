@@ -130,3 +130,4 @@ def _fit(release: SubgroupRelease, charge: StatedCharge, eta: float) -> Iterator
     if (fit.event, fit.count) != (charge.event, charge.count):
         yield "the charge of its propensity is not that of its settings"
     yield from constants_problems("weights", release.privacy.public, fit.public, _FITTED)
+    yield from grid_problems("its propensity", held.theta, as_number(public["solver_scale"]))

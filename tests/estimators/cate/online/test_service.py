@@ -37,7 +37,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.release.statement import make_statement
+from torchdpcate.release.statement import bounds_of, make_statement
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import ResidualLoss
 from torchdpcate.verify.file import verify_release
@@ -61,6 +61,7 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
             formula=GaussianProcess.formula,
             public={"learner": "RLearner", "split": 0.2, "seed": 0, "ridge": fitted.ridge, **terms.public},
             bounds_origin=SCHEMA.domain.origin,
+            bounds=bounds_of(SCHEMA.domain),
         )
 
     fitted = kernel_stage() if fitted is None else fitted

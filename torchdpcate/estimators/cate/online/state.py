@@ -11,13 +11,12 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import ReleaseFileError
 from torchdpcate.estimators.cate.online.correction import Correction, correction_from
 from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.release.blocks import typed
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 
 STATE_FILE = "state.safetensors"
-_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "2"  # 1 had free text for charges
+_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class ServiceState:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            if metadata["format"] != _FORMAT or metadata["format_version"] not in ("1", _FORMAT_VERSION):
+            if metadata["format"] != _FORMAT or metadata["format_version"] != _FORMAT_VERSION:
                 raise ValueError("not of this format")
             if metadata[DIGEST_KEY] != release_digest(metadata, tensors):
                 raise ValueError("it does not match its checksum")
@@ -83,8 +82,7 @@ class ServiceState:
             columns = None if facts["columns"] is None else tuple(map(int, facts["columns"]))
             domain = schema.domain if columns is None else schema.domain.select(columns)
             correction = correction_from(own, facts, domain, nuisances)
-            stated = json.loads(metadata["privacy"])
-            privacy = PrivacyStatement.from_dict(typed(stated) if metadata["format_version"] == "1" else stated)
+            privacy = PrivacyStatement.from_dict(json.loads(metadata["privacy"]))
             counter = None if facts.get("counter") is None else str(facts["counter"])
             scale = float(facts["scale"])
             return cls(metadata["run"], correction, nuisances, schema, privacy, scale, columns, counter)

@@ -1,0 +1,88 @@
+"""Forgeries that follow from public facts, of every kind of release file: a table of both, without a gap."""
+
+import pytest
+import torch
+
+from tests.verify import forgeries as forge
+from tests.verify import test_average, test_composed, test_policy, test_subgroups
+from tests.verify import test_file as others
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.verify.file import verify_release
+
+AVERAGES = ("ATE", "table of ATC", "aipw of ATT", "strata of ATE", "beside balanced_difference of ATT")
+
+
+def composed_average():
+    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
+    return test_average.fitted(ComposedAverageEffect(domain, PrivacyBudget(8.0, 1e-6)))
+
+
+KINDS = {
+    **others.MADE,
+    **{f"composed, {name}": make for name, make in test_composed.MADE.items()},
+    **{f"subgroups, {name}": lambda name=name: test_subgroups.released(name) for name in test_subgroups.SETTINGS},
+    **{f"average, {name}": lambda name=name: test_average.fitted(test_average.LEARNERS[name]()) for name in AVERAGES},
+    "average, composed": composed_average,
+    **{
+        f"policy, {name}": lambda name=name: test_policy.released(nuisance_guarantee=name)
+        for name in ("stability", "private_nuisances", "fixed")
+    },
+}
+DEFAULT = ("output", "owl", "composed, trial", "subgroups, laplace", "average, ATE", "policy, private_nuisances")
+"""Kinds of which each is forged by default."""
+SHRUNK = ("numbers that are all the same", "numbers that are all zero")
+MAY = {"composed, queries": SHRUNK}
+"""Forgeries that do not follow: a composed effect may be shrunk to a constant, which answers do not show."""
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """Return the path of a release of a kind; made once."""
+    return forge.written(KINDS, tmp_path_factory.mktemp("every"))
+
+
+@pytest.mark.parametrize("kind", [k if k in DEFAULT else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
+def test_a_release_verifies_and_no_forgery_of_it(kind, written, tmp_path):
+    honest, passed, said = written(kind), [], []
+    verify_release(honest)
+    for name, edit in forge.EVERY.items():
+        try:
+            path = forge.forged(honest, edit, tmp_path / "release.safetensors")
+        except forge.DoesNotApplyError:
+            continue
+        try:
+            verify_release(path)
+            passed.append(name)
+        except (VerificationError, ReleaseFileError) as refused:
+            said.append(str(refused))
+    assert not set(passed) - set(MAY.get(kind, ()))
+    assert len(said) >= 4
+    assert all("\n" not in words and len(words) < 5000 for words in said)
+
+
+def test_every_forgery_applies_to_some_kind(written):
+    for name, edit in forge.EVERY.items():
+        applied = 0
+        for kind in (*DEFAULT, "doubly"):
+            try:
+                edit(forge.opened(written(kind)))
+            except forge.DoesNotApplyError:
+                continue
+            applied += 1
+        assert applied, name
+
+
+def test_what_no_fact_shows_is_told_as_the_file_says(written):
+    assert "names of columns" in dict(verify_release(written("output")))["as the file says"]
+
+
+def test_two_coefficients_may_be_one_number(written, tmp_path):
+    """With a probability of 2^-21, which is above what refuses an honest file; of three it is 2^-40."""
+    from torchdpcate.estimators.recompute import alike_problems
+
+    two, three = (torch.full((p,), 0.1234567, dtype=torch.float64) for p in (2, 3))
+    assert not list(alike_problems("theta", two, 20))
+    assert list(alike_problems("theta", three, 20))
