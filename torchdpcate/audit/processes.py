@@ -44,12 +44,10 @@ def in_processes(
             f"processes = {processes}: one of them was killed, perhaps for want of memory; give fewer, or 1"
         ) from None
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        started = set(active_children()) - others
-        for process in started:
+        for process in set(active_children()) - others:
             process.terminate()
-        for process in started:
-            process.join()
+        # The pool's thread waits for its processes too: who waited beside it could be told of one that was waited for.
+        pool.shutdown(cancel_futures=True)
 
 
 def _begin() -> None:
