@@ -30,7 +30,7 @@ from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
-from torchdpcate.cli.train import _quoted
+from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.selection_generators import RareRegionStudy
 from torchdpcate.data.study import Study, StudySource
@@ -145,7 +145,7 @@ def _compose(words: Sequence[str], guarantee: str) -> DictConfig:
     """Return the configuration of one guarantee; ``none``, no choice of the library's, is beside this file."""
     own = [word for word in words if guarantee == _NONE and word.startswith(f"{_GROUP}.")]
     chosen = f"{_GROUP}=fixed" if guarantee == _NONE else f"{_GROUP}={guarantee}"
-    given = [f"task={TASK}", *(_quoted(word) for word in (*words, chosen) if word not in own)]
+    given = readable_words([f"task={TASK}", *(word for word in (*words, chosen) if word not in own)])
     with checked_overrides(given), initialize_config_dir(str(conf_dir()), version_base="1.3"):
         config = compose("config", overrides=given)
     if guarantee == _NONE:

@@ -16,7 +16,7 @@ PATHS = {
     "data.path": True,
     "data.domain": False,
     "data.covariates": False,
-    "data.genes": False,
+    "data.genes": True,
     "data.queries_path": False,
     "data.surface.path": False,
     "effect.public_sample": False,

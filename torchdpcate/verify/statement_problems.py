@@ -121,8 +121,8 @@ def _level(privacy: PrivacyStatement) -> Iterator[str]:
     excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
     if _rank(privacy.level) < _rank(weakest) and not excused:
         yield f"the level is {privacy.level}, but the charge {label!r} is {weakest}"
-    if privacy.claims and charges and _rank(privacy.level) > _rank(weakest):
-        yield f"the level is {privacy.level}, but no charge is weaker than {weakest}"
+    if privacy.claims and charges and not privacy.conditions and _rank(privacy.level) > _rank(weakest):
+        yield f"the level is {privacy.level}, but no charge is weaker than {weakest}, and no condition is stated"
     if privacy.level == Level.CERTIFIED and any(c["holds"] is not True for c in privacy.conditions):
         yield "the level is certified, but a condition is open or fails"
     if privacy.claims and privacy.level == Level.HEURISTIC:

@@ -230,7 +230,7 @@ def test_it_plans_its_error_and_says_what_it_leaves_out():
     planned = [learner.planned_error(n) for n in (500, 5_000, 50_000)]
     assert planned[0].total > planned[1].total > planned[2].total
     assert "clip" in planned[0].bias
-    assert "scores beyond the clip" in fitted(600).release().holds_if
+    assert "scores beyond the clip" in fitted(600).settings_["holds_if"]
 
 
 def test_unasked_features_count_with_their_prior():
