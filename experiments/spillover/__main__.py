@@ -28,9 +28,9 @@ from experiments.spillover.search import spillover_audit
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
+from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.cli.renamed import new_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
-from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.selection_generators import RareRegionStudy
 from torchdpcate.data.study import Study, StudySource

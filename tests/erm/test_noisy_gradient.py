@@ -167,7 +167,7 @@ def test_settings_and_budgets_that_cannot_be_released_are_refused():
             NoisyGradient(**{name: value})
     with pytest.raises(InputError, match=r"length = 1: with ridge = 2 give at most 0.5, or steps diverge"):
         NoisyGradient(length=1.0, ridge=2.0).prepare(ATE, 500, LINE, BUDGET)
-    with pytest.raises(InputError, match="noise of .* is too much for its grid, or these are too many numbers"):
+    with pytest.raises(InputError, match=r"noise of .* is too much for its grid, or these are too many numbers"):
         NoisyGradient(100_000).prepare(ATE, 500, LINE, PrivacyBudget(1e-3, 1e-6))
     assert isinstance(NoisyGradient().prepare(ATE, 500, LINE, BUDGET).event, GaussianEvent)
 

@@ -348,14 +348,6 @@ def certified_with_a_condition(draft: Draft) -> None:
 
 
 @claimed
-def weaker_level(draft: Draft) -> None:
-    """A certified release called conditional, on a condition that no charge knows of."""
-    if draft.privacy["level"] != "certified" or not draft.charges:
-        raise DoesNotApplyError
-    draft.privacy["level"] = "conditional"
-    draft.privacy["conditions"] = [{"name": "learner", "text": "mine", "holds": None}]
-
-
 @claimed
 def other_order(draft: Draft) -> None:
     """The charges of each block the other way round."""
@@ -453,7 +445,6 @@ def numbers(change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
 EVERY: dict[str, Edit] = {
     "conditional without a condition": conditional_without_a_condition,
     "certified with a condition": certified_with_a_condition,
-    "a level weaker than every charge": weaker_level,
     "charges in another order": other_order,
     "events without delta": events_without_delta,
     "an outcome ten times narrower": narrower_outcome,

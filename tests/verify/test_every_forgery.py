@@ -9,7 +9,11 @@ from tests.verify import test_file as others
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.recompute import decimal_problems
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 AVERAGES = ("ATE", "table of ATC", "aipw of ATT", "strata of ATE", "beside balanced_difference of ATT")
@@ -86,3 +90,29 @@ def test_two_coefficients_may_be_one_number(written, tmp_path):
     two, three = (torch.full((p,), 0.1234567, dtype=torch.float64) for p in (2, 3))
     assert not list(alike_problems("theta", two, 20))
     assert list(alike_problems("theta", three, 20))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(6.695, 1e-6), (7.28, 1e-6), (7.709, 1e-5)])
+def test_a_budget_whose_plan_is_made_anew_one_place_beside_verifies(epsilon, delta, tmp_path):
+    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
+    release = test_average.fitted(ComposedAverageEffect(domain, PrivacyBudget(epsilon, delta)))
+    verify_release(release.save(tmp_path / "release.safetensors"))
+
+
+def test_nuisances_of_a_known_propensity_fit_none_and_verify(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(600, 5, generator=generator, dtype=torch.float64)
+    a = (torch.rand(600, generator=generator) < 0.5).double()
+    domain = Domain([0.0] * 5, [1.0] * 5, -1.0, 2.0, propensity=0.5)
+    blocks = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
+    learner = RLearner(domain, PrivacyBudget(4.0, 1e-6), **blocks)
+    release = learner.fit(x, a, x[:, 0] * a).release_function()
+    assert not release.nuisances.propensity.any()
+    verify_release(release.save(tmp_path / "release.safetensors"))
+
+
+@pytest.mark.parametrize("values", [[-0.036], [0.25, 0.1], [-0.036, 0.1, 0.2]])
+def test_few_numbers_of_a_grid_over_n_may_be_decimals(values):
+    assert not list(decimal_problems("means", torch.tensor(values, dtype=torch.float64)))
+    many = torch.tensor([0.1 * k + 0.03 for k in range(1, 8)], dtype=torch.float64)
+    assert list(decimal_problems("means", many.mul(1000).round() / 1000))

@@ -166,7 +166,11 @@ FORGERIES = [
     ("objective", forge.nothing_assumed, "versions are not .*assumptions are not .*not protected .*accountant.*tuning"),
     ("objective", forge.thousandfold, "epsilon_jacobian = .* is stated"),
     ("average", forge.thousandfold, "its estimate does not follow"),
-    ("objective", forge.free_threshold, "its threshold is a private one, but no charge is for it"),
+    (
+        "objective",
+        forge.free_threshold,
+        "but no charge is for it|spend all of a block's budget",
+    ),
     ("queries", forge.free_nuisances, "block 'nuisance' trained nuisances, but no charge is for their training"),
     ("objective", forge.one_step, "charged for 1 steps, which are no full epochs"),
     *((kind, forge.all_three, STOWED) for kind in ("objective", "queries", "owl", "average")),

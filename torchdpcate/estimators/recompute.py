@@ -22,7 +22,7 @@ UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError,
 
 CLOSE = 1e-9
 """How well numbers must agree that follow from each other without a search, relatively."""
-FAR = 1e3
+FAR = 1e4
 """Scales of noise that no draw exceeds."""
 
 _FAR_BUDGET = 1e6  # of what a block cost over what one of the releases from it was to cost
@@ -30,6 +30,7 @@ _SHARES = 1e-6  # how well shares of mu^2 must agree, relatively: events are a l
 _RARE_BITS = 40  # an honest release is refused with a probability of about 2^-40
 _MOST = 1e30  # of a released number: float32 ends at 3e38
 _DIGITS, _SURE_BITS = 6, 49  # of a decimal; mantissa bits of float64 that do not depend on how one rounds to it
+_OF_A_GRID = 10  # bits by which a number of a grid over n is told from a decimal, at least
 _DYADIC = 2.0**12  # multiples of 1 / this may be on a coarse grid, and are not judged as decimals
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
 _MANTISSA = 52
@@ -172,7 +173,8 @@ def decimal_problems(name: str, values: Tensor) -> Iterator[str]:
     """Return what is wrong with numbers of continuous noise: too large for any, or decimals of a few digits.
 
     A float64 of magnitude v is within some last places of a decimal of d digits with a probability of about
-    10^d v 2^-49, so that all of several are with the product. Multiples of 2^-12 may be of a coarse grid.
+    10^d v 2^-49, and of 2^-10 at most if it is a number of a grid over n, so that all of several are with the product.
+    Multiples of 2^-12 may be of a coarse grid.
 
     Args:
         name: Of the numbers.
@@ -188,7 +190,7 @@ def decimal_problems(name: str, values: Tensor) -> Iterator[str]:
         near = (numbers * 10.0**digits).round() / 10.0**digits
         if bool(((numbers - near).abs() > 4e-16 * numbers.abs()).any()):
             continue
-        if float((_SURE_BITS - digits * math.log2(10) - sizes).clamp_min(0).sum()) >= _RARE_BITS:
+        if float((_SURE_BITS - digits * math.log2(10) - sizes).clamp(0, _OF_A_GRID).sum()) >= _RARE_BITS:
             yield f"{name} is rounder than its noise leaves numbers"
         return
 

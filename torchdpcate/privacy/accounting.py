@@ -267,7 +267,7 @@ def _few_losses(charges: Sequence[EventCount]) -> bool:
 
 
 def _beside_gaussian(charges: Sequence[EventCount], delta: float) -> float:
-    r"""Epsilon of a Gaussian event of multiplier s and pure ones, exact but for 5e-13, which it is rounded up by.
+    r"""Epsilon of a Gaussian event of multiplier s and pure ones, exact but for 1e-12, which it is rounded up by.
 
     Of a randomised response the loss is :math:`\pm\epsilon_0`, so that of all of them takes values l of known
     probabilities w, and :math:`\delta(\epsilon) = \sum_l w_l\, \delta_s(\epsilon - l)`.
@@ -292,7 +292,7 @@ def _beside_gaussian(charges: Sequence[EventCount], delta: float) -> float:
         return 0.0
     upper = float(losses.max()) + gaussian_epsilon(sigma, delta)
     root = scipy.optimize.brentq(excess, 0.0, upper * (1 + 1e-12), xtol=1e-300, rtol=1e-15)
-    return float(root) * (1 + 5e-13)
+    return float(root) * (1 + 1e-12)
 
 
 def _basic(charges: Sequence[EventCount], delta: float, coarse: float) -> float:

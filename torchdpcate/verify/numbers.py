@@ -58,6 +58,8 @@ def _answers(release: QueryRelease) -> Iterator[str]:
 
 def _judged(release: Release, name: str, values: Tensor) -> Tensor:
     """Return the numbers that are at no bound."""
+    if name == "nuisances.propensity" and release.domain.known_propensity is not None:
+        return values[:0]  # none was fitted
     if isinstance(release, ComposedRelease | ComposedRule):
         values = values[(values != 0) & (values.abs() != 1)]  # shrunk, a plan's standardisation, or clipped
         if name == "standardisation.sd":

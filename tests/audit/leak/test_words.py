@@ -33,12 +33,14 @@ def decomposed(text: str) -> str:
 
 @pytest.fixture(params=[str, decomposed], ids=["NFC", "NFD"])
 def curator(request, tmp_path):
-    """The curator's files of a run on a table with these levels, which are NFC, and with cells that no other file has."""
+    """The curator's files of a run on a table with these levels, as NFC, and with cells that no other file has."""
     run, written = tmp_path / "run", request.param
     for name in ("release", "curator"):
         (run / name).mkdir(parents=True)
     site = [unicodedata.normalize("NFC", level) for level in LEVELS]
-    table = pd.DataFrame({"treat": [0, 1] * 30, "pay": 5.0, "site": site * 6, "name": [written(w) for w in SECRET * 10]})
+    table = pd.DataFrame(
+        {"treat": [0, 1] * 30, "pay": 5.0, "site": site * 6, "name": [written(w) for w in SECRET * 10]}
+    )
     table.to_csv(run / "curator" / "people.csv", index=False)
     domain = {
         "treatment": "treat",

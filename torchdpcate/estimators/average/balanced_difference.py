@@ -274,7 +274,7 @@ def _terms(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
 
     def terms(batch: Weighted) -> Tensor:
         pull = batch.w * (batch.y - batch.m)
-        size = of.size(batch.w, batch.z)
+        size = of.size(batch.w, batch.z).clamp(*of.size_range)  # an estimand of the user's need not keep to it
         each = ((2 * batch.z - 1) * pull, size.expand_as(pull), pull.square())
         return torch.stack([exact_sum(v, facts.n, largest[part]) for part, v in zip(largest, each, strict=True)], -1)
 
