@@ -348,7 +348,6 @@ def certified_with_a_condition(draft: Draft) -> None:
 
 
 @claimed
-@claimed
 def other_order(draft: Draft) -> None:
     """The charges of each block the other way round."""
     what = [
