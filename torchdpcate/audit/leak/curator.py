@@ -26,7 +26,6 @@ _PUBLIC = {
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
     "certificate", "effect", "estimand", "estimate",
     "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
-    "treated_weights", "control_weights", "model_range",
 }  # fmt: skip
 _SETTINGS = (
     "config.yaml",
