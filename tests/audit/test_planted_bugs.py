@@ -77,7 +77,7 @@ class Quiet(FixedNoise):
         ("balancing_weights", 20_000),
         ("pairwise", 8_000),
         ("permute_and_flip", 8_000),
-        ("exponential_mechanism", 100_000),
+        ("exponential_mechanism", 50_000),
         ("report_noisy_max", 8_000),
     ],
 )
@@ -90,7 +90,7 @@ def test_half_the_noise_is_refuted(name, trials):
     ("name", "kind", "trials"),
     [
         ("permute_and_flip", "PermuteAndFlip", 8_000),
-        ("exponential_mechanism", "ExponentialMechanism", 100_000),
+        ("exponential_mechanism", "ExponentialMechanism", 50_000),
         ("report_noisy_max", "ReportNoisyMax", 8_000),
     ],
 )

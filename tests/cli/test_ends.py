@@ -66,7 +66,7 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):  
     assert [line[:5] for line in output.splitlines()] == ["plan:"]
     check_ledger(ledger)
     names = {str(path.relative_to(here / "r")) for path in (here / "r").rglob("*")}
-    assert names == {"curator", "curator/ledger.json", "curator/ledger.json.lock"}
+    assert names == {"curator", *(f"curator/{file}" for file in ("ledger.json", "ledger.json.lock", "records.sha256"))}
 
 
 def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):  # noqa: F811

@@ -139,7 +139,7 @@ def shown(words: list[str], capsys: pytest.CaptureFixture[str], **places: str) -
     for name, place in {"FILE": "FILE.csv", **places}.items():
         words = [word.replace(name, place) for word in words]
     code, printed = main(words), capsys.readouterr()
-    assert code == 2, printed.err
+    assert code in ((0, 2) if words[0] == "domain" else (2,)), printed.err  # of rows it drafts, by their header
     drafts = [path.read_text() for path in Path().glob("*.yaml") if path.name != "good.yaml"]
     return "\n".join([printed.out, printed.err, *drafts])
 

@@ -358,7 +358,7 @@ MISTAKES = {
         [FILE],
         "'height' is no covariate",
     ),
-    "an unknown kind": (policies({"kind": "oracle"}), [FILE], "kind is 'oracle'"),
+    "an unknown kind": (policies({"kind": "oracle"}), [FILE], r"policies\[0\] is no policy; .*kind: .*trees"),
     "a share outside": (None, ["policies.shares=[1.5]"], "shares"),
     "floor above 1/K": (None, ["selection.overlap=0.6"], "0.6.*at most"),
     "overlap of zero": (None, ["selection.overlap=0"], "overlap"),

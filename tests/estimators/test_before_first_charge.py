@@ -95,13 +95,12 @@ def test_that_walk_sees_fits_that_succeed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("covariates", [1, 29, 31, 80])
+@pytest.mark.parametrize(("covariates", "known"), [(1, True), (31, False)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_at_all_borders(name, covariates, known):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for delta in (0.0, LEAST_DELTA, 1e-5, 0.3):
+        for delta in (0.0, LEAST_DELTA, 1e-5):
             for epsilon in EPSILONS:
                 for n in (60, 2_000) if epsilon == 1.0 else (60,):
                     kept(FAMILIES[name], n, covariates, epsilon, delta, known)

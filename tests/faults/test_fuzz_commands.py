@@ -2,6 +2,7 @@
 
 import shutil
 
+import lightning.pytorch  # noqa: F401 - before no_pickle replaces what some of its modules derive classes from
 import pytest
 import yaml
 from hypothesis import given

@@ -326,6 +326,7 @@ FACTS = {
             "data_product_region": "Nowhere",
             "publication_date": "2026-01-02",
         },
+        "deployment_model": {"release_type": "One release"},
         "implementation": {
             "justification": "Defaults.",
             "preprocessing_and_hyperparameter_tuning": "Two pilots on public data.",

@@ -47,19 +47,20 @@ def _range_beside(mu: float, epsilon: float, delta: float, event: type[PureEvent
     def cost(eta: float) -> float:
         return compose([(gaussian, 1), (event(eta), 1)], delta)
 
-    if delta == 0 or compose([(gaussian, 1)], delta) >= epsilon:
+    left = epsilon - compose([(gaussian, 1)], delta) if delta > 0 else 0.0
+    if left <= 0:
         raise InputError(f"epsilon = {epsilon:g}, delta = {delta:g}: nothing is left beside Gaussian events of {mu:g}")
+    added = left * (1 - 1e-9)  # by basic composition
     if issubclass(event, BoundedRangeEvent):
         at = np.array([epsilon])
         found = scipy.optimize.brentq(lambda x: curve_beside(mu, x, at)[0] - delta, 1e-9, 2 * epsilon + 1, xtol=1e-9)
         eta, smaller = float(found), _SMALLER
     else:
-        added = (epsilon - compose([(gaussian, 1)], delta)) * (1 - 1e-9)  # by basic composition
         eta = float(scipy.optimize.brentq(lambda x: cost(x) - epsilon, added, 2 * epsilon + 1, xtol=1e-12 * epsilon))
         smaller = 1 - 1e-9  # the accountant is exact here
-    while cost(eta) > epsilon:
-        eta *= smaller
-    return eta
+    while eta > added and cost(eta) > epsilon:
+        eta, smaller = eta * smaller, smaller**2
+    return max(eta, added)
 
 
 def curve_beside(mu: float, eta: float, epsilons: np.ndarray, nodes: int = _NODES) -> np.ndarray:

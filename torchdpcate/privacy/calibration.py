@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import scipy
 
-from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import integer, positive, probability
 
 _ROOT2 = math.sqrt(2)
@@ -18,7 +18,8 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
     .. math:: \min \{\Delta\sigma : \Phi(\tfrac{1}{2\sigma} - \epsilon\sigma)
               - e^{\epsilon} \Phi(-\tfrac{1}{2\sigma} - \epsilon\sigma) \le \delta\}
 
-    Balle & Wang (2018), theorem 8; valid for every epsilon > 0. Relative error below 1e-9, on the safe side.
+    Balle & Wang (2018), theorem 8; valid for every epsilon > 0. Relative error below 1e-9, on the safe side
+    (of epsilon below 1e-7, where differences of logarithms lose digits, below 1e-2).
 
     Args:
         epsilon: Positive.
@@ -26,8 +27,7 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
         sensitivity: Replace-one l2 sensitivity Delta of the value.
 
     Raises:
-        InputError: If an argument is outside its range.
-        NumericalError: If no safe value is found.
+        InputError: If an argument is outside its range, or epsilon too small for one that is safe (below 1e-12).
 
     Example:
         >>> round(analytic_gaussian_sigma(1.0, 1e-5), 9)
@@ -55,7 +55,11 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     upper = 0.5 / sigma**2 + math.sqrt(2 * math.log(1 / delta)) / sigma + 1e-3
     while gaussian_log_delta(sigma, upper) > target:
         upper *= 2
-    root = scipy.optimize.brentq(lambda e: gaussian_log_delta(sigma, e) - target, 0.0, upper, xtol=1e-300, rtol=1e-15)
+
+    def excess(epsilon: float) -> float:
+        return gaussian_log_delta(sigma, epsilon) - target
+
+    root = scipy.optimize.brentq(excess, 0.0, upper, xtol=1e-300, rtol=1e-15, maxiter=5000)
     return float(root) * (1 + 5e-13)
 
 
@@ -173,10 +177,10 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
         upper += 1.0
     while excess(lower) <= 0:
         lower -= 1.0
-    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15)))
+    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15, maxiter=1000)))
     # the inverse must agree in floating point, or a ledger would refuse what this calibrates
-    for margin in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
+    for margin in (10.0**power for power in range(-12, -2)):
         close = [sigma * (1 + margin + k * 4e-15) for k in (-1, 0, 1)]
         if all(gaussian_epsilon(s, delta) <= epsilon for s in close):
             return sigma * (1 + 4 * margin)
-    raise NumericalError(f"no safe Gaussian scale found for epsilon = {epsilon:g}, delta = {delta:g}")
+    raise InputError(f"epsilon = {epsilon:g} is too small for a Gaussian scale at delta = {delta:g}; give a larger one")

@@ -43,7 +43,7 @@ def test_both_folds_fit_the_second_stage_by_the_other_folds_nuisances():
     for rows, model in ((slice(0, len(second)), "fold_1"), (slice(len(second), None), "fold_2")):
         values = crossed._fitted.first.models[model].predict(block.x[rows])
         order = torch.cat([second, first])[rows]
-        s, w = crossed.score.regression(a[order], y[order], values, offset[rows])
+        s, w = crossed.regression_score.regression(a[order], y[order], values, offset[rows])
         torch.testing.assert_close(block.s[rows], s, rtol=0, atol=0)
         torch.testing.assert_close(block.w[rows], w, rtol=0, atol=0)
     assert crossed.stage_.problem.n == len(x)  # the sensitivity is that of all records

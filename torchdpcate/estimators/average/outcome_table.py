@@ -64,7 +64,7 @@ class OutcomeTable(EffectEstimator):
     name: ClassVar[str] = "outcome_table"
     formula: ClassVar[str] = (
         "root-polytope noise of radius 1/epsilon on the table of weighted outcomes, either arm's in units of its "
-        "largest weight W_z, then Laplace noise on the variance; covariate_balancing 3.3"
+        "largest weight W_z, then Laplace noise on the variance; theory note covariate_balancing"
     )
     numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
