@@ -77,7 +77,8 @@ def plan(*words: str) -> dict:
     return json.loads(Path("p/plan.json").read_text())
 
 
-@pytest.mark.parametrize("name", [*TASKS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.first(8)
+@pytest.mark.parametrize("name", [*TASKS, *SLOW])
 def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
     found = plan(*(TASKS | SLOW)[name], *TABLE, "n=4000", "privacy.epsilon=2")
     assert set(found) >= KEYS
