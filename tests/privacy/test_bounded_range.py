@@ -10,7 +10,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose, logistic_curve, privacy_curve
 from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import BoundedRangeEvent, GaussianEvent, PureEvent
 
 DELTA, GAUSSIAN = 1e-5, 0.3
@@ -35,6 +35,16 @@ def test_the_range_is_that_of_the_theory(epsilon, eta):
 @pytest.mark.parametrize(("epsilon", "pure"), [(0.5, 0.25), (1.0, 0.50), (4.0, 1.99)])
 def test_a_pure_choice_has_the_theory_s_epsilon(epsilon, pure):
     assert round(range_beside(mu_of(epsilon), PrivacyBudget(epsilon, DELTA), PureEvent), 2) == pure
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("event", [BoundedRangeEvent, PureEvent])
+def test_at_the_least_delta_it_keeps_the_budget_and_no_less_than_basic_composition_gives(epsilon, event):
+    delta = 1e-30
+    mu = math.sqrt(GAUSSIAN) / analytic_gaussian_sigma(epsilon, delta)
+    eta = range_beside(mu, PrivacyBudget(epsilon, delta), event)
+    assert compose([(GaussianEvent(1 / mu), 1), (event(eta), 1)], delta) <= epsilon
+    assert eta >= (epsilon - gaussian_epsilon(1 / mu, delta)) * (1 - 1e-8)
 
 
 @pytest.mark.parametrize("eta", [0.05, 0.61, 3.0])

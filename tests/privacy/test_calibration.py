@@ -1,5 +1,6 @@
 import math
 
+import mpmath
 import pytest
 from dp_accounting import get_sigma_gaussian
 from hypothesis import given, settings
@@ -49,6 +50,17 @@ def test_analytic_gaussian_is_stable_at_large_epsilon_and_tiny_delta(epsilon, de
     shift = norm.logsf((epsilon - mean) / sd)
     area, _ = quad(lambda t: math.exp(norm.logsf((epsilon + t - mean) / sd) - shift - t), 0, 60, epsabs=0)
     assert shift + math.log(area) == pytest.approx(math.log(delta), abs=1e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-30, 1e-20, 1e-10, 1e-5, 0.3])
+def test_tiny_epsilons_keep_delta_in_eighty_digits(delta):
+    with mpmath.workdps(80):
+        for epsilon in (1e-12, 1e-11, 1e-10, 3e-10, 1e-9, 1e-8, 1e-7, 0.99e-6, 1e-6, 1e-4):
+            sigma = analytic_gaussian_sigma(epsilon, delta)
+            assert gaussian_epsilon(sigma, delta) <= epsilon
+            s, e = mpmath.mpf(sigma), mpmath.mpf(epsilon)
+            above, below = (mpmath.erfc((e * s + sign / (2 * s)) / mpmath.sqrt(2)) / 2 for sign in (-1, 1))
+            assert above - mpmath.exp(e) * below <= delta
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,10 +5,11 @@ from functools import lru_cache
 
 import scipy
 
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy.budget import integer, positive, probability
 
 _ROOT2 = math.sqrt(2)
+_LEAST_EPSILON = 1e-6  # of the analytic scale
 _NEEDS_DELTA = "the Gaussian part needs delta > 0; for a pure guarantee use Laplace noise"
 
 
@@ -18,8 +19,9 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
     .. math:: \min \{\Delta\sigma : \Phi(\tfrac{1}{2\sigma} - \epsilon\sigma)
               - e^{\epsilon} \Phi(-\tfrac{1}{2\sigma} - \epsilon\sigma) \le \delta\}
 
-    Balle & Wang (2018), theorem 8; valid for every epsilon > 0. Relative error below 1e-9, on the safe side
-    (of epsilon below 1e-7, where differences of logarithms lose digits, below 1e-2).
+    Balle & Wang (2018), theorem 8; valid for every epsilon > 0. Relative error below 1e-9, on the safe side.
+    Of epsilon below 1e-6, where the difference loses its digits, it is the smaller of the classical scale and of that
+    of epsilon = 0, :math:`1 / (2\sqrt{2}\,\mathrm{erf}^{-1}(\delta))`: safe, and not the smallest.
 
     Args:
         epsilon: Positive.
@@ -27,7 +29,8 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1
         sensitivity: Replace-one l2 sensitivity Delta of the value.
 
     Raises:
-        InputError: If an argument is outside its range, or epsilon too small for one that is safe (below 1e-12).
+        InputError: If an argument is outside its range.
+        NumericalError: If no safe value is found.
 
     Example:
         >>> round(analytic_gaussian_sigma(1.0, 1e-5), 9)
@@ -167,6 +170,9 @@ def gaussian_log_delta(sigma: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _unit_sigma(epsilon: float, delta: float) -> float:
+    if epsilon < _LEAST_EPSILON:
+        at_zero = 1 / (2 * _ROOT2 * float(scipy.special.erfinv(delta)))
+        return min(classical_gaussian_sigma(epsilon, delta), at_zero) * (1 + 1e-9)
     target = math.log(delta)
 
     def excess(log_sigma: float) -> float:
@@ -177,10 +183,10 @@ def _unit_sigma(epsilon: float, delta: float) -> float:
         upper += 1.0
     while excess(lower) <= 0:
         lower -= 1.0
-    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15, maxiter=1000)))
+    sigma = math.exp(float(scipy.optimize.brentq(excess, lower, upper, xtol=1e-15, rtol=1e-15)))
     # the inverse must agree in floating point, or a ledger would refuse what this calibrates
-    for margin in (10.0**power for power in range(-12, -2)):
+    for margin in (1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7):
         close = [sigma * (1 + margin + k * 4e-15) for k in (-1, 0, 1)]
         if all(gaussian_epsilon(s, delta) <= epsilon for s in close):
             return sigma * (1 + 4 * margin)
-    raise InputError(f"epsilon = {epsilon:g} is too small for a Gaussian scale at delta = {delta:g}; give a larger one")
+    raise NumericalError(f"no safe Gaussian scale found for epsilon = {epsilon:g}, delta = {delta:g}")
