@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchdpcate.data.effect_generators import Confounded as Confounded
     from torchdpcate.data.generators import Dataset1 as Dataset1
     from torchdpcate.data.generators import Dataset2 as Dataset2
+    from torchdpcate.data.hospital import Hospital as Hospital
     from torchdpcate.data.niu import Niu as Niu
     from torchdpcate.data.records import CausalData as CausalData
     from torchdpcate.data.rule_generators import ITR as ITR
@@ -80,6 +81,7 @@ _find, __dir__, __all__ = exports(
         "data.domain": ("Domain",),
         "data.effect_generators": ("Confounded",),
         "data.generators": ("Dataset1", "Dataset2"),
+        "data.hospital": ("Hospital",),
         "data.niu": ("Niu",),
         "data.records": ("CausalData",),
         "data.rule_generators": ("ITR", "OWL"),

@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = exports(
         "fingerprint": ("file_fingerprint", "fingerprint"),
         "generated": ("GeneratedStudy",),
         "generators": ("Dataset1", "Dataset2", "OprescuGenerator"),
+        "hospital": ("Hospital",),
         "modules": ("RecordsModule",),
         "niu": ("Niu",),
         "persons": ("person_names", "person_rows"),

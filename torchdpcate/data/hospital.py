@@ -1,0 +1,195 @@
+"""Laws like a hospital's tables: skewed covariates, codes, confounding, effects in a few patients, known truth."""
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import known_estimand
+from torchdpcate.data._hospital_law import SHAPES, Law
+from torchdpcate.data._hospital_outcomes import OUTCOMES, Outcome
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.facts import to_number
+from torchdpcate.data.generated import GeneratedStudy
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_generator
+from torchdpcate.errors import InputError
+
+_BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
+_COVARIATES = (5, 400)
+_TREATED = 0.005
+
+
+class Hospital(GeneratedStudy):
+    r"""Patients of a random law like a hospital's tables: :math:`E[Y | x, a] = m(x) + a\,\tau(x)`.
+
+    Of the covariates half are laboratory values, skewed, of which the records use a fortieth to a half of the public
+    range; the others are vitals (the first is age), conditions of 2 to 30 %, and up to six codes of 12 levels. All
+    share two latent severities. 5 to 20 confounders decide on treatment and on the untreated outcome.
+
+    ========= ==============================================================================================
+    outcome   values
+    ========= ==============================================================================================
+    score     sd about 1 within a public range of about 11, right-skewed noise whose scale follows a covariate;
+              a cohort's difference of means is off by .5 to .9
+    death     0 or 1, 1.5 to 5 % of the untreated; the effect is a difference of probabilities
+    cost      0 for 20 to 50 %, else log-normal, cut at the .9995 quantile, as is the effect
+    ========= ==============================================================================================
+
+    ========= ==============================================================================================
+    effect    shape; the effect of a score is size times shape, that on death and cost is one of logits and logarithms
+    ========= ==============================================================================================
+    constant  1
+    subgroup  1 for about a tenth of the patients: older ones with a condition, or with some levels of a code
+    threshold age for those whose value of a laboratory covariate is above a bound, 0 for the others
+    smooth    a sum of functions of single covariates
+    ========= ==============================================================================================
+
+    All constants are functions of ``law``: two seeds of one law are two draws of records from it. Propensities beyond
+    the overlap, of fewer than 2 % of the patients, are moved to it, and so the overlap is a fact.
+
+    Args:
+        outcome: ``score``, ``death`` or ``cost``.
+        effect: ``constant``, ``subgroup``, ``threshold`` or ``smooth``.
+        trial: Whether a coin decides on treatment, with the known propensity ``treated``.
+        treated: Mean of P(A = 1), between .005 and .995.
+        covariates: Number before codes are encoded, 5 to 400; 40 become 106.
+        law: Public seed of the law's constants.
+        overlap: Bound of the propensities; None takes .05, or a tenth of the rarer arm's share if that is less.
+        given: Further arguments, see ``GeneratedStudy``.
+
+    Raises:
+        InputError: No such outcome or effect, or a number out of range; see ``GeneratedStudy``.
+
+    Example:
+        >>> study = Hospital("score", effect="subgroup", law=3, n=1000, seed=0).load()
+        >>> study.records.x.shape, len(study.schema.columns), study.effect.unique().shape
+        (torch.Size([900, 106]), 40, torch.Size([2]))
+    """
+
+    def __init__(
+        self,
+        outcome: str = "score",
+        effect: str = "subgroup",
+        trial: bool = False,
+        treated: float = 0.5,
+        covariates: int = 40,
+        law: int = 0,
+        overlap: float | None = None,
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        for name, value, choices in (("outcome", outcome, OUTCOMES), ("effect", effect, SHAPES)):
+            if value not in choices:
+                raise InputError(f"data.{name} is {value!r}; choose one of {', '.join(choices)}")
+        least, most = _COVARIATES
+        if isinstance(covariates, bool) or not isinstance(covariates, int) or not least <= covariates <= most:
+            raise InputError(f"data.covariates is {covariates!r}; give an integer from {least} to {most}")
+        if isinstance(law, bool) or not isinstance(law, int) or law < 0:
+            raise InputError(f"data.law is {law!r}; give an integer of 0 or more")
+        self.treated = to_number("data.treated", treated)
+        if not _TREATED <= self.treated <= 1.0 - _TREATED:
+            raise InputError(f"data.treated is {treated}; give a share from {_TREATED} to {1.0 - _TREATED}")
+        rarer = min(self.treated, 1.0 - self.treated)
+        self.overlap = min(0.05, 0.1 * rarer) if overlap is None else to_number("data.overlap", overlap)
+        if not 0.0 < self.overlap <= 0.5 * rarer:
+            raise InputError(f"data.overlap is {overlap}; give half the rarer arm's share, {0.5 * rarer:g}, or less")
+        self.outcome = outcome
+        self.shape = effect
+        self.trial = trial
+        self.covariates = covariates
+        self.law = law
+
+    @property
+    def trial_propensity(self) -> float | None:
+        """``treated`` in a trial, else None."""
+        return self.treated if self.trial else None
+
+    def domain(self) -> Domain:
+        """Return the public facts of the law."""
+        return self.schema().domain
+
+    def schema(self) -> TableSchema:
+        """Return the public facts of the table."""
+        return self._schema
+
+    def effect(self, x: Tensor) -> Tensor:
+        """Return E[Y(1) - Y(0) | x], [n], at encoded x [n, q]; of costs as they are cut."""
+        return self._outcome.effect(self._law.traits(x))
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """Return P(A = 1 | x), [n], at encoded x [n, q]."""
+        return torch.full_like(x[:, 0], self.treated) if self.trial else self._law.traits(x).propensity
+
+    def mean_outcome(self, x: Tensor, a: Tensor | float) -> Tensor:
+        """Return E[Y(a) | x], [n], at encoded x [n, q]; of costs as they are cut.
+
+        Args:
+            x: Encoded covariates.
+            a: Arm, 0 or 1, of all or of each.
+        """
+        return self._outcome.mean(self._law.traits(x), a)
+
+    def average_effect(self, estimand: str) -> float:
+        """Return the true effect of an estimand under the law, by 200,000 patients.
+
+        Its standard error is below .002 of the outcome's standard deviation.
+
+        Raises:
+            InputError: No such estimand.
+
+        Example:
+            >>> source = Hospital(effect="constant", law=1)
+            >>> bool(abs(source.average_effect("ATE") - source.effect(source.load().queries)[0]) < 1e-12)
+            True
+        """
+        of = known_estimand(estimand)
+        effect, propensity = self._many
+        mass = of.tilt(propensity)
+        return float((mass * effect).sum() / mass.sum())
+
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples.
+
+        Args:
+            n: How many.
+            generator: What they are drawn with.
+        """
+        x = self._law.patients.draw(n, generator)
+        traits = self._law.traits(x)
+        coin = torch.rand(n, generator=generator, dtype=torch.float64)
+        a = (coin < (self.treated if self.trial else traits.propensity)).to(torch.float64)
+        return CausalData(x, a, self._outcome.draw(traits, a, generator))
+
+    @cached_property
+    def _law(self) -> Law:
+        return Law(self.law, self.treated, self.overlap, self.covariates, self.shape)
+
+    @cached_property
+    def _outcome(self) -> Outcome:
+        return OUTCOMES[self.outcome](self._law, self.law)
+
+    @cached_property
+    def _schema(self) -> TableSchema:
+        facts = {
+            "treatment": "a",
+            "outcome": self._outcome.entry(),
+            "covariates": self._law.patients.entries(),
+            "overlap": self.overlap,
+            "origin": self._origin(),
+        }
+        return TableSchema.from_dict(facts | ({"propensity": self.treated} if self.trial else {}))
+
+    @cached_property
+    def _many(self) -> tuple[Tensor, Tensor]:
+        """Effects and propensities of the patients of which averages are taken."""
+        generator = public_generator(self.law, "hospital averages")
+        blocks = (self._law.patients.draw(_BLOCK, generator) for _ in range(_BLOCKS))
+        parts = [torch.stack([self.effect(x), self.propensity(x)]) for x in blocks]
+        effect, propensity = torch.cat(parts, 1)
+        return effect, propensity
+
+    def _sample(self) -> CausalData:
+        return self.draw(self.n, public_generator(self.seed, "samples"))
