@@ -29,9 +29,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohort_threshold": {"effect": "threshold"},
     "trial": {"effect": "subgroup", "trial": True},
     "trial_death": {"outcome": "death", "effect": "subgroup", "trial": True},
-    "interaction": {"effect": "threshold", "covariates": range(5, 9)},
-    "costs": {"outcome": "cost", "effect": "smooth", "covariates": range(10, 16)},
-    "costs_trial": {"outcome": "cost", "effect": "smooth", "covariates": range(10, 16), "trial": True},
+    "interaction": {"effect": "threshold", "columns": range(5, 9)},
+    "costs": {"outcome": "cost", "effect": "smooth", "columns": range(10, 16)},
+    "costs_trial": {"outcome": "cost", "effect": "smooth", "columns": range(10, 16), "trial": True},
     "rare_treatment": {"effect": "subgroup", "treated": (0.02, 0.03, 0.05, 0.07, 0.1)},
 }
 """Arguments of ``Hospital`` by family; of several values each law takes one, by its seed."""

@@ -1,11 +1,16 @@
 """Random laws like a hospital's tables: their facts, truth, confounding and seeds."""
 
+import inspect
 import math
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
+from torchdpcate.cli.plain_values import PATHS
 from torchdpcate.data.covariates import Categorical
+from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.hospital import Hospital
 from torchdpcate.errors import InputError
 
@@ -13,7 +18,7 @@ N = 40_000
 SDS = 6.0  # two-sided normal tail 2e-9
 OUTCOMES = ("score", "death", "cost")
 EFFECTS = ("constant", "subgroup", "threshold", "smooth")
-FEW = {"covariates": 12}
+FEW = {"columns": 12}
 
 
 def drawn(source: Hospital, n: int = N, seed: int = 0):
@@ -58,9 +63,9 @@ def test_covariates_are_those_of_a_hospital(law):
 
 
 def test_few_and_many_covariates():
-    kinds = [type(c) for c in Hospital(covariates=5).schema().covariates]
+    kinds = [type(c) for c in Hospital(columns=5).schema().covariates]
     assert (len(kinds), kinds.count(Categorical)) == (5, 2)
-    assert Hospital(covariates=45).domain().dimension == 45 + 66
+    assert Hospital(columns=45).domain().dimension == 45 + 66
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -182,6 +187,14 @@ def test_the_noise_of_a_score_is_skewed_and_uneven():
     assert 0.6 < float((noise / noise.std()).pow(3).mean()) < 2.0
 
 
+def test_the_command_line_sets_each_argument():
+    facts = yaml.safe_load((Path(__file__).parents[2] / "conf/data/hospital.yaml").read_text())
+    own = inspect.signature(Hospital).parameters.keys() - {"given"}
+    assert own | inspect.signature(GeneratedStudy).parameters.keys() == facts.keys() - {"_target_"}
+    assert not {f"data.{name}" for name in own} & PATHS.keys()  # which the command line takes for names of files
+    assert all(facts[name] == inspect.signature(Hospital).parameters[name].default for name in own)
+
+
 def test_a_law_has_its_constants_and_a_seed_its_records():
     first, again, other = (Hospital(law=7, n=500, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.load().records.y, again.load().records.y)
@@ -199,8 +212,8 @@ def test_a_law_has_its_constants_and_a_seed_its_records():
         ({"outcome": "weight"}, "choose one of score, death, cost"),
         ({"effect": "none"}, "choose one of constant, subgroup, threshold, smooth"),
         ({"treated": 0.001}, r"from 0\.005 to 0\.995"),
-        ({"covariates": 4}, "from 5 to 400"),
-        ({"covariates": True}, "from 5 to 400"),
+        ({"columns": 4}, "from 5 to 400"),
+        ({"columns": True}, "from 5 to 400"),
         ({"law": -1}, "data.law is -1"),
         ({"overlap": 0.3}, r"0\.25, or less"),
         ({"overlap": 0.0}, r"0\.25, or less"),

@@ -76,7 +76,7 @@ class Law:
         self._scale[self.patients.vitals + self.patients.labs :] = 1.0
         terms = self.terms(x)
         self._set_weights(generator)
-        self._strength = float(uniform(0.8, 1.6, 1, generator))
+        self._strength = float(uniform(1.0, 1.6, 1, generator))
         self._noisy = self.patients.vitals + int(torch.randint(self.patients.labs, (1,), generator=generator))
         self._shape = SHAPES[effect](self.patients, x, terms, public_generator(seed, "hospital effect"))
         self.size, self.shape_bounds = self._shape.size, self._shape.bounds
@@ -101,7 +101,7 @@ class Law:
         self._logit_weights = torch.zeros(count, dtype=torch.float64)
         self._logit_weights[chosen] = weights[chosen]
         self._baseline_weights = self._logit_weights * uniform(0.5, 1.5, count, generator)
-        self._baseline_weights[rest] = float(uniform(0.3, 0.8, 1, generator)) * weights[rest]
+        self._baseline_weights[rest] = float(uniform(0.2, 0.6, 1, generator)) * weights[rest]
 
     def _set_logit(self, index: Tensor, treated: float) -> None:
         """Set intercept and slope of the logit in the confounders' index, [reference]."""

@@ -18,7 +18,7 @@ from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 
 _BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
-_COVARIATES = (5, 400)
+_COLUMNS = (5, 400)
 _TREATED = 0.005
 
 
@@ -32,7 +32,7 @@ class Hospital(GeneratedStudy):
     ========= ==============================================================================================
     outcome   values
     ========= ==============================================================================================
-    score     sd about 1 within a public range of about 11, right-skewed noise whose scale follows a covariate;
+    score     sd about 1 within a public range of 8 to 14, right-skewed noise whose scale follows a covariate;
               a cohort's difference of means is off by .5 to .9
     death     0 or 1, 1.5 to 5 % of the untreated; the effect is a difference of probabilities
     cost      0 for 20 to 50 %, else log-normal, cut at the .9995 quantile, as is the effect
@@ -47,15 +47,16 @@ class Hospital(GeneratedStudy):
     smooth    a sum of functions of single covariates
     ========= ==============================================================================================
 
-    All constants are functions of ``law``: two seeds of one law are two draws of records from it. Propensities beyond
-    the overlap, of fewer than 2 % of the patients, are moved to it, and so the overlap is a fact.
+    All constants are functions of ``law`` and of the other arguments but ``seed`` and ``n``: two seeds are two draws of
+    records from one law. Propensities beyond the overlap, of about 2 % of the patients at most, are moved to it, and so
+    the overlap is a fact.
 
     Args:
         outcome: ``score``, ``death`` or ``cost``.
         effect: ``constant``, ``subgroup``, ``threshold`` or ``smooth``.
         trial: Whether a coin decides on treatment, with the known propensity ``treated``.
         treated: Mean of P(A = 1), between .005 and .995.
-        covariates: Number before codes are encoded, 5 to 400; 40 become 106.
+        columns: Number of covariates before codes are encoded, 5 to 400; 40 become 106.
         law: Public seed of the law's constants.
         overlap: Bound of the propensities; None takes .05, or a tenth of the rarer arm's share if that is less.
         given: Further arguments, see ``GeneratedStudy``.
@@ -75,7 +76,7 @@ class Hospital(GeneratedStudy):
         effect: str = "subgroup",
         trial: bool = False,
         treated: float = 0.5,
-        covariates: int = 40,
+        columns: int = 40,
         law: int = 0,
         overlap: float | None = None,
         **given: Any,
@@ -84,9 +85,9 @@ class Hospital(GeneratedStudy):
         for name, value, choices in (("outcome", outcome, OUTCOMES), ("effect", effect, SHAPES)):
             if value not in choices:
                 raise InputError(f"data.{name} is {value!r}; choose one of {', '.join(choices)}")
-        least, most = _COVARIATES
-        if isinstance(covariates, bool) or not isinstance(covariates, int) or not least <= covariates <= most:
-            raise InputError(f"data.covariates is {covariates!r}; give an integer from {least} to {most}")
+        least, most = _COLUMNS
+        if isinstance(columns, bool) or not isinstance(columns, int) or not least <= columns <= most:
+            raise InputError(f"data.columns is {columns!r}; give an integer from {least} to {most}")
         if isinstance(law, bool) or not isinstance(law, int) or law < 0:
             raise InputError(f"data.law is {law!r}; give an integer of 0 or more")
         self.treated = to_number("data.treated", treated)
@@ -99,7 +100,7 @@ class Hospital(GeneratedStudy):
         self.outcome = outcome
         self.shape = effect
         self.trial = trial
-        self.covariates = covariates
+        self.columns = columns
         self.law = law
 
     @property
@@ -165,7 +166,7 @@ class Hospital(GeneratedStudy):
 
     @cached_property
     def _law(self) -> Law:
-        return Law(self.law, self.treated, self.overlap, self.covariates, self.shape)
+        return Law(self.law, self.treated, self.overlap, self.columns, self.shape)
 
     @cached_property
     def _outcome(self) -> Outcome:
