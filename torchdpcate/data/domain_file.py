@@ -71,6 +71,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_origin": _origin("outcome", outcome),
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
+        "kind_said": "kind" in outcome,
     }
 
 
