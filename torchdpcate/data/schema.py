@@ -373,9 +373,10 @@ class TableSchema:
         them, in records and in queries of the release.
 
         An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [0, 1]`` says so
-        too, and brings the bounds) or ``count``. ``propensity`` is what the design of a study makes known: P(A = 1),
-        the name of a column that holds each record's own and is read with the records, or a number for each category
-        of one covariate, ``{covariate: {category: p}}``.
+        too, and brings the bounds), ``count`` or ``continuous``. A covariate that is a number may have ``scale: log``
+        and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
+        the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
+        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.
@@ -401,8 +402,9 @@ class TableSchema:
     def from_domain(cls, domain: Domain) -> "TableSchema":
         """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
         bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
-        two_levels = zip(bounds, domain.two_levels, strict=True)
-        return cls("a", "y", tuple(Numeric(*bound, two_levels=two) for bound, two in two_levels), domain)
+        facts = zip(bounds, domain.two_levels, domain.scales, domain.typical, strict=True)
+        covariates = tuple(Numeric(*bound, "", two, scale, typical) for bound, two, scale, typical in facts)
+        return cls("a", "y", covariates, domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":
