@@ -51,6 +51,25 @@ def test_other_records_have_the_same_draft(here, ending):
     assert set(re.findall(r"[0-9.]+", drafts[0])) <= {".", "0.05", "0.5", "0", "1", "2", "3"}  # those of its remarks
 
 
+def test_of_numbers_alone_it_asks_for_scale_and_typical_range(here):
+    table().to_csv("people.csv", index=False)
+    draft = draft_domain("people.csv", "treat", "pay")
+    asked = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
+    asked += "    # scale: log   # of values over decades\n"
+    assert draft.count(asked) == 4  # age, yes, a: b, größe
+    assert f"  age:\n    low: ???\n    high: ???\n{asked}    origin: ???\n" in draft
+    filled = (
+        draft.replace("low: ???", "low: 1")
+        .replace("high: ???", "high: 9")
+        .replace("categories: ???", "categories: [a, b]")
+    )
+    filled = filled.replace("overlap: ???", "overlap: 0.1").replace("origin: ???", "origin: codebook")
+    Path("d.yaml").write_text(
+        filled.replace("# typical: [ , ]", "typical: [2, 3]").replace("# scale: log", "scale: log")
+    )
+    assert TableSchema.from_yaml("d.yaml").domain.scales.count("log") == 4
+
+
 def test_no_record_decides_a_type_alone(here):
     """A word among numbers, and a number among words, change no letter of the draft."""
     frame = table().astype(object)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.influence.cases import draws, kernel_head, real
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.influence.box import maximise_over_box
 
@@ -25,6 +26,15 @@ def test_a_wavy_line_reaches_the_grid_truth():
     for seed in range(5):
         best = maximise_over_box(waves, *unit(1), starts=64, seed=seed)
         assert truth * (1 - 1e-12) <= best.value <= truth * (1 + 1e-9)
+
+
+def test_a_place_puts_the_search_where_the_function_varies():
+    """A peak of width 1e-6 of the box, which a search even in x does not see."""
+    domain = Domain([0.0], [1e6], 0.0, 1.0, typical=[(10.0, 20.0)])
+    ends = domain.covariate_low, domain.covariate_high
+    best = maximise_over_box(lambda x: torch.exp(-((x[:, 0] - 15) ** 2)), *ends, starts=64, place=domain.from_unit)
+    assert best.value == pytest.approx(1)
+    assert best.x.item() == pytest.approx(15, abs=1e-3)
 
 
 def test_value_8_supremum_of_the_direction():

@@ -226,3 +226,20 @@ def test_conjugate_gradients_give_the_same(monkeypatch):
     x, s, w = grid(6), torch.linspace(-1, 1, 6, dtype=torch.float64), torch.full((6,), 0.6, dtype=torch.float64)
     pair = [KernelInfluenceFunction(stage, grid(5)).at(x, s, w) for stage in (dense, lazy)]
     assert relative(*pair) < 1e-8
+
+
+@pytest.mark.parametrize(("scale", "typical"), [("log", None), ("linear", (100.0, 130.0)), ("log", (1.0, 50.0))])
+def test_the_bound_covers_the_scaled_box(scale, typical) -> None:
+    """On a bent scale it is that of the same records in the scaled box; a grid even in x would leave holes there."""
+    plain, bent = Domain([-1.0], [1.0], -1.0, 1.0), Domain([0.0], [1e4], -1, 1, scales=[scale], typical=[typical])
+    z = 2 * torch.rand(40, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 1
+    found = []
+    for domain, x in ((plain, z), (bent, bent.from_unit((z + 1) / 2))):
+        w = torch.full((40,), 0.5, dtype=torch.float64)
+        block = SecondStageBlock(x, torch.sin(3 * z[:, 0]), w, regression, domain, ScoreBounds(0.9, 1.0, 0.81, 0.9))
+        stage = KernelStage(block, UnitKernel("gaussian", 0.1, domain), 5e-3)
+        F = KernelInfluenceFunction(stage, domain.from_unit(torch.full((1, 1), 0.55).double()))
+        found.append((F.direction_bound(), F, domain))
+    (same, *_), (bound, F, domain) = found
+    assert bound == pytest.approx(same, rel=1e-6)
+    assert F.direction(domain.grid(20_000))[0].norm(dim=1).max().item() <= bound

@@ -14,6 +14,9 @@ import torch
 from tests.release.test_population import release as composed
 from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.features.maps import Identity
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
@@ -97,12 +100,26 @@ def test_a_rule_s_gain_agrees(node: str) -> None:
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_a_linear_rule_agrees(node: str, centred: bool) -> None:
-    from torchdpcate.features.maps import Identity
-
     found = rule._example()
     found = replace(found, features=Identity(centred).setup(found.domain), theta=torch.tensor([-0.3, 0.9]).double())
     asked = [[float(x)] for x in np.linspace(0, 1, 21)]
     answers = answered(node, offline_model(found), asked)
+    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(asked)), abs=1e-9)
+
+
+def test_scales_and_typical_ranges_agree(node: str) -> None:
+    facts = [("log", None), ("log", (1.0, 50.0)), ("linear", (0.0, 30.0)), ("linear", (200.0, 900.0)), ("linear", None)]
+    scales, typical = zip(*facts, strict=True)
+    domain = Domain([1.0] + [0.0] * 4, [1000.0] * 5, 0.0, 1.0, scales=scales, typical=typical)
+    found, features = rule._example(), Identity().setup(domain)
+    theta = torch.tensor([0.1, 0.4, -0.3, 0.9, 0.5, 0.2]).double()
+    schema = TableSchema.from_domain(domain)
+    found = replace(found, schema=schema, features=features, theta=theta)
+    asked = [*domain.grid(40).tolist(), [1.0, 0, 0, 0, 0], [1000.0] * 5, [5.0, 50, 30, 200, 1], [5.0, 1, 30, 900, 1]]
+    model = offline_model(found)
+    assert isinstance(model, dict)
+    assert model["covariates"][2]["typical"] == [0.0, 30.0]
+    answers = answered(node, json.loads(json.dumps(model, allow_nan=False)), asked)
     assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(asked)), abs=1e-9)
 
 

@@ -1,12 +1,16 @@
 """The population of released means and spreads: its moments, its rows, and intervals of means over rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from tests.release.test_file import STATEMENT
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.errors import InputError
+from torchdpcate.explore.questions import questions
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis
 from torchdpcate.release.composed import ComposedRelease
@@ -49,6 +53,25 @@ def test_it_has_the_released_moments_within_the_bounds() -> None:
     assert x[:, 0].std().item() == pytest.approx(0.3 * 20, abs=0.1)
     assert x[:, 1].mean().item() == pytest.approx(0.7, abs=0.01)
     assert x[:, 2:].mean(0).tolist() == pytest.approx([0.2, 0.5, 0.3], abs=0.01)
+
+
+def test_its_moments_are_those_of_scaled_covariates() -> None:
+    facts = SCHEMA.to_dict()
+    facts["covariates"]["age"] |= {"scale": "log", "typical": [25, 40]}
+    bent = replace(release(), schema=TableSchema.from_dict(facts))
+    x = reference_population(bent, 4096)
+    z = bent.domain.scale(x)[:, 0]
+    assert z.mean().item() == pytest.approx(-0.5, abs=0.01)
+    assert z.std().item() == pytest.approx(0.3, abs=0.01)
+    where = FigurePoints(bent.schema, "age")
+    assert where.grid[[0, -1]].tolist() == [25, 40]
+    first, last = where.common(bent)
+    assert 25 <= first < last < 40
+    asked = questions(bent)[0]
+    assert asked.typical == (25, 40)
+    assert (asked.low, asked.high) == (20, 60)
+    assert asked.points(3) == [25, 32.5, 40]
+    assert asked.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
 
 
 def test_each_row_is_one_of_the_table_s() -> None:

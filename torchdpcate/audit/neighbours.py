@@ -146,7 +146,8 @@ def worst_neighbour(
         raise InputError("queries = None: the parameters of a neural head have no meaning; give queries")
     domain = stage.block.domain
     low, high = domain.covariate_low.to(stage.theta), domain.covariate_high.to(stage.theta)
-    best = maximise_over_box(search.worst_arm, low, high, starts=starts, climbs=climbs, seed=seed)
+    place = None if domain.linear else domain.from_unit
+    best = maximise_over_box(search.worst_arm, low, high, starts=starts, climbs=climbs, seed=seed, place=place)
     return dataclasses.replace(search.decide(best.x), starts=starts)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import permutations
 
+import torch
+
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import check_actions, check_numbers, shown
 from torchdpcate.candidates.thresholds import Thresholds
@@ -16,8 +18,9 @@ def threshold_grid(
 ) -> Thresholds:
     r"""Return thresholds at quantiles of every covariate's public bounds, for every ordered pair of actions.
 
-    Covariate j has the cuts :math:`l_j + s\,(u_j - l_j)` for each share s; a column of a category has the one cut that
-    separates it. Two actions are tried in both directions, so q numeric covariates make 8 q policies by default.
+    Covariate j has the cuts :math:`l_j + s\,(u_j - l_j)` for each share s, or the points that far along its log scale
+    or typical range; a column of a category has the one cut that separates it. Two actions are tried in
+    both directions, so q numeric covariates make 8 q policies by default.
 
     Args:
         schema: Public facts of the table.
@@ -37,10 +40,10 @@ def threshold_grid(
         raise InputError(f"shares = {list(shares)}: give shares of the covariates' bounds strictly between 0 and 1")
     labels = check_actions(schema.actions if actions is None else actions)
     cuts = [
-        (name, float(f"{low + share * (high - low):.10g}"))
+        (name, float(f"{cut:.10g}"))
         for covariate in schema.covariates
         for name, low, high in covariate.bounds
-        for share in (shares if isinstance(covariate, Numeric) else (0.5,))
+        for cut in (_cuts(covariate, low, high, shares) if isinstance(covariate, Numeric) else (0.5,))
     ]
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))
@@ -53,6 +56,12 @@ def threshold_grid(
     ]
     covariates, places, above, below = zip(*rows, strict=True)
     return Thresholds(covariates, places, above, below, names)
+
+
+def _cuts(covariate: Numeric, low: float, high: float, shares: Sequence[float]) -> list[float]:
+    if covariate.scale == "linear" and covariate.typical is None:
+        return [low + share * (high - low) for share in shares]
+    return covariate.decode_unit(torch.tensor(shares, dtype=torch.float64))[:, 0].tolist()
 
 
 def same_for_all(schema: TableSchema, actions: Sequence[int] | None = None) -> Constants:

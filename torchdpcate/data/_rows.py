@@ -58,6 +58,53 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     return replace(kept, clipped=Clipped.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
 
 
+class Outcomes:
+    """What values an outcome has, as far as it matters for a domain file that does not say its kind.
+
+    Args:
+        schema: Its public facts.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._found = [False, False, False]  # 0, 1, and anything else
+
+    def add(self, records: CausalData) -> None:
+        """Look at records, within their bounds."""
+        if self.schema.kind_said is not False or self._found[2]:
+            return
+        zero, one = records.y == 0, records.y == 1
+        moved = self.schema.outcome in records.clipped.moved
+        now = bool(zero.any()), bool(one.any()), moved or not bool((zero | one).all())
+        self._found = [before or after for before, after in zip(self._found, now, strict=True)]
+
+    def check(self) -> None:
+        """Refuse outcomes that are all 0 and 1 where the domain does not say what they are: they may be events.
+
+        Raises:
+            InputError: They are, with the line to add.
+        """
+        if self._found != [True, True, False]:
+            return
+        domain = self.schema.domain
+        bounds = "" if (domain.outcome_low, domain.outcome_high) == (0.0, 1.0) else ", with low: 0 and high: 1"
+        raise InputError(
+            f"outcome {self.schema.outcome!r} holds 0 and 1 alone, and the domain does not say its kind; under outcome "
+            f'add "kind: binary"{bounds}, or "kind: continuous" to keep it a number'
+        )
+
+
+def check_kind_said(records: CausalData, schema: TableSchema) -> None:
+    """Refuse records whose outcomes are all 0 and 1 where the domain does not say their kind; see ``Outcomes``.
+
+    Raises:
+        InputError: They are, with the line to add.
+    """
+    outcomes = Outcomes(schema)
+    outcomes.add(records)
+    outcomes.check()
+
+
 def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalData:
     """Return records within the domain with their known propensity, if the domain knows one.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchdpcate.data._rows import records_within
+from torchdpcate.data._rows import check_kind_said, records_within
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.privacy.noise import NoiseSource
@@ -39,7 +39,8 @@ def checked_records(
         which it warns where they are many.
 
     Raises:
-        InputError: Wrong shapes, missing values, values outside the domain, or an arm without records.
+        InputError: Wrong shapes, missing values, values outside the domain, an arm without records, or outcomes of 0
+            and 1 alone where a domain file does not say their kind.
 
     Example:
         >>> from torchdpcate.data import Domain
@@ -49,5 +50,6 @@ def checked_records(
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
     records = records_within(schema.records(X, A, Y, actions, propensity), schema)
+    check_kind_said(records, schema)
     records.clipped.warn(schema)
     return records if noise is None else records.subset(noise.permutation(records.n))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._columns import category_codes, numeric_column, readable_rows
+from torchdpcate.data.covariate_scale import CovariateScales, Typical, check_scale
 from torchdpcate.data.facts import check_bounds, check_distinct, check_name, to_number
 from torchdpcate.errors import InputError
 
@@ -60,18 +62,25 @@ class Covariate(ABC):
 
 @dataclass(frozen=True)
 class Numeric(Covariate):
-    """A number between public bounds, or one of the two if it has two levels; encoded as it is."""
+    """A number between public bounds, or one of the two if it has two levels; encoded as it is.
+
+    Its scale and its typical range are those of ``CovariateScales``.
+    """
 
     name: str
     low: float
     high: float
     origin: str = field(default="", compare=False)
     two_levels: bool = False
+    scale: str = "linear"
+    typical: Typical = None
 
     def __post_init__(self) -> None:
         low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
+        scale = check_scale(f"covariate {self.name!r}", self.scale, self.typical, low, high, self.two_levels)
+        object.__setattr__(self, "typical", scale[1])
 
     @property
     def bounds(self) -> tuple[tuple[str, float, float], ...]:
@@ -88,14 +97,21 @@ class Numeric(Covariate):
         return numeric_column(column, self.name)[:, None]
 
     def decode_unit(self, u: Tensor) -> Tensor:
-        """Return low + u (high - low), kept in the bounds against rounding; of two levels, the nearer."""
-        u = u.round() if self.two_levels else u
+        """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer."""
+        u = u.round() if self.two_levels else self._scales.linear_shares(u[:, None])[:, 0]
         return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
 
+    @cached_property
+    def _scales(self) -> CovariateScales:
+        return CovariateScales([self.low], [self.high], [self.scale], [self.typical])
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the bounds."""
-        two = {"two_levels": True} if self.two_levels else {}
-        return {"low": self.low, "high": self.high} | two | said(self.origin)
+        """Return the bounds, and what else is said of it."""
+        facts: dict[str, Any] = {"low": self.low, "high": self.high}
+        facts |= {"two_levels": True} if self.two_levels else {}
+        facts |= {"scale": self.scale} if self.scale != "linear" else {}
+        facts |= {"typical": list(self.typical)} if self.typical is not None else {}
+        return facts | said(self.origin)
 
 
 @dataclass(frozen=True)
@@ -175,7 +191,12 @@ def bounds_in_words(covariate: Covariate) -> str:
     if covariate.levels:
         return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
     _, low, high = covariate.bounds[0]
-    return f"{covariate.name}: {low:g} to {high:g}"
+    words = f"{covariate.name}: {low:g} to {high:g}"
+    if not isinstance(covariate, Numeric):
+        return words
+    more = ["log scale"] if covariate.scale == "log" else []
+    more += [] if covariate.typical is None else ["typically {:g} to {:g}".format(*covariate.typical)]
+    return f"{words} ({', '.join(more)})" if more else words
 
 
 def said(origin: str) -> dict[str, str]:

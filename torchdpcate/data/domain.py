@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
+from torchdpcate.data.covariate_scale import CovariateScales, Typical, check_scale
 from torchdpcate.data.facts import (
     IN_CODE,
     check_bounds,
@@ -51,18 +52,24 @@ class Domain:
             column that is no covariate and holds each record's own, or ``{covariate: {level: number}}`` of a covariate
             with two levels or of indicators ``covariate=level``; None where it is not known.
         outcome_kind: ``"continuous"``, ``"binary"`` (0 or 1) or ``"count"`` (integers from 0 on).
+        scales: For each column ``"linear"`` or ``"log"``; all are linear if left out. See ``CovariateScales``.
+        typical: For each column None or the range ``(a, b)`` that about nine of ten values lie in, known from outside
+            the records.
 
     Attributes:
         covariate_low: float64 tensor [q].
         covariate_high: float64 tensor [q].
         names: Tuple of q names.
         two_levels: Tuple of q truth values.
+        scales: Tuple of q words.
+        typical: Tuple of q ranges or None.
         known_propensity: A ``KnownPropensity``, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
-            covariate's column or without a number for a level, or the outcome's bounds do not fit its kind.
+            covariate's column or without a number for a level, the outcome's bounds do not fit its kind, or a scale or
+            a typical range does not fit its column, see ``check_scale``.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -84,6 +91,8 @@ class Domain:
         two_levels: Sequence[bool] | None = None,
         propensity: Propensity | None = None,
         outcome_kind: str = "continuous",
+        scales: Sequence[str] | None = None,
+        typical: Sequence[Sequence[float] | None] | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -117,6 +126,9 @@ class Domain:
             )
             if two
         }
+        self.scales, self.typical = self._checked_scales(scales, typical)
+        low, high = self.covariate_low.tolist(), self.covariate_high.tolist()
+        self.covariate_scales = CovariateScales(low, high, self.scales, self.typical)
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
 
     def _flags(self, two_levels: Sequence[bool] | None) -> tuple[bool, ...]:
@@ -126,6 +138,20 @@ class Domain:
         if len(flags) != self.dimension or not all(flag in (True, False) for flag in flags):
             raise InputError(f"two_levels is {list(flags)}; give true or false for each of {self.dimension} covariates")
         return tuple(bool(flag) for flag in flags)
+
+    def _checked_scales(
+        self, scales: Sequence[str] | None, typical: Sequence[Sequence[float] | None] | None
+    ) -> tuple[tuple[str, ...], tuple[Typical, ...]]:
+        q = self.dimension
+        words = ["linear"] * q if scales is None else scales
+        ranges = [None] * q if typical is None else typical
+        for name, given in (("scales", words), ("typical", ranges)):
+            if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != q:
+                raise InputError(f"{name} is {given!r}; give a list with one entry for each of {q} covariates")
+        low, high = self.covariate_low.tolist(), self.covariate_high.tolist()
+        facts = zip(self.names, words, ranges, low, high, self.two_levels, strict=True)
+        found = [check_scale(f"covariate {name!r}", *fact) for name, *fact in facts]
+        return tuple(scale for scale, _ in found), tuple(range_ for _, range_ in found)
 
     def _check_names(self) -> None:
         if not self.dimension:
@@ -227,23 +253,50 @@ class Domain:
     def scale(self, X: Tensor) -> Tensor:
         r"""Return :math:`2 (x - l) / (u - l) - 1`, in :math:`[-1, 1]^q` for x in the box.
 
-        A column whose bounds are one number in X's dtype becomes 0. Device and floating dtype follow X; differentiable.
+        A column with a log scale or a typical range is bent by it between the same ends, see ``CovariateScales``. A
+        column whose bounds are one number in X's dtype becomes 0. Device and floating dtype follow X; differentiable.
         """
         X = X if X.is_floating_point() else X.to(torch.float64)
         low, width = self.covariate_low.to(X), self.covariate_high.to(X) - self.covariate_low.to(X)
         constant = width == 0
-        scaled = 2.0 * ((X - low) / width.masked_fill(constant, 1.0)) - 1.0
+        shares = (X - low) / width.masked_fill(constant, 1.0)
+        scaled = 2.0 * (shares if self.linear else self.covariate_scales.shares(shares)) - 1.0
         return scaled.masked_fill(constant, 0.0)
 
+    @property
+    def linear(self) -> bool:
+        """Whether every column is scaled linearly: none is on a log scale or has a typical range."""
+        return self.covariate_scales.linear
+
+    def from_unit(self, shares: Tensor) -> Tensor:
+        r"""Return the points x [..., q] of the box with :math:`\mathrm{scale}(x) = 2 s - 1`, for shares s in [0, 1].
+
+        Device and dtype follow the shares; differentiable.
+
+        Example:
+            >>> domain = Domain([1.0, 0.0], [100.0, 4.0], 0.0, 1.0, scales=["log", "linear"])
+            >>> domain.from_unit(torch.tensor([[0.5, 0.5]])).round(decimals=4).tolist()
+            [[10.0, 2.0]]
+        """
+        low, width = self.covariate_low.to(shares), (self.covariate_high - self.covariate_low).to(shares)
+        # Rounding may step over the upper bound.
+        return self.clip_covariates(low + self.covariate_scales.linear_shares(shares) * width)
+
+    def line(self, column: int, points: int) -> Tensor:
+        """Return values of one column from bound to bound, evenly on its scale, float64 [points]."""
+        low, high = self.covariate_low[column].item(), self.covariate_high[column].item()
+        if self.scales[column] == "linear" and self.typical[column] is None:
+            return torch.linspace(low, high, points, dtype=torch.float64)
+        shares = torch.linspace(0, 1, points, dtype=torch.float64)[:, None].expand(-1, self.dimension)
+        return self.from_unit(shares)[:, column].contiguous()
+
     def grid(self, count: int) -> Tensor:
-        """Return ``count`` public points that fill the box evenly, float64 [count, q].
+        """Return ``count`` public points that fill the scaled box evenly, float64 [count, q].
 
         Scrambled Sobol points with a fixed seed: the same for everybody. A schema with categories
         has its own ``TableSchema.grid``, which keeps to the categories.
         """
-        width = self.covariate_high - self.covariate_low
-        # Rounding may step over the upper bound.
-        return self.clip_covariates(self.covariate_low + unit_grid(count, self.dimension) * width)
+        return self.from_unit(unit_grid(count, self.dimension))
 
     def select(self, columns: Sequence[int]) -> "Domain":
         """Return the domain of some of the covariates, by position.
@@ -268,6 +321,8 @@ class Domain:
             self.origin,
             [self.two_levels[column] for column in chosen],
             outcome_kind=self.outcome_kind,
+            scales=[self.scales[column] for column in chosen],
+            typical=[self.typical[column] for column in chosen],
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -286,6 +341,8 @@ class Domain:
             **({"two_levels": list(self.two_levels)} if any(self.two_levels) else {}),
             **({} if self.known_propensity is None else {"propensity": self.known_propensity.entry()}),
             **({} if self.outcome_kind == "continuous" else {"outcome_kind": self.outcome_kind}),
+            **({"scales": list(self.scales)} if "log" in self.scales else {}),
+            **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
         }
 
     @classmethod
@@ -323,7 +380,7 @@ class Domain:
 
     def _facts(self) -> tuple:
         bounds = (tuple(self.covariate_low.tolist()), tuple(self.covariate_high.tolist()))
-        design = (self.two_levels, self.known_propensity, self.outcome_kind)
+        design = (self.two_levels, self.known_propensity, self.outcome_kind, self.scales, self.typical)
         return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names, *design)
 
 

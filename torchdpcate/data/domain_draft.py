@@ -210,6 +210,8 @@ def _covariate(name: str, kind: str) -> Iterator[str]:
     yield f"  {_quoted(name)}:\n"
     if kind == NUMBER:
         yield f"    low: {OPEN}\n    high: {OPEN}\n"
+        yield "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
+        yield "    # scale: log   # of values over decades\n"
     else:
         yield "    categories: [0, 1]\n" if kind == TRUTH else f"    categories: {OPEN}\n"
     if kind != TRUTH:

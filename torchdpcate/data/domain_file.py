@@ -71,6 +71,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "outcome_origin": _origin("outcome", outcome),
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
+        "kind_said": "kind" in outcome,
     }
 
 
@@ -97,20 +98,34 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds],
         _encoded_propensity(entries.get("propensity"), covariates),
         outcome.get("kind", "continuous"),
+        **_scales(covariates),
     )
+
+
+def _scales(covariates: Sequence[Covariate]) -> dict[str, Any]:
+    """Return scales and typical ranges of the encoded columns; those of categories have none."""
+    columns = [covariate for covariate in covariates for _ in covariate.bounds]
+    return {
+        "scales": [column.scale if isinstance(column, Numeric) else "linear" for column in columns],
+        "typical": [column.typical if isinstance(column, Numeric) else None for column in columns],
+    }
 
 
 def _covariate(name: str, entry: Any) -> Covariate:
     """Build a covariate from its yaml entry."""
     what = f"covariate {name!r}"
     if isinstance(entry, Mapping) and "categories" in entry:
+        for fact in ("scale", "typical"):
+            if fact in entry:
+                raise InputError(f"{what} has categories, and {fact}, which is of numbers alone; leave it out")
         _entries(entry, what, {"categories"}, {"origin"})
         return Categorical(name, _levels(name, entry), _origin(what, entry))
-    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels"})
+    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels", "scale", "typical"})
     two_levels = bounds.get("two_levels", False)
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels)
+    scale, typical = bounds.get("scale", "linear"), bounds.get("typical")
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical)
 
 
 def _outcome(entry: Any) -> Mapping[str, Any]:

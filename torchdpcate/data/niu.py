@@ -1,6 +1,7 @@
 """The designs A to E of Niu et al. (2022), by which private learners of effects are compared."""
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -205,7 +206,7 @@ class Niu(GeneratedStudy):
             facts["covariates"][name] = {"categories": [0, 1]}
         if self.randomised is not None:
             facts["propensity"] = self.randomised
-        return TableSchema.from_dict(facts)
+        return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def effect(self, x: Tensor) -> Tensor:
         """Return tau(x), [n], at x [n, 6]."""

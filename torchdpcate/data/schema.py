@@ -36,6 +36,8 @@ class TableSchema:
         domain: Public bounds of the *encoded* columns (categories become 0/1 columns).
         outcome_origin: Where the outcome's bounds come from, if other than the domain's; never compared.
         arms: Categories of the treatment column, in the order of ``actions``; empty if it holds 0 and 1.
+        kind_said: Whether the entries of the outcome say its kind; None where there are no entries, as in code. Where
+            they do not, records whose outcomes are all 0 and 1 are refused; never compared.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
 
@@ -56,6 +58,7 @@ class TableSchema:
     outcome_origin: str = field(default="", compare=False)
     arms: tuple[Any, ...] = ()
     out_of_bounds: str = field(default="refuse", compare=False)
+    kind_said: bool | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -314,7 +317,7 @@ class TableSchema:
         """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
         facts["outcome"] = {"name": self.outcome, "low": low, "high": high, "origin": origin, "kind": kind}
-        return TableSchema.from_dict(facts)
+        return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def without(self, covariate: str) -> "TableSchema":
         """Return this schema without one of its covariates, by the column's name in the table.
@@ -328,7 +331,7 @@ class TableSchema:
         known = self.domain.known_propensity
         if isinstance(known, StratumPropensity) and known.covariate == covariate:
             del facts["propensity"]  # no function of what is left
-        return TableSchema.from_dict(facts)
+        return replace(TableSchema.from_dict(facts), kind_said=self.kind_said)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
@@ -338,7 +341,7 @@ class TableSchema:
                 "name": self.outcome,
                 "low": self.domain.outcome_low,
                 "high": self.domain.outcome_high,
-                **({} if self.domain.outcome_kind == "continuous" else {"kind": self.domain.outcome_kind}),
+                **({"kind": self.domain.outcome_kind} if self._kind_is_written else {}),
                 **said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
@@ -347,6 +350,10 @@ class TableSchema:
             **({} if self.out_of_bounds == "refuse" else {"out_of_bounds": self.out_of_bounds}),
             **({} if self.domain.known_propensity is None else {"propensity": self._propensity_entry()}),
         }
+
+    @property
+    def _kind_is_written(self) -> bool:
+        return self.domain.outcome_kind != "continuous" or bool(self.kind_said)
 
     def _propensity_entry(self) -> Any:
         """Return the known propensity by the table's own columns and categories."""
@@ -366,9 +373,10 @@ class TableSchema:
         them, in records and in queries of the release.
 
         An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [0, 1]`` says so
-        too, and brings the bounds) or ``count``. ``propensity`` is what the design of a study makes known: P(A = 1),
-        the name of a column that holds each record's own and is read with the records, or a number for each category
-        of one covariate, ``{covariate: {category: p}}``.
+        too, and brings the bounds), ``count`` or ``continuous``. A covariate that is a number may have ``scale: log``
+        and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
+        the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
+        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.
@@ -394,8 +402,9 @@ class TableSchema:
     def from_domain(cls, domain: Domain) -> "TableSchema":
         """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
         bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
-        two_levels = zip(bounds, domain.two_levels, strict=True)
-        return cls("a", "y", tuple(Numeric(*bound, two_levels=two) for bound, two in two_levels), domain)
+        facts = zip(bounds, domain.two_levels, domain.scales, domain.typical, strict=True)
+        covariates = tuple(Numeric(*bound, "", two, scale, typical) for bound, two, scale, typical in facts)
+        return cls("a", "y", covariates, domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":

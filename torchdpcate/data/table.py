@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._frames import MOST_BYTES, PERSON, about, read_frame, rows_in_metadata
-from torchdpcate.data._rows import encode_records, record_columns
+from torchdpcate.data._rows import check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.queries import read_queries
@@ -161,6 +161,7 @@ class Table(StudySource):
         with about(self.path):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
+            check_kind_said(read, schema)
             read.clipped.warn(schema)
             rows = self._units(read.n if self.person is None else frame[PERSON].rename(None))
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())

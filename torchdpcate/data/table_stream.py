@@ -9,7 +9,7 @@ import torch
 
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._frames import MOST_BYTES, about, among_rows, iter_frames
-from torchdpcate.data._rows import encode_records, record_columns
+from torchdpcate.data._rows import Outcomes, encode_records, record_columns
 from torchdpcate.data.clipped import NOTHING_CLIPPED, Clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
@@ -77,18 +77,20 @@ class TableStream(RecordStream):
         """Read everything once; return the number of records, what shows that a file was changed, what is clipped."""
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
-        seals, clipped = [], NOTHING_CLIPPED
+        seals, clipped, outcomes = [], NOTHING_CLIPPED, Outcomes(self.schema)
         for path in self.paths:
             seal = _seal(path)
             for batch in self._batches(path):
                 sizes += arm_sizes(batch.a, name, actions)
                 clipped += batch.clipped
+                outcomes.add(batch)
             _refuse_changed(path, seal)
             seals.append(seal)
         if not sizes.any():
             raise InputError(f"data file {listed(self.paths)} holds no rows; bring records")
         with about(self.paths):
             check_arms(sizes, name, actions)
+            outcomes.check()
         return int(sizes.sum()), seals, clipped
 
     def _batches(self, path: str | Path) -> Iterator[CausalData]:

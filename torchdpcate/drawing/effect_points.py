@@ -74,12 +74,14 @@ class FigurePoints:
 
     @property
     def grid(self) -> Tensor:
-        """Values of the covariate: 101 between a number's bounds, its two, or positions of categories."""
+        """Values: 101 of the typical range or between bounds, the two of two levels, or positions of categories."""
         covariate, columns = self._varied
         if len(columns) > 1:
             return torch.arange(float(len(columns)), dtype=torch.float64)
-        low, high = self._bounds(columns[0])
-        return torch.linspace(low, high, len(covariate.levels) or _POINTS, dtype=torch.float64)
+        typical = self.schema.domain.typical[columns[0]]
+        if typical is not None:
+            return torch.linspace(*typical, _POINTS, dtype=torch.float64)
+        return self.schema.domain.line(columns[0], len(covariate.levels) or _POINTS)
 
     def place(self, release: EffectRelease | None) -> str:
         """Return where the other covariates are, in words; empty where there are none."""
@@ -97,7 +99,7 @@ class FigurePoints:
             release: Whose effect is drawn; None if there is none yet.
         """
         domain, grid, columns = self.schema.domain, self.grid, self._varied[1]
-        others = ((domain.covariate_low + domain.covariate_high) / 2)[None]
+        others = domain.from_unit(torch.full((1, domain.dimension), 0.5, dtype=torch.float64))
         if self.place(release) in (PROFILE, ""):
             pass
         elif self.reference is not None:
@@ -121,10 +123,12 @@ class FigurePoints:
         columns = range(len(self.schema.domain.names)) if release.columns is None else release.columns
         if column not in columns:
             return None
-        place, (low, high) = columns.index(column), self._bounds(column)
+        place = columns.index(column)
         middle, half = release.standardisation.mean[place].item(), _SPREADS * release.standardisation.sd[place].item()
-        first, last = (min(max((u + 1) / 2, 0.0), 1.0) for u in (middle - half, middle + half))
-        return low + first * (high - low), low + last * (high - low)
+        ends = torch.tensor([[middle - half], [middle + half]], dtype=torch.float64).add(1).div(2).clamp(0, 1)
+        within = self.schema.domain.from_unit(ends.expand(-1, len(self.schema.domain.names)))[:, column]
+        first, last = within.clamp(self.grid[0], self.grid[-1]).tolist()
+        return (first, last) if first < last else None
 
     @property
     def _varied(self) -> tuple[Covariate, list[int]]:

@@ -160,8 +160,8 @@ def _options(drawn: Curve, question: Question, column: str) -> Mapping[str, Any]
         if text
         else {
             "type": "value",
-            "min": question.low,
-            "max": question.high,
+            "min": min(drawn.points),
+            "max": max(drawn.points),
         }
     )
     line = list(zip(drawn.points, drawn.values, strict=True)) if not text else list(drawn.values)

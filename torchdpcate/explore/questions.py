@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchdpcate.data.covariates import Categorical, Covariate
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
@@ -30,6 +30,7 @@ class Question:
         low: Lower public bound; of categories 0.
         high: Upper public bound; of categories 0.
         levels: Public categories, in order; empty of a number.
+        typical: Public range that most values of a number lie in, where one is declared.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Question:
     low: float = 0.0
     high: float = 0.0
     levels: tuple[Any, ...] = ()
+    typical: tuple[float, float] | None = None
 
     @property
     def whole(self) -> bool:
@@ -49,10 +51,11 @@ class Question:
         return 1.0 if self.whole else (self.high - self.low) / STEPS
 
     def points(self, count: int) -> list[Any]:
-        """Values to draw a curve at: all levels, or ``count`` numbers from bound to bound."""
+        """Values to draw a curve at: all levels, or ``count`` numbers from bound to bound, or of the typical range."""
         if self.levels:
             return list(self.levels)
-        return [self.low + (self.high - self.low) * i / (count - 1) for i in range(count)]
+        low, high = self.typical or (self.low, self.high)
+        return [low + (high - low) * i / (count - 1) for i in range(count)]
 
 
 def questions(release: "Release") -> list[Question]:
@@ -73,7 +76,7 @@ def questions(release: "Release") -> list[Question]:
         raise InputError(
             f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
         )
-    starts = _typical(release)
+    starts = _starts(release)
     return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
 
 
@@ -85,20 +88,19 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
         position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
         return Question(covariate.name, levels[position], levels=levels)
     _, low, high = covariate.bounds[0]
-    asked = Question(covariate.name, (low + high) / 2, low, high)
-    start = asked.start if typical is None else low + typical.item() * (high - low)
+    range_ = covariate.typical if isinstance(covariate, Numeric) else None
+    middle = 0.5 if typical is None else typical.item()
+    start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64)).item()
+    asked = Question(covariate.name, start, low, high)
     steps = round((start - low) / asked.step)
-    return Question(covariate.name, min(low + steps * asked.step, high), low, high)
+    return Question(covariate.name, min(low + steps * asked.step, high), low, high, typical=range_)
 
 
-def _typical(release: "Release") -> Mapping[str, torch.Tensor]:
-    """Return the mean of each covariate's encoded columns, from 0 to 1 between bounds; empty if none was released."""
+def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
+    """Return the mean of each covariate's encoded columns on its scale, from 0 to 1; empty if none was released."""
     if not isinstance(release, ComposedRelease):
         return {}
-    domain = release.domain
-    mean = (reference_population(release).mean(0) - domain.covariate_low) / (
-        domain.covariate_high - domain.covariate_low
-    )
+    mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
     found, start = {}, 0
     for covariate in release.schema.covariates:
         found[covariate.name] = mean[start : start + len(covariate.bounds)]

@@ -168,7 +168,7 @@ class UserFeatures(FeatureMap):
 def _try_rows(features: FeatureMap, domain: "Domain") -> None:
     """Refuse a map whose rows on public points are not those of the same points by themselves."""
     inside, sides = domain.grid(_TRIED).split(_TRIED // 2)
-    middle = (domain.covariate_low + domain.covariate_high) / 2
+    middle = domain.from_unit(torch.full((1, domain.dimension), 0.5, dtype=torch.float64))
     x = torch.cat([inside, torch.where(sides > middle, domain.covariate_high, domain.covariate_low)])
     with torch.no_grad():
         together = features(x)

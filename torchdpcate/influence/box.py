@@ -39,6 +39,7 @@ def maximise_over_box(
     climbs: int = 128,
     polishes: int = 2,
     seed: int = 0,
+    place: Callable[[Tensor], Tensor] | None = None,
 ) -> Maximum:
     """Largest value found of a function over the box ``low <= x <= high``.
 
@@ -56,6 +57,8 @@ def maximise_over_box(
         climbs: How many of them climb.
         polishes: How many of these are polished.
         seed: Of the Sobol scrambling and of the choice of corners.
+        place: Points [B, q] of the box by those of the unit box, where the search is: it is to go through all of the
+            box and be differentiable almost everywhere (``Domain.from_unit``). None divides the box evenly.
 
     Returns:
         The best point. Local search proves no upper bound, so the value is a lower bound of the supremum.
@@ -76,8 +79,11 @@ def maximise_over_box(
     if low.shape != high.shape or low.ndim != 1 or bool((low > high).any()):
         raise InputError("the box needs one lower and one upper bound a coordinate, the lower not above the upper")
 
+    def placed(u: Tensor) -> Tensor:
+        return torch.clamp(low + u * (high - low) if place is None else place(u), low, high)
+
     def of_unit(u: Tensor) -> Tensor:
-        return function(torch.clamp(low + u * (high - low), low, high))
+        return function(placed(u))
 
     points = _starts(len(low), starts, seed).to(low)
     with torch.no_grad():
@@ -92,7 +98,7 @@ def maximise_over_box(
     scale = float(values.abs().max()) or 1.0
     found = [_polish(of_unit, point, float(value), scale) for point, value in zip(points, values, strict=True)]
     value, u = max(found, key=lambda pair: pair[0])
-    return Maximum(value, torch.clamp(low + u * (high - low), low, high))
+    return Maximum(value, placed(u))
 
 
 def _starts(dimension: int, count: int, seed: int) -> Tensor:

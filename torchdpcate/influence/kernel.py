@@ -123,7 +123,7 @@ class KernelInfluenceFunction:
             return norm
         centres = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
         axes = [centres if side > 0 else centres.new_zeros(1) for side in width.tolist()]
-        grid = domain.covariate_low + torch.tensor(list(itertools.product(*axes)), dtype=torch.float64) * width
+        grid = domain.from_unit(torch.tensor(list(itertools.product(*axes)), dtype=torch.float64))
         with torch.no_grad():
             h, _ = self.direction(grid.to(self.theta))
         return min(norm, h.norm(dim=1).max().item() + norm * self.stage.kernel.variation(radius))

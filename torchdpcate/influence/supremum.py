@@ -102,7 +102,14 @@ def gross_error_sensitivity(
 
     low, high = domain.covariate_low.to(theta), domain.covariate_high.to(theta)
     best = maximise_over_box(
-        lambda x: norms(x).amax(0), low, high, starts=starts, climbs=climbs, polishes=polishes, seed=seed
+        lambda x: norms(x).amax(0),
+        low,
+        high,
+        starts=starts,
+        climbs=climbs,
+        polishes=polishes,
+        seed=seed,
+        place=None if domain.linear else domain.from_unit,
     )
     with torch.no_grad():
         arm = int(norms(best.x[None]).argmax())

@@ -81,6 +81,8 @@ class Nuisances(NuisanceModel):
     def scaled(self, x: Tensor) -> Tensor:
         """Covariates `x` `[..., q]` on [-1, 1], in the weights' precision."""
         weight = next(self.outcome.parameters())
+        if not self.domain.linear:
+            return self.domain.scale(x.double()).to(weight.dtype)
         return ((x - self.centre) / self.half_width).to(weight.dtype)
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:

@@ -60,13 +60,15 @@ def _asked(release: Release) -> dict[str, Any]:
         found.append(_covariate(question, start, width))
         start += width
     low, high = domain.covariate_low.tolist(), domain.covariate_high.tolist()
-    return {"covariates": found, "low": low, "high": high, "level": LEVEL}
+    scales = {} if domain.linear else {"scales": [domain.covariate_scales.numbers(j) for j in range(domain.dimension)]}
+    return {"covariates": found, "low": low, "high": high, "level": LEVEL, **scales}
 
 
 def _covariate(question: Question, first: int, width: int) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": question.name, "first": first, "width": width}
     if question.levels:
         return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
+    shown |= {"typical": list(question.typical)} if question.typical is not None else {}
     return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 

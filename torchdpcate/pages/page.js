@@ -25,8 +25,19 @@ function encoded(model, asked) {
 function scaled(model, x) {
   return x.map((value, j) => {
     const width = model.high[j] - model.low[j];
-    return width === 0 ? 0 : 2 * ((value - model.low[j]) / width) - 1;
+    return width === 0 ? 0 : 2 * share(model.scales && model.scales[j], (value - model.low[j]) / width) - 1;
   });
+}
+
+// Share of a covariate's scale by that of its width: on a log scale, and by the corners of a typical range.
+function share(scale, width) {
+  if (!scale) return width;
+  const slope = (rise, run) => (run > 0 ? rise / run : 0), within = (value) => clip(value, 0, 1);
+  const from = within(width), t = scale.log ? Math.log1p(scale.ratio * from) / scale.top : from;
+  const [a, b, low, high] = [scale.first, scale.last, scale.firstTo, scale.lastTo].map(within);
+  return within(Math.max(Math.min(t, scale.first), 0) * slope(low, a)
+    + (clip(t, scale.first, scale.last) - a) * slope(high - low, b - a)
+    + (scale.last < 1 ? (Math.max(t, scale.last) - b) * slope(1 - high, 1 - b) : 0));
 }
 
 function features(effect, u) {
@@ -93,8 +104,9 @@ function round(low, high) {
 function chart(model, asked, place) {
   const covariate = model.covariates[place], wide = 560, high = 290, left = 76, right = 14, top = 12, below = 54;
   const count = covariate.levels ? covariate.levels.length : 81;
-  const at = [...Array(count).keys()].map((i) =>
-    covariate.levels ? i : covariate.low + ((covariate.high - covariate.low) * i) / (count - 1));
+  const ends = covariate.typical || [covariate.low, covariate.high];
+  const from = Math.min(ends[0], asked[place]), to = Math.max(ends[1], asked[place]);
+  const at = [...Array(count).keys()].map((i) => (covariate.levels ? i : from + ((to - from) * i) / (count - 1)));
   const answers = at.map((value) => evaluate(model, asked.map((old, i) => (i === place ? value : old))));
   const all = answers.flatMap((a) => [a.value, ...(a.ends || [])]).concat(model.tree === undefined ? [0] : model.actions);
   let low = Math.min(...all), most = Math.max(...all);

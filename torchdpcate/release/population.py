@@ -17,10 +17,10 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
     """Return encoded rows whose covariates have the released means and spreads, float64 [count, q].
 
     Covariates are independent of each other: categories come with their released shares (those that the release leaves
-    out divide what is left), numbers by the Beta law
-    between their bounds that has the released mean and spread. Covariates that the release leaves out are uniform over
-    their bounds; its effect does not depend on them. The rows follow from released numbers and a fixed seed alone:
-    post-processing, at no cost. No record is among them.
+    out divide what is left), numbers by the Beta law between their bounds that has the released mean and spread, on
+    their scale. Covariates that the release leaves out are uniform over their scale; its effect does not depend on
+    them. The rows follow from released numbers and a fixed seed alone: post-processing, at no cost. No record is among
+    them.
 
     Args:
         release: A release of one composition.
@@ -45,9 +45,7 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
         else:
             found.append(_between(u[:, i], share[of].item(), variance[of].item())[:, None])
     scaled = torch.cat(found, 1)
-    return (domain.covariate_low + scaled * (domain.covariate_high - domain.covariate_low)).clamp(
-        domain.covariate_low, domain.covariate_high
-    )
+    return domain.from_unit(scaled)
 
 
 def _levels(u: Tensor, share: Tensor, known: Tensor) -> Tensor:

@@ -106,8 +106,7 @@ class Monotone(View):
             raise InputError(f"points = {points}: give a grid of at least two points")
         domain = self.schema.domain
         self.column, self.sign = domain.names.index(covariate), 1.0 if increasing else -1.0
-        low, high = domain.covariate_low[self.column].item(), domain.covariate_high[self.column].item()
-        self.grid = torch.linspace(low, high, points, dtype=torch.float64)
+        self.grid = domain.line(self.column, points)
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return the projected effects, [m]."""

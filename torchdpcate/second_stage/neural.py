@@ -18,18 +18,19 @@ Objective = Callable[[Tensor], Tensor]
 class FeedForward:
     """Tanh network as a function of a flat theta: ``f = W_L tanh(... tanh(W_1 u(x) + b_1) ...) + b_L``.
 
-    theta holds W_1 (row by row), b_1, W_2, b_2, and so on; ``u(x) = (x - centre) * slope``.
+    theta holds W_1 (row by row), b_1, W_2, b_2, and so on; ``u(x) = (x - centre) * slope``, unless it is given.
 
     Args:
         widths: Covariates, hidden units of each layer, 1.
         centre: Middle of the public box, [q].
         slope: 2 over the width of the box, 0 for a constant column, [q].
+        scale: u itself, where it is not linear.
     """
 
-    def __init__(self, widths: Sequence[int], centre: Tensor, slope: Tensor):
+    def __init__(self, widths: Sequence[int], centre: Tensor, slope: Tensor, scale: Objective | None = None):
         self._shapes = [(units, inputs) for inputs, units in pairwise(widths)]
         self._sizes = [size for units, inputs in self._shapes for size in (units * inputs, units)]
-        self._centre, self._slope = centre, slope
+        self._centre, self._slope, self._scale = centre, slope, scale
 
     @property
     def size(self) -> int:
@@ -51,7 +52,7 @@ class FeedForward:
 
     def inputs(self, x: Tensor) -> Tensor:
         """``u(x)``: covariates scaled by the public box to [-1, 1], [B, q] -> [B, q]."""
-        return (x - self._centre.to(x)) * self._slope.to(x)
+        return (x - self._centre.to(x)) * self._slope.to(x) if self._scale is None else self._scale(x)
 
     def activation(self, z: Tensor) -> Tensor:
         """``tanh``."""
@@ -74,6 +75,7 @@ class NeuralHead(LightningModule):
         ridge: Weight of ``||theta||^2`` (no one half; a weight decay of 2 ridge), at least 0.
         learning_rate: Of Adam.
         generator: Source of the initial weights; None is torch's global one.
+        scale: Covariates scaled to [-1, 1], [B, q] -> [B, q]: ``Domain.scale``; None scales by the bounds alone.
 
     Raises:
         InputError: if a size or the ridge is out of range, or the bounds do not fit.
@@ -97,6 +99,7 @@ class NeuralHead(LightningModule):
         ridge: float = 1e-3,
         learning_rate: float = 1e-2,
         generator: torch.Generator | None = None,
+        scale: Objective | None = None,
     ):
         super().__init__()
         for name, size in (("dimension", dimension), ("width", width), ("depth", depth)):
@@ -107,7 +110,7 @@ class NeuralHead(LightningModule):
         low, high = (torch.as_tensor(bound, dtype=torch.float64) for bound in (low, high))
         if low.shape != (dimension,) or high.shape != (dimension,) or bool((low > high).any()):
             raise InputError(f"low and high must be {dimension} ordered bounds each, one pair a covariate")
-        self.ridge, self.learning_rate = float(ridge), learning_rate
+        self.ridge, self.learning_rate, self._scale = float(ridge), learning_rate, scale
         self.widths = (dimension, *[width] * depth, 1)
         self.register_buffer("centre", (low + high) / 2)
         self.register_buffer("slope", torch.where(high > low, 2 / (high - low), 0.0))
@@ -116,7 +119,7 @@ class NeuralHead(LightningModule):
     @property
     def functional(self) -> FeedForward:
         """``f`` as a function of (theta, x), on the head's device."""
-        return FeedForward(self.widths, self.centre, self.slope)
+        return FeedForward(self.widths, self.centre, self.slope, self._scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """``f_theta(x)`` at the head's own parameters, [B, q] -> [B]."""

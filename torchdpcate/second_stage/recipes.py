@@ -238,6 +238,7 @@ class NeuralSecondStage(SecondStage):
                 width=self.width,
                 depth=self.depth,
                 ridge=self.ridge,
+                scale=None if domain.linear else domain.scale,
             )
             fit = fit_neural_head(
                 head,

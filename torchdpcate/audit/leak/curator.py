@@ -152,10 +152,11 @@ def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     low, width = domain.covariate_low, domain.covariate_high - domain.covariate_low
     outcome = study.schema.outcome
     unit_outcome = (records.y - domain.outcome_low) / domain.outcome_range
+    scaled = domain.scale(records.x)
     columns = {outcome: records.y, study.schema.treatment: records.a, f"{outcome} in [0, 1]": unit_outcome}
     for j, name in enumerate(domain.names):
         unit = (records.x[:, j] - low[j]) / width[j] if width[j] > 0 else records.x[:, j]
-        columns |= {name: records.x[:, j], f"{name} in [0, 1]": unit, f"{name} in [-1, 1]": 2 * unit - 1}
+        columns |= {name: records.x[:, j], f"{name} in [0, 1]": unit, f"{name} in [-1, 1]": scaled[:, j]}
     curator.records = {f"record's {name}": column.numpy() for name, column in columns.items()}
     curator.rows = torch.cat([records.x, records.y[:, None]], dim=1).numpy()
     curator.outcome_range = domain.outcome_range

@@ -1,0 +1,113 @@
+"""Outcomes of 0 and 1 alone, where a domain file says their kind and where it does not."""
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from tests.cli.test_cli import one_line
+from torchdpcate.cli.main import main
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import Table
+from torchdpcate.data.table_stream import TableStream
+from torchdpcate.errors import InputError
+
+DOMAIN = {
+    "treatment": "a",
+    "outcome": {"name": "died", "low": 0, "high": 1},
+    "covariates": {"x": {"low": 0, "high": 1}},
+}
+REFUSED = r"outcome 'died' holds 0 and 1 alone.*under outcome add \"kind: binary\", or \"kind: continuous\""
+
+
+def with_outcome(**facts) -> dict:
+    entries = copy.deepcopy(DOMAIN)
+    entries["outcome"] |= facts
+    return entries
+
+
+def table(y: list[float] = (0, 1)) -> pd.DataFrame:
+    n = 40
+    return pd.DataFrame({"a": np.arange(n) % 2, "x": np.linspace(0, 1, n), "died": np.resize(y, n).astype(float)})
+
+
+def readers(entries: dict, frame: pd.DataFrame, tmp_path, **settings):
+    """Every way by which records come to a fit."""
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    schema = TableSchema.from_dict(entries).handling(settings.get("out_of_bounds", "refuse"))
+    return {
+        "csv": lambda: Table(tmp_path / "t.csv", entries, **settings).load(),
+        "parquet": lambda: Table(tmp_path / "t.parquet", entries, **settings).load(),
+        "stream": lambda: TableStream(tmp_path / "t.csv", entries, batch_rows=7, **settings),
+        "fit": lambda: checked_records(schema, frame[["x"]], frame["a"], frame["died"], None),
+    }
+
+
+def test_an_undeclared_one_is_refused_with_the_line_to_add(tmp_path) -> None:
+    for read in readers(DOMAIN, table(), tmp_path).values():
+        with pytest.raises(InputError, match=REFUSED):
+            read()
+    with pytest.raises(InputError, match='add "kind: binary", with low: 0 and high: 1, or'):
+        Table(tmp_path / "t.csv", with_outcome(high=5)).load()
+
+
+@pytest.mark.parametrize("kind", ["binary", "continuous", "count"])
+def test_a_declared_one_is_taken(tmp_path, kind: str) -> None:
+    for read in readers(with_outcome(kind=kind), table(), tmp_path).values():
+        read()
+    categories = {**DOMAIN, "outcome": {"name": "died", "categories": [0, 1]}}
+    for read in readers(categories, table(), tmp_path).values():
+        read()
+
+
+@pytest.mark.parametrize("y", [[0, 1, 0.5], [0], [1], [0.25, 0.75]])
+def test_other_numbers_are_taken(tmp_path, y: list[float]) -> None:
+    for read in readers(DOMAIN, table(y), tmp_path).values():
+        read()
+
+
+def test_a_stream_is_judged_by_all_its_batches(tmp_path) -> None:
+    frame = table()
+    frame.loc[39, "died"] = 0.5
+    readers(DOMAIN, frame, tmp_path)["stream"]()
+
+
+def test_numbers_that_were_moved_to_0_and_1_are_no_events(tmp_path) -> None:
+    for read in readers(DOMAIN, table([-3, 0, 1, 7]), tmp_path, out_of_bounds="clip").values():
+        with pytest.warns(UserWarning, match="were moved"):
+            read()
+
+
+def test_what_is_said_is_kept() -> None:
+    said, silent = (TableSchema.from_dict(with_outcome(**facts)) for facts in ({"kind": "continuous"}, {}))
+    assert said.to_dict()["outcome"]["kind"] == "continuous"
+    assert TableSchema.from_dict(said.to_dict()).kind_said is True
+    assert "kind" not in silent.to_dict()["outcome"]
+    assert silent.kind_said is False
+    assert said == silent
+    two = {**with_outcome(kind="continuous"), "covariates": {n: {"low": 0, "high": 1} for n in "xy"}}
+    assert TableSchema.from_dict(two).without("x").kind_said is True
+
+
+def test_facts_given_in_code_are_not_asked() -> None:
+    schema = TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0))
+    y = torch.tensor([0.0, 1.0, 1.0])
+    checked_records(schema, [[0.1], [0.2], [0.3]], [0, 1, 1], y, None)
+    assert schema.with_outcome_bounds(0, 1).kind_said is None
+    assert "kind" not in schema.with_outcome_bounds(0, 1).to_dict()["outcome"]
+
+
+def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("t.csv", index=False)
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump(DOMAIN))
+    for more in ([], ["task=average_effect"], ["task=average_effect", "data.stream=true"]):
+        assert main(["train", "data.path=t.csv", "data.domain=d.yaml", "run_dir=run", *more]) == 2
+        assert 'add "kind: binary"' in one_line(capsys)
+        assert not (tmp_path / "run" / "release").exists()
