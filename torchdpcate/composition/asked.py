@@ -30,7 +30,9 @@ class Regression:
     error: float
 
 
-def prior_variances(features: Sequence[Feature], variance: float, constants: PlanConstants, size: float) -> Tensor:
+def prior_variances(
+    features: Sequence[Feature], variance: float, constants: PlanConstants, size: float, heads: int | None = None
+) -> Tensor:
     """Return each feature's prior variance: its kind's share, evenly.
 
     What bends and interacts enters as n mu grows.
@@ -40,13 +42,22 @@ def prior_variances(features: Sequence[Feature], variance: float, constants: Pla
         variance: Prior variance of a function of them, at large n mu.
         constants: Of the plan.
         size: N mu.
+        heads: How many of the covariates, the first ones, were chosen; None: all. The linear features of the others
+            have ``tail_variance`` times an even part of all linear ones each, and no more than one of a chosen one.
     """
     low, high = constants.rough_sizes
     rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
-    kinds = [feature.kind for feature in features]
-    share = {kind: constants.part_share(kind) * (1.0 if kind == KINDS[0] else rough) for kind in set(kinds)}
-    each = {kind: variance * share[kind] / count for kind, count in Counter(kinds).items()}
-    return torch.tensor([each[kind] for kind in kinds], dtype=torch.float64)
+    first = [heads is None or feature.j < heads for feature in features]
+    counts = Counter(feature.kind for feature, own in zip(features, first, strict=True) if own)
+    share = {feature.kind: constants.part_share(feature.kind) for feature in features}
+    each = {
+        kind: variance * share[kind] / count * (1.0 if kind == KINDS[0] else rough) for kind, count in counts.items()
+    }
+    if not all(first):
+        linear = sum(feature.kind == KINDS[0] for feature in features)
+        tail = constants.tail_variance * variance * constants.part_share(KINDS[0]) / linear
+        tail = min(tail, each.get(KINDS[0], math.inf))
+    return torch.tensor([each[f.kind] if own else tail for f, own in zip(features, first, strict=True)]).double()
 
 
 def held_shares(features: Sequence[Feature], k: int, covariates: int, found: float = 1.0) -> Tensor:

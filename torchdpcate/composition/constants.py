@@ -35,9 +35,14 @@ class PlanConstants:
         rank_error: Wanted standard error of a quantile's rank, over n; its share then lies within ...
         quantile_shares: ... these bounds; there are three quantiles.
         moment_share: Means and spreads of the covariates.
+        window_rank: Largest noise of a quantile's rank, over n, at which covariates are scaled by private windows.
+        window_share: Of those windows, at most: as much as their quantiles need for ``rank_error``.
         curvature_share: Mean curvatures of the features, of all regressions together.
         screening_share: Choice of covariates, where some are left out.
         nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
+        wide_nuisance_share: The same where nuisances are of all covariates, and the effect of a few.
+        tail_variance: Prior variance there of a covariate's linear feature that was not chosen, over an even part of
+            that of all linear ones.
         propensity_share: Of the nuisances': the propensity, where it is not known.
         huber_quantiles: Quantile of the residuals at which they are clipped, at n mu = 100 and at 30,000.
         head_variance: Prior variance of the effect's features, in units of the squared residual scale S^2.
@@ -66,16 +71,27 @@ class PlanConstants:
             errors of one of its counts, without which a search may end at the top.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {"binary_part": 1.0, "score_margin": 0.0}
+    before: ClassVar[Mapping[str, Any]] = {
+        "binary_part": 1.0,
+        "score_margin": 0.0,
+        "window_rank": 0.0,
+        "window_share": 0.0,
+        "wide_nuisance_share": 0.0,
+        "tail_variance": 0.0,
+    }
     """What statements mean that were made before a constant was."""
 
     quantile_levels: int = 10
     rank_error: float = 0.03
     quantile_shares: tuple[float, float] = (0.015, 0.12)
     moment_share: float = 0.065
+    window_rank: float = 0.1
+    window_share: float = 0.06
     curvature_share: float = 0.046
     screening_share: float = 0.17
     nuisance_share: float = 0.4
+    wide_nuisance_share: float = 0.5
+    tail_variance: float = 10.0
     propensity_share: float = 0.45
     huber_quantiles: tuple[float, float] = (0.43, 0.9)
     head_variance: float = 0.1

@@ -1,17 +1,23 @@
 """How a plan of Gaussian events divides mu^2 among its steps."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.windows import HALVINGS, WINDOWS
 
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
+SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
+CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)
+"""Steps that choose covariates."""
 ORDER = (
-    *("centre", "outcome scale", "screening", "moments", "outcome curvatures", "outcome"),
-    *("propensity curvatures", "propensity", "effect curvatures", "effect", MATRIX, COUNTS, CORRECTION, AVERAGE),
+    *("centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
+    *("propensity curvatures", "propensity", MODIFIERS, "effect curvatures", "effect"),
+    *(MATRIX, COUNTS, CORRECTION, AVERAGE),
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
 
@@ -26,9 +32,10 @@ class Division:
         quantiles: Steps that find a private quantile.
         known_propensity: Whether no step estimates the propensity.
         intervals: Whether there are the steps that intervals take.
+        windows: How many covariates are scaled by private windows; None where that of all is by their public ranges.
 
     Example:
-        >>> shares = Division(PlanConstants(), 4_000.0, QUANTILES, True, False).shares(screens=False)
+        >>> shares = Division(PlanConstants(), 4_000.0, QUANTILES, True, False).shares(())
         >>> list(shares)[-2:], round(sum(shares.values()), 9)
         (['outcome', 'effect'], 1.0)
     """
@@ -38,17 +45,19 @@ class Division:
     quantiles: tuple[str, ...]
     known_propensity: bool
     intervals: bool
+    windows: int | None = None
 
-    def shares(self, screens: bool) -> dict[str, float]:
+    def shares(self, choices: Sequence[str]) -> dict[str, float]:
         """Return each step's share.
 
         Args:
-            screens: Whether covariates are left out by a private choice.
+            choices: Steps that choose covariates, by even shares; none where all are kept.
         """
-        constants, left = self.constants, self._left(screens)
+        constants, left = self.constants, self._left(bool(choices))
         shares = {
             **dict.fromkeys(self.quantiles, self._quantile),
-            **({"screening": constants.screening_share} if screens else {}),
+            **{choice: constants.screening_share / len(choices) for choice in choices},
+            **({WINDOWS: self._windows} if self.windows else {}),
             "moments": constants.moment_share,
         }
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
@@ -56,7 +65,7 @@ class Division:
             shares[f"{name} curvatures"] = constants.curvature_share / len(regressions)
         if self.intervals:
             shares |= dict(zip((MATRIX, COUNTS, CORRECTION, AVERAGE), constants.interval_shares, strict=True))
-        effect = self.effect(screens)
+        effect = self.effect(bool(choices))
         propensity = 0.0 if self.known_propensity else constants.propensity_share
         shares["outcome"] = (left - effect) * (1 - propensity)
         if propensity:
@@ -64,24 +73,42 @@ class Division:
         return shares | {"effect": effect}
 
     def effect(self, screens: bool) -> float:
-        """Return the effect's share; see ``shares``."""
-        constants = self.constants
-        outcome = constants.nuisance_share * (1 - constants.propensity_share)
-        return self._left(screens) * (1 - outcome if self.known_propensity else 1 - constants.nuisance_share)
+        """Return the effect's share.
+
+        Args:
+            screens: Whether covariates are left out by a private choice.
+        """
+        constants, wide = self.constants, screens and self.windows is not None
+        nuisances = constants.wide_nuisance_share if wide else constants.nuisance_share
+        outcome = nuisances * (1 - constants.propensity_share)
+        return self._left(screens) * (1 - outcome if self.known_propensity else 1 - nuisances)
 
     def _left(self, screens: bool) -> float:
         """Return the share that is left for regressions."""
         constants = self.constants
         spent = len(self.quantiles) * self._quantile + constants.moment_share + constants.curvature_share
+        spent += self._windows if self.windows else 0
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 
     @property
     def _quantile(self) -> float:
         """Share of a private quantile."""
-        constants = self.constants
-        wanted = constants.quantile_levels / (constants.rank_error * self.size) ** 2
-        return min(max(wanted, constants.quantile_shares[0]), constants.quantile_shares[1])
+        least, most = self.constants.quantile_shares
+        return min(max(self._by_counts(self.constants.quantile_levels), least), most)
+
+    @property
+    def _windows(self) -> float:
+        """Share of the windows."""
+        assert self.windows is not None
+        most = self.constants.window_share
+        return min(
+            max(self._by_counts(2 * self.windows * HALVINGS), min(self.constants.quantile_shares[0], most)), most
+        )
+
+    def _by_counts(self, counts: int) -> float:
+        """Return the share at which the noise of so many counts is the wanted error of a quantile's rank."""
+        return counts / (self.constants.rank_error * self.size) ** 2
 
 
 def lean_shares(constants: RuleConstants, known_propensity: bool) -> dict[str, float]:

@@ -3,11 +3,13 @@
 import math
 
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX
+from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX, MODIFIERS, PROGNOSTIC, SCREENING
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
+from torchdpcate.composition.screening import CENTRE
 from torchdpcate.composition.steps import gradient_rounding, mechanism_of
+from torchdpcate.composition.windows import HALVINGS, WINDOWS
 from torchdpcate.erm.perturbation import SOLVER_SHARE
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import PureEvent
@@ -44,7 +46,12 @@ def _require(plan: ComposedPlan, step: str) -> None:
     pure = isinstance(whole, PureEvent)
     if step in _QUANTILES and not pure:
         mechanism_of(plan.shares.event(step, count=plan.constants.quantile_levels), 1.0, 1).released_scale(1)
-    elif step in _QUANTILES or step == "screening":
+    elif step == WINDOWS:
+        size = 2 * (plan.covariates if plan.numbers is None else plan.numbers)
+        mechanism_of(plan.shares.event(step, count=HALVINGS), 1.0, size).released_scale(size)
+    elif step in (PROGNOSTIC, MODIFIERS):
+        mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
+    elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid
     elif step == "moments" or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
         size = _released(plan, step)
@@ -60,7 +67,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
 def _released(plan: ComposedPlan, step: str) -> int:
     """Return how many numbers a step's one event releases."""
     if step == "moments":
-        return 2 * plan.kept
+        return 2 * (plan.covariates if plan.windows else plan.kept)
     if step in _FEW:
         return _FEW[step]
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))

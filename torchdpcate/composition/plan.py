@@ -10,7 +10,15 @@ from torch import Tensor
 
 from torchdpcate.composition.asked import Regression, asked_for, held_shares, matrix_noise, prior_variances
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.division import MATRIX, QUANTILES, Division, lean_shares
+from torchdpcate.composition.division import (
+    MATRIX,
+    MODIFIERS,
+    PROGNOSTIC,
+    QUANTILES,
+    SCREENING,
+    Division,
+    lean_shares,
+)
 from torchdpcate.composition.expectations import (
     EFFECT_CURVATURE,
     INSIDE,
@@ -24,6 +32,7 @@ from torchdpcate.composition.expectations import (
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.sign_correlation import sign_correlation
 from torchdpcate.composition.water_filling import Filling, gaussian_filling, sampling_filling
+from torchdpcate.composition.windows import rank_noise
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, all_features
@@ -34,6 +43,7 @@ EFFECT, RULE = "effect", "rule"
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
 
+_MOST_WIDE = 300  # covariates: the curvatures of more are too many numbers
 _WIDE = (5_000.0, 20_000.0)  # n mu between which intervals widen the Huber clip, to this quantile:
 _WIDE_QUANTILE = 0.97
 _SPREADS = ((800.0, 4.0), (3_000.0, 5.0), (10_000.0, 6.0), (math.inf, 8.0))
@@ -57,6 +67,7 @@ class ComposedPlan:
         intervals: Whether the numbers are asked for that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
+        numbers: Number of covariates that have more than two levels; None: all.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
         lean_asked: Whether it is lean; None takes what has less planned regret.
 
@@ -75,6 +86,10 @@ class ComposedPlan:
     """Whether such a plan may ask for what intervals rest on."""
     has_lean: ClassVar[bool] = True
     """Whether such a plan of a rule may be lean where that has less planned regret."""
+    has_windows: ClassVar[bool] = True
+    """Whether such a plan may scale covariates by private windows."""
+    chooses_modifiers: ClassVar[bool] = True
+    """Whether such a plan chooses covariates for its effect."""
 
     n: int
     budget: PrivacyBudget | None
@@ -86,6 +101,7 @@ class ComposedPlan:
     intervals: bool = False
     binary: bool = False
     count: bool = False
+    numbers: int | None = None
     part: float = 1.0
     lean_asked: bool | None = field(default=None, repr=False, compare=False)
 
@@ -278,26 +294,61 @@ class ComposedPlan:
         return self.kept < self.covariates
 
     @cached_property
+    def windows(self) -> bool:
+        """Whether covariates are scaled by private windows: where the noise of their quantiles' ranks is small."""
+        constants = self.constants
+        if not (constants.window_rank and self.has_windows) or self._rule or self.estimates_propensity:
+            return False
+        mu = self.mu * math.sqrt(constants.window_share)
+        noise = 0.0 if self.budget is None else rank_noise(self._numbers, mu, self.n)
+        return noise <= constants.window_rank and self.covariates <= _MOST_WIDE
+
+    @property
+    def wide(self) -> bool:
+        """Whether nuisances are of all covariates, and the effect of those that are kept."""
+        return self.windows and self.screens
+
+    @property
+    def choices(self) -> dict[str, int]:
+        """How many covariates each step chooses, by step.
+
+        The first half of those that a wide plan keeps are chosen for the outcome, and have features of all kinds in the
+        nuisances; the others for the effect.
+        """
+        if not self.wide:
+            return {SCREENING: self.kept} if self.screens else {}
+        if self.constant_only or not self.chooses_modifiers:
+            return {PROGNOSTIC: self.kept}
+        first = self.kept // 2
+        return {**({PROGNOSTIC: first} if first else {}), MODIFIERS: self.kept - first}
+
+    @property
+    def heads(self) -> int | None:
+        """How many covariates have features of all kinds in the nuisances; None: all that are kept."""
+        return self.choices.get(PROGNOSTIC, 0) if self.wide else None
+
+    @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
         if self.lean and self._rule:
             return Shares(self.mu, lean_shares(self._rule, self.known_propensity))
-        return Shares(self.mu, self._division.shares(self.screens))
+        return Shares(self.mu, self._division.shares(tuple(self.choices)))
 
     def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
-        """Return the outcome regression of the kept covariates.
+        """Return the outcome regression: of the kept covariates, or of all in a wide plan, the chosen ones first.
 
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        return self._regression(self._levels(two_levels), self.constants.outcome_variance, self._outcome_noise)
+        levels, variance = self._nuisance_levels(two_levels), self.constants.outcome_variance
+        return self._regression(levels, variance, self._outcome_noise, heads=self.heads)
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
         mu = self.shares.of(self.propensity_steps[0])
         noise = self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE, self.logit_slope("propensity"))
         variance = 0.0 if self.one_propensity else self.constants.propensity_variance
-        return self._regression(self._levels(two_levels), variance, noise)
+        return self._regression(self._nuisance_levels(two_levels), variance, noise, heads=self.heads)
 
     @property
     def one_propensity(self) -> bool:
@@ -481,7 +532,8 @@ class ComposedPlan:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
         known = domain.known_propensity is not None
         binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
-        return cls(n, budget, domain.dimension, domain.overlap, known, binary=binary, count=count, **settings)
+        facts = {"binary": binary, "count": count, "numbers": domain.two_levels.count(False)}
+        return cls(n, budget, domain.dimension, domain.overlap, known, **facts, **settings)
 
     @property
     def shrinking_variance(self) -> float:
@@ -531,9 +583,17 @@ class ComposedPlan:
     def _levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:
         return [False] * self.kept if two_levels is None else two_levels
 
+    def _nuisance_levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:
+        return [False] * self.covariates if self.wide and two_levels is None else self._levels(two_levels)
+
+    @property
+    def _numbers(self) -> int:
+        return self.covariates if self.numbers is None else self.numbers
+
     @cached_property
     def _division(self) -> Division:
-        return Division(self.constants, self.size, self.quantiles, self.known_propensity, self.intervals)
+        windows = self._numbers if self.windows else None
+        return Division(self.constants, self.size, self.quantiles, self.known_propensity, self.intervals, windows)
 
     def _effect_budget(self, k: int) -> float:
         """Return mu of the effect where k covariates are kept."""
@@ -558,8 +618,8 @@ class ComposedPlan:
         """Return the variance of a feature's part of the function by sampling, whatever its energy."""
         return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
 
-    def _prior(self, features: Sequence[Feature], variance: float) -> Tensor:
-        return prior_variances(features, variance, self.constants, self.size)
+    def _prior(self, features: Sequence[Feature], variance: float, heads: int | None = None) -> Tensor:
+        return prior_variances(features, variance, self.constants, self.size, heads)
 
     def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
         """Return energies; without privacy features are held against sampling alone."""
@@ -573,6 +633,7 @@ class ComposedPlan:
         kinds: str | None = None,
         constant_prior: float = math.inf,
         least: float = 0.0,
+        heads: int | None = None,
     ) -> Regression:
         """Return what a regression asks for.
 
@@ -583,11 +644,12 @@ class ComposedPlan:
             kinds: Kinds of features that it may have; None takes the plan's.
             constant_prior: Prior variance of its constant.
             least: Prior variance that its features must exceed, but for linear ones.
+            heads: How many covariates have features of all kinds; None: all.
         """
-        features = all_features(levels, self.constants.kinds) if variance else ()
+        features = all_features(levels, self.constants.kinds, heads) if variance else ()
         kinds = (self.constants.kinds if kinds is None else kinds) if self._looks else ""
 
         def fill(prior: Tensor, constant: float) -> Filling:
             return self._fill(prior, noise, constant)
 
-        return asked_for(features, self._prior(features, variance), fill, kinds, constant_prior, least)
+        return asked_for(features, self._prior(features, variance, heads), fill, kinds, constant_prior, least)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.asked import Regression
-from torchdpcate.composition.division import QUANTILES
+from torchdpcate.composition.division import QUANTILES, SCREENING
 from torchdpcate.composition.effect_sums import BARE, OBJECTIVE, SUMS, clip_slopes, places_of, sums_regression
 from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
 from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan
@@ -69,6 +69,7 @@ class PurePlan(ComposedPlan):
     """
 
     has_intervals: ClassVar[bool] = False
+    has_windows: ClassVar[bool] = False
 
     asked: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     way_asked: str | None = field(default=None, repr=False, compare=False)
@@ -181,7 +182,7 @@ class PurePlan(ComposedPlan):
         """Share of each step, of epsilon."""
         steps, of = self._steps if self.asked is None else self.asked, self._parts
         fixed = dict.fromkeys(QUANTILES, self._quantile_share)
-        fixed |= {"screening": of.screening, "moments": of.moments, "effect curvatures": of.curvatures}
+        fixed |= {SCREENING: of.screening, "moments": of.moments, "effect curvatures": of.curvatures}
         parts = {"outcome": of.outcome, "propensity": of.propensity, "effect": 1 - of.outcome - of.propensity}
         left = 1 - math.fsum(fixed[step] for step in steps if step in fixed)
         total = math.fsum(parts[step] for step in steps if step in parts)
@@ -258,13 +259,13 @@ class PurePlan(ComposedPlan):
         """The steps that serve something at their shares."""
         if self.way == BARE:
             return self._later
-        screening = ("screening",) if not self.by_sums and self._kept < self.covariates else ()
+        screening = (SCREENING,) if not self.by_sums and self._kept < self.covariates else ()
         steps = (*self.quantiles[:2], *screening, "moments", *self._later)
         nuisances = [step for step in steps if step in ("outcome", "propensity")]
         while True:
             trial = replace(self, asked=steps, way_asked=self.way)
             rich = {step: len(getattr(trial, step)().basis.features) > 0 for step in (*nuisances, "effect")}
-            idle = set() if any(rich.values()) else {"screening", "moments"}
+            idle = set() if any(rich.values()) else {SCREENING, "moments"}
             idle |= set() if rich.get("outcome") or self.binary else {"outcome", "residual scale"}
             idle |= set() if rich["effect"] else {"effect curvatures"}
             if idle.isdisjoint(steps):

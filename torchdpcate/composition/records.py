@@ -1,7 +1,7 @@
 """One composition on records: the order of its steps, and what it releases."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
 from torchdpcate.composition.arms_plan import ArmsPlan
+from torchdpcate.composition.division import MODIFIERS
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
+from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
 from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.many_arms import ManyArmRegressions
@@ -19,9 +21,9 @@ from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import private_screening, screening_residual
+from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_residual
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import private_quantile, private_standardisation
+from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.standardisation import Standardisation
@@ -90,13 +92,15 @@ def fit_composition(
     """
     steps, y_range = NoisySteps(session, plan.shares), domain.outcome_range
     start = private_start(records, domain, plan, steps, two_levels)
-    centre, about, columns, standardisation, two_levels, z = start
+    centre, about, kept, z = start
     scale, a, y = about.clip, records.a, records.y - centre
     if isinstance(plan, DoublyRobustPlan):
-        arms = ArmRegressions(plan, steps, start.two_levels, solver, nuisance)
+        arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
         fit = arms.fit(Arms(z, a, records.y, known), domain, centre, about)
-        return RecordsFit(columns, standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity)
-    how = steps, start.two_levels, solver, nuisance
+        return RecordsFit(
+            kept.columns, kept.standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity
+        )
+    how = steps, kept.two_levels, solver, nuisance
     regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
@@ -108,16 +112,21 @@ def fit_composition(
         effects = regressions.effects(
             z, residual, a, each, residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
         )
-        return RecordsFit(columns, standardisation, effects, outcome=outcome, propensity=each)
+        return RecordsFit(kept.columns, kept.standardisation, effects, outcome=outcome, propensity=each)
     estimated = regressions.propensity(z, a) if known is None and "propensity" in plan.shares.shares else None
     pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
+    if MODIFIERS in plan.choices:
+        choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, steps)
+        r = modifier_residual(residual, a - pi, pi, s)
+        places, kept = kept.with_modifiers(choice.chosen(z, r, kept.heads), plan)
+        z, regressions = z[:, places], replace(regressions, two_levels=kept.two_levels)
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:
         at = EffectRecords(effect.regression.basis(z), residual, a - pi, pi)
         bounds = propensity_bounds(domain)
-        covariates = Covariates(standardisation, regressions.two_levels)
+        covariates = Covariates(kept.standardisation, kept.two_levels)
         before = None if estimated is None or mean is None else nuisance_numbers(estimated, mean, scale)
         law, numbers = private_effect_law(
             at,
@@ -131,7 +140,7 @@ def fit_composition(
             covariates,
             before,
         )
-    return RecordsFit(columns, standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
+    return RecordsFit(kept.columns, kept.standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
 
 
 class Start(NamedTuple):
@@ -140,17 +149,13 @@ class Start(NamedTuple):
     Attributes:
         centre: Of the outcome, released.
         outcome: Its scale about the centre, released.
-        columns: Covariates that are kept; None for all.
-        standardisation: Of those, released.
-        two_levels: Whether each of them has two levels.
-        z: Standardised covariates [n, k], the curator's.
+        kept: Covariates that the regressions have.
+        z: These, standardised, [n, k], the curator's.
     """
 
     centre: float
     outcome: OutcomeScale
-    columns: tuple[int, ...] | None
-    standardisation: Standardisation
-    two_levels: tuple[bool, ...]
+    kept: KeptCovariates
     z: Tensor
 
 
@@ -172,19 +177,32 @@ def private_start(
     if steps.private:
         require_noise(plan)
     y_range, low, high = domain.outcome_range, domain.outcome_low, domain.outcome_high
-    u, columns = domain.scale(records.x), None
+    u = domain.scale(records.x)
     if plan.binary or not plan.quantiles:
         centre, outcome = (low + high) / 2, OutcomeScale(y_range * plan.residual_scale)
     else:
         levels, places = plan.constants.quantile_levels, plan.places("centre")
         centre = private_quantile(records.y, 0.5, low, high, levels, "centre", steps, places)
         outcome = outcome_scale(_sizes(records.y - centre, plan, y_range, steps), plan, y_range)
-    if plan.screens:
-        residual = screening_residual(records.y - centre, outcome.clip, plan.binary)
-        columns = private_screening(u, residual, plan.kept, steps)
-        u, two_levels = u[:, list(columns)], [two_levels[column] for column in columns]
-    standardisation = private_standardisation(u, steps, drawn=plan.by_sums)
-    return Start(centre, outcome, columns, standardisation, tuple(two_levels), standardisation(u))
+    residual = screening_residual(records.y - centre, outcome.clip, plan.binary)
+    kept = kept_covariates(_Columns(u, residual), domain, plan, steps, two_levels)
+    return Start(centre, outcome, kept, kept.of(u))
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """See ``CovariateSums``: of records in memory.
+
+    Attributes:
+        u: Covariates scaled to [-1, 1], [n, q].
+        residual: See ``screening_residual``, [n].
+    """
+
+    u: Tensor
+    residual: Tensor
+
+    def total(self, terms: Terms) -> Tensor:
+        return terms(self.u, self.residual).cpu()
 
 
 def _sizes(values: Tensor, plan: ComposedPlan, y_range: float, steps: NoisySteps) -> Quantile:

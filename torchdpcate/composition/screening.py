@@ -1,15 +1,22 @@
 """A private choice of the covariates that a composition keeps."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.batch_sums import summed
+from torchdpcate.composition.division import SCREENING
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 from torchdpcate.privacy.selection import top_k
+
+CENTRE = 0.1
+"""Share of a centred choice's step that pays for the mean of what covariates are compared with."""
+_REACH = 2.0  # standard deviations of a covariate at which a slope ends
 
 
 def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps) -> tuple[int, ...]:
@@ -45,20 +52,94 @@ def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
     return (y / (clip / 2 if binary else clip)).clamp(-1, 1)
 
 
+def modifier_residual(residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> Tensor:
+    r"""Return what effect modifiers are chosen by, within [-1, 1], [n].
+
+    .. math:: \frac{a - \pi}{\max(\pi, 1 - \pi)}\, \mathrm{clip}\Big(\frac{y - m}{S}\Big)
+
+    Args:
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+        scale: S, released.
+    """
+    return treatment / torch.maximum(pi, 1 - pi) * (residual / scale).clamp(-1, 1)
+
+
 def screening_sums(u: Tensor, residual: Tensor) -> Tensor:
     """Return the sums over records u [n, q], residual [n] that ``private_screening`` compares, [2, q]."""
     return summed(_wave_sums, u, residual).cpu()
 
 
-def screening_by_sums(sums: Tensor, n: int, kept: int, steps: NoisySteps) -> tuple[int, ...]:
-    """Return what ``private_screening`` does, of ``screening_sums`` of n records."""
+def screening_by_sums(
+    sums: Tensor, n: int, kept: int, steps: NoisySteps, step: str = SCREENING, part: float = 1.0
+) -> tuple[int, ...]:
+    """Return what ``private_screening`` does, of ``screening_sums`` of n records.
+
+    Args:
+        sums: Of the records.
+        n: Their number.
+        kept: How many are chosen.
+        steps: Pays, and draws noise.
+        step: That pays.
+        part: Share of it that the choices have.
+    """
     scores = sums.abs().amax(0)
     if not steps.private:
         return tuple(sorted(scores.topk(kept).indices.tolist()))
-    event, noise, sensitivity = steps.pay("screening", count=kept), steps.session.noise, 2 + steps.rounding(n, 1.0)
+    event, noise, sensitivity = steps.pay(step, part, kept), steps.session.noise, 2 + steps.rounding(n, 1.0)
     if isinstance(event, PureEvent):
         return tuple(sorted(top_k(scores, kept, kept * event.epsilon, noise, sensitivity)))
     return tuple(sorted(gumbel_top_k(scores, kept, event, noise, sensitivity)))
+
+
+@dataclass(frozen=True)
+class CentredChoice:
+    r"""A choice of covariates by what their standardised values have to do with a number r of each record.
+
+    .. math:: \max_b \Big|\sum_i b(z_{ij} / 2)\, \mathrm{clip}(r_i - \bar r)\Big|
+
+    with the waves b of ``private_screening``, :math:`z/2` and the rest clipped to [-1, 1], and a released mean of r,
+    which a tenth of the step pays for: what r is for everybody would count for each covariate otherwise.
+
+    Attributes:
+        step: That pays.
+        count: How many are chosen.
+        n: Number of records.
+        steps: Pays, and draws noise.
+    """
+
+    step: str
+    count: int
+    n: int
+    steps: NoisySteps
+
+    def centre(self, total: Tensor) -> float:
+        """Return the released mean of r, of its sum over all records."""
+        steps = self.steps
+        if not steps.private:
+            return float(total) / self.n
+        event, sensitivity = steps.pay(self.step, CENTRE), 2 + steps.rounding(self.n, 1.0)
+        return min(max(steps.noisy(total[None], sensitivity, event).item() / self.n, -1.0), 1.0)
+
+    def sums(self, z: Tensor, r: Tensor, centre: float) -> Tensor:
+        """Return the sums over records z [n, q], r [n] in [-1, 1] about the released mean, [2, q]."""
+        return screening_sums((z / _REACH).clamp(-1, 1), (r - centre).clamp(-1, 1))
+
+    def by_sums(self, sums: Tensor, taken: Sequence[int] = ()) -> tuple[int, ...]:
+        """Return the positions that are chosen, in ascending order.
+
+        Args:
+            sums: Of the records, [2, q].
+            taken: Positions that were chosen before, and are not chosen again.
+        """
+        left = [j for j in range(sums.shape[1]) if j not in set(taken)]
+        found = screening_by_sums(sums[:, left], self.n, self.count, self.steps, self.step, 1 - CENTRE)
+        return tuple(left[j] for j in found)
+
+    def chosen(self, z: Tensor, r: Tensor, taken: Sequence[int] = ()) -> tuple[int, ...]:
+        """Return the positions that are chosen of covariates z [n, q] of records in memory."""
+        return self.by_sums(self.sums(z, r, self.centre(summed(lambda rows: rows.sum(0), r).cpu())), taken)
 
 
 def _wave_sums(u: Tensor, r: Tensor) -> Tensor:

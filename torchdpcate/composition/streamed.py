@@ -10,8 +10,10 @@ from torch import Tensor
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.batch_sums import added
+from torchdpcate.composition.division import MODIFIERS
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
+from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
 from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution
 from torchdpcate.composition.noisy_newton import newton_points
@@ -20,21 +22,18 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import screening_by_sums, screening_residual, screening_sums
+from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_residual
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
     curvatures_by_sums,
-    moment_sums,
     quantile_by_counts,
-    standardisation_by_sums,
 )
 from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.privacy.session import FitSession
 
@@ -51,15 +50,6 @@ class _Nuisance:
     values: Column
     curvatures: Tensor
     coefficients: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class _Covariates:
-    """What is kept of the covariates: columns, None for all; their standardisation; which have two levels."""
-
-    columns: tuple[int, ...] | None
-    standardisation: Standardisation
-    two_levels: tuple[bool, ...]
 
 
 class _Rows:
@@ -88,6 +78,10 @@ class _Rows:
                 )
 
         return added(parts())
+
+    def then(self, change: Callable[[CausalData], CausalData]) -> "_Rows":
+        """Return sums over what is worked out of these, in each pass anew."""
+        return _Rows(self.stream, self.n, lambda batch: change(self.change(batch)))
 
     @contextmanager
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "Iterator[_Rows]":
@@ -190,7 +184,7 @@ class _Stream:
         scale = about.clip
         kept = self.covariates(centre, scale)
         regressions = Regressions(plan, self.steps, kept.two_levels)
-        with self.rows.mapped(lambda b: replace(b, x=kept.standardisation(self.u(b, kept.columns))), "z") as rows:
+        with self.rows.mapped(lambda b: replace(b, x=kept.of(self.domain.scale(b.x))), "z") as rows:
             mean = self.outcome(regressions, rows, centre, scale) if "outcome" in plan.shares.shares else None
             m: Column = (lambda b: torch.full_like(b.y, centre)) if mean is None else mean.values
             estimated = self.propensity(regressions, rows) if domain.known_propensity is None else None
@@ -202,6 +196,9 @@ class _Stream:
 
             with rows.mapped(inputs, "effect") as rest:
                 s = residual_scale(self.sizes(rest, lambda b: b.y), plan, whole, about)
+                if MODIFIERS in plan.choices:
+                    kept, rest = self.modifiers(kept, rest, s)
+                    regressions = replace(regressions, two_levels=kept.two_levels)
                 effect = self.effect(regressions, rest, s)
                 found = ComposedFit(kept.columns, kept.standardisation, effect)
                 if not plan.intervals:
@@ -227,23 +224,26 @@ class _Stream:
         pi = None if known is None else known.of(batch).nan_to_num(0.5).clamp(*known.bounds)
         return CausalData(x, (batch.a > 0.5).double(), y, pi)
 
-    def covariates(self, centre: float, scale: float) -> _Covariates:
-        plan, columns, two_levels = self.plan, None, self.two_levels
-        if plan.screens:
+    def covariates(self, centre: float, scale: float) -> KeptCovariates:
+        rows, domain, binary = self.rows, self.domain, self.plan.binary
 
-            def strengths(b: CausalData) -> Tensor:
-                return screening_sums(self.u(b, None), screening_residual(b.y - centre, scale, plan.binary))
+        class _Batches:
+            def total(self, terms: Terms) -> Tensor:
+                return rows.total(lambda b: terms(domain.scale(b.x), screening_residual(b.y - centre, scale, binary)))
 
-            columns = screening_by_sums(self.rows.total(strengths), plan.n, plan.kept, self.steps)
-            two_levels = tuple(two_levels[column] for column in columns)
-        if "moments" not in self.steps.shares.shares:
-            return _Covariates(columns, Standardisation.none(len(two_levels)), two_levels)
-        sums = self.rows.total(lambda b: moment_sums(self.u(b, columns)))
-        return _Covariates(columns, standardisation_by_sums(sums, plan.n, self.steps), two_levels)
+        return kept_covariates(_Batches(), domain, self.plan, self.steps, self.two_levels)
 
-    def u(self, batch: CausalData, columns: tuple[int, ...] | None) -> Tensor:
-        u = self.domain.scale(batch.x)
-        return u if columns is None else u[:, list(columns)]
+    def modifiers(self, kept: KeptCovariates, rest: _Rows, scale: float) -> tuple[KeptCovariates, _Rows]:
+        """Return the covariates that the effect has, and rows of these alone."""
+        choice = CentredChoice(MODIFIERS, self.plan.choices[MODIFIERS], self.plan.n, self.steps)
+
+        def pulls(b: CausalData) -> Tensor:
+            return modifier_residual(b.y, b.a, _pi(b), scale)
+
+        centre = choice.centre(rest.total(lambda b: pulls(b).sum()))
+        modifiers = choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)), kept.heads)
+        places, found = kept.with_modifiers(modifiers, self.plan)
+        return found, rest.then(lambda b: replace(b, x=b.x[:, places]))
 
     def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:
         """Return a quantile of a column: all thresholds that halving may meet are counted in one pass."""

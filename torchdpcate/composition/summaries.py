@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,13 +14,28 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
-_MEANS, _SQUARE, _SQUARE_SPREAD = 0.3, 0.15, 0.1
-# of covariates on [-1, 1]: spread of their means about zero, mean of their squares, and spread of that
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
 _DOUBT = 2.0  # of a correlation: it counts half where its noise is half of it
 _LEAST_CORRELATION = 0.1  # eigenvalue of the correlations
+
+
+class ExpectedMoments(NamedTuple):
+    """What is expected of covariates on [-1, 1].
+
+    Attributes:
+        means: Standard deviation of their means about zero, one number or one each, [k].
+        square: Their mean square.
+        square_spread: Standard deviation of that.
+    """
+
+    means: float | Tensor
+    square: float
+    square_spread: float
+
+
+_EXPECTED = ExpectedMoments(0.3, 0.15, 0.1)
 
 
 def private_quantile(
@@ -105,19 +121,35 @@ def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps, drawn: bool
         steps: Pays, and draws noise.
         drawn: Whether means and squares are drawn to what is expected of covariates, as far as their noise says.
     """
+    mean, square = released_moments(sums, n, steps, _EXPECTED if drawn else None)
+    return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
+
+
+def released_moments(
+    sums: Tensor, n: int, steps: NoisySteps, expected: ExpectedMoments | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return released means, in [-1, 1], and mean squares of covariates, [k] each, of ``moment_sums`` of n records.
+
+    Args:
+        sums: Of the records.
+        n: Their number.
+        steps: Pays, and draws noise.
+        expected: What both are drawn to, as far as their noise says; None leaves them.
+    """
     k = len(sums) // 2
     root = math.sqrt(k)
     noisy = steps.release("moments", sums, 1 + 2 * steps.rounding(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
-    if drawn:
+    if expected is not None:
         sd = steps.scale("moments", 1.0, 2 * k) / n
-        mean = mean * _trust(_MEANS, 2 * root * sd)
-        square = _SQUARE + (square - _SQUARE) * _trust(_SQUARE_SPREAD, root * sd / math.sqrt(_SQUARES))
-    return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
+        mean = mean * _trust(expected.means, 2 * root * sd)
+        trust = _trust(expected.square_spread, root * sd / math.sqrt(_SQUARES))
+        square = expected.square + (square - expected.square) * trust
+    return mean, square
 
 
-def _trust(spread: float, noise: float) -> float:
+def _trust(spread: float | Tensor, noise: float) -> float | Tensor:
     """Return the weight of a number that varies so much and has so much noise, both standard deviations."""
     return spread**2 / (spread**2 + noise**2)
 

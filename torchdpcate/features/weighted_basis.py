@@ -49,23 +49,29 @@ def lengths(psi: Tensor) -> Tensor:
     return psi.square().sum(1).sqrt()
 
 
-def all_features(two_levels: Sequence[bool], kinds: Sequence[str] = KINDS) -> tuple[Feature, ...]:
+def all_features(
+    two_levels: Sequence[bool], kinds: Sequence[str] = KINDS, heads: int | None = None
+) -> tuple[Feature, ...]:
     """Return the features of k covariates; those with two levels have a linear part and products only.
 
     Args:
         two_levels: Whether each covariate has two levels, by its schema.
         kinds: Which kinds.
+        heads: How many of them, the first ones, have more than a linear feature; None: all.
 
     Example:
         >>> [f"{f.kind}{f.i}{f.j}" for f in all_features([False, True], "12x")]
         ['100', '111', '200', 'x01']
     """
     k, found = len(two_levels), []
+    rich = k if heads is None else heads
     for kind in kinds:
         if kind == "x":
-            found += [Feature(kind, i, j) for i in range(k) for j in range(i + 1, k)]
+            found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
+        elif kind == "1":
+            found += [Feature(kind, i, i) for i in range(k)]
         else:
-            found += [Feature(kind, i, i) for i in range(k) if kind == "1" or not two_levels[i]]
+            found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
     return tuple(found)
 
 
