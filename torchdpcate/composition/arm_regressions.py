@@ -73,16 +73,18 @@ class Arms(NamedTuple):
     known: Tensor | None
 
 
-class DoublyRobustFit(NamedTuple):
-    """The effect, and nuisances at the records, which are the curator's.
+class Scores(NamedTuple):
+    """Doubly robust scores and what they were made of, which are the curator's, and their released clip.
 
     Attributes:
-        effect: The effect's regression.
+        score: [n].
+        clip: S.
         outcome: The mean in each record's own arm, [n].
         propensity: pi, [n].
     """
 
-    effect: FittedEffect
+    score: Tensor
+    clip: float
     outcome: Tensor
     propensity: Tensor
 
@@ -93,8 +95,8 @@ class ArmRegressions(Regressions):
 
     plan: DoublyRobustPlan
 
-    def fit(self, records: Arms, domain: Domain, centre: float, outcome: OutcomeScale) -> DoublyRobustFit:
-        """Run all regressions.
+    def scores(self, records: Arms, domain: Domain, centre: float, outcome: OutcomeScale) -> Scores:
+        """Run all regressions but that of the effect.
 
         Args:
             records: The records.
@@ -114,7 +116,7 @@ class ArmRegressions(Regressions):
             clip = scales.nearest(outcome.clip * self.plan.score_scale, levels)
         else:
             clip = self.score_scale(score - (mu1 - mu0), a, pi, domain)
-        return DoublyRobustFit(self.score_effect(z, score, clip), torch.where(a > 0.5, mu1, mu0), pi)
+        return Scores(score, clip, torch.where(a > 0.5, mu1, mu0), pi)
 
     def arms(self, z: Tensor, a: Tensor, y: Tensor, scale: float, centre: float) -> tuple[Tensor, Tensor]:
         """Return m_0 and m_1 at the records about the released centre, [n] each; the curator's.

@@ -31,7 +31,12 @@ class Regression:
 
 
 def prior_variances(
-    features: Sequence[Feature], variance: float, constants: PlanConstants, size: float, heads: int | None = None
+    features: Sequence[Feature],
+    variance: float,
+    constants: PlanConstants,
+    size: float,
+    heads: int | None = None,
+    confounds: bool = True,
 ) -> Tensor:
     """Return each feature's prior variance: its kind's share, evenly.
 
@@ -44,6 +49,7 @@ def prior_variances(
         size: N mu.
         heads: How many of the covariates, the first ones, were chosen; None: all. The linear features of the others
             have ``tail_variance`` times an even part of all linear ones each, and no more than one of a chosen one.
+        confounds: Whether what is not asked for may confound; else that is one such part.
     """
     low, high = constants.rough_sizes
     rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
@@ -55,7 +61,7 @@ def prior_variances(
     }
     if not all(first):
         linear = sum(feature.kind == KINDS[0] for feature in features)
-        tail = constants.tail_variance * variance * constants.part_share(KINDS[0]) / linear
+        tail = (constants.tail_variance if confounds else 1.0) * variance * constants.part_share(KINDS[0]) / linear
         tail = min(tail, each.get(KINDS[0], math.inf))
     return torch.tensor([each[f.kind] if own else tail for f, own in zip(features, first, strict=True)]).double()
 

@@ -159,8 +159,8 @@ def average_nuisances(
     steps = NoisySteps(session, plan.shares)
     start = private_start(records, domain, plan, steps, two_levels)
     a, y, z = records.a, records.y, start.z
-    regressions = AverageRegressions(plan, steps, start.two_levels, solver or NoisyNewton())
-    covariates = Covariates(start.standardisation, start.two_levels)
+    regressions = AverageRegressions(plan, steps, start.kept.two_levels, solver or NoisyNewton())
+    covariates = Covariates(start.kept.standardisation, start.kept.two_levels)
     arms, points = regressions.both_arms(z, a, y - start.centre, start.outcome.clip, start.centre, covariates, domain)
     estimated = regressions.propensity(z, a) if known is None else None
     pi = known if estimated is None else estimated.values
@@ -182,5 +182,7 @@ def average_nuisances(
         bounds = domain.outcome_low, domain.outcome_high
         logit = regressions.fitted_propensity(estimated)
         both = regressions.fitted_arms(arms, start.outcome.clip, start.centre)
-        errors = ScoreErrors(plan, start.two_levels, points, logit, both, arms.at_points, bounds, session.unit.records)
+        errors = ScoreErrors(
+            plan, start.kept.two_levels, points, logit, both, arms.at_points, bounds, session.unit.records
+        )
     return AverageNuisances(centre, clip, errors, scores)

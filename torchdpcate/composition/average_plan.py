@@ -1,14 +1,15 @@
 """The public plan of an average effect by composed nuisances: Gaussian steps for these, a pure event for its scores."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from torchdpcate.composition.asked import held_shares
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.division import SCREENING
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.expectations import PROPENSITY_CURVATURE
 from torchdpcate.composition.shares import Shares, total_mu
@@ -55,6 +56,8 @@ class AveragePlan(DoublyRobustPlan):
         (['outcome', 'propensity'], 0.4217, 1.967)
     """
 
+    chooses_modifiers: ClassVar[bool] = False
+
     score_epsilon: float | None = None
     least: float | None = None
 
@@ -94,10 +97,10 @@ class AveragePlan(DoublyRobustPlan):
     @cached_property
     def shares(self) -> Shares:
         """See ``ComposedPlan``: no step is for the effect, which leaves its share to the nuisances."""
-        return Shares(self.mu, self._shares(self.screens))
+        return Shares(self.mu, self._shares(tuple(self.choices)))
 
-    def _shares(self, screens: bool) -> dict[str, float]:
-        shares = self._division.shares(screens)
+    def _shares(self, choices: Sequence[str]) -> dict[str, float]:
+        shares = self._division.shares(choices)
         left = shares.pop("effect") + shares.pop("effect curvatures")
         regressions = [step for step in ("outcome", "propensity") if step in shares]
         total = math.fsum(shares[step] for step in regressions)
@@ -120,8 +123,8 @@ class AveragePlan(DoublyRobustPlan):
         return self._fill(prior, self._outcome_noise_of(k)).error - float(prior.sum())
 
     def _outcome_noise_of(self, k: int) -> float:
-        screens = k < self.covariates
-        mu = self.mu * math.sqrt(self._shares(screens)["outcome"])
+        choices = (SCREENING,) if k < self.covariates else ()
+        mu = self.mu * math.sqrt(self._shares(choices)["outcome"])
         return self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE if self.binary else None)
 
     def logit_slope(self, step: str) -> float:

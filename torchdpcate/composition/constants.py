@@ -42,7 +42,7 @@ class PlanConstants:
         nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
         wide_nuisance_share: The same where nuisances are of all covariates, and the effect of a few.
         tail_variance: Prior variance there of a covariate's linear feature that was not chosen, over an even part of
-            that of all linear ones.
+            that of all linear ones, where the propensity is estimated: what is not asked for confounds.
         propensity_share: Of the nuisances': the propensity, where it is not known.
         huber_quantiles: Quantile of the residuals at which they are clipped, at n mu = 100 and at 30,000.
         head_variance: Prior variance of the effect's features, in units of the squared residual scale S^2.

@@ -76,9 +76,9 @@ class DoublyRobustPlan(ComposedPlan):
         Half the difference of the arms has a quarter of the effect's prior variance.
         """
         constants, noise = self.constants, self._outcome_noise
-        features = all_features(self._levels(two_levels), constants.kinds)
-        shared = self._prior(features, constants.outcome_variance)
-        contrast = self._prior(features, constants.head_variance / 4)
+        features = all_features(self._nuisance_levels(two_levels), constants.kinds, self.heads)
+        shared = self._prior(features, constants.outcome_variance, self.heads)
+        contrast = self._prior(features, constants.head_variance / 4, self.heads)
         one = contrast.new_tensor([max([constants.head_variance, *contrast.tolist()])])  # no feature without it
         prior = torch.cat([shared, one, contrast])
         found = self._fill(prior, noise)

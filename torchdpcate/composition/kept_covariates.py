@@ -35,32 +35,30 @@ class KeptCovariates:
         columns: Their positions among all, by that order; None for all as they are.
         standardisation: Of these, released.
         two_levels: Whether each has two levels.
-        heads: Positions among these of those that were chosen for the outcome.
     """
 
     columns: tuple[int, ...] | None
     standardisation: Standardisation
     two_levels: tuple[bool, ...]
-    heads: tuple[int, ...] = ()
 
     def of(self, u: Tensor) -> Tensor:
         """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]."""
         return self.standardisation(u if self.columns is None else u[:, list(self.columns)])
 
-    def with_modifiers(self, modifiers: Sequence[int], plan: ComposedPlan) -> "tuple[list[int], KeptCovariates]":
-        """Return those that the effect has, and their positions among these: chosen for the outcome, or for it.
+    def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], KeptCovariates]":
+        """Return those that were chosen for the effect, by the order of all, with their positions among these.
 
         Args:
-            modifiers: Positions of those that were chosen for the effect.
-            plan: The public plan.
+            chosen: Positions.
         """
         assert self.columns is not None
-        places = sorted((*self.heads, *modifiers), key=self.columns.__getitem__)
-        return places, self._at(places)
+        places = sorted(chosen, key=self.columns.__getitem__)
+        return places, self.at(places)
 
-    def _at(self, places: list[int]) -> "KeptCovariates":
+    def at(self, places: Sequence[int]) -> "KeptCovariates":
+        """Return those at some positions among these, in that order."""
         every = range(len(self.two_levels)) if self.columns is None else self.columns
-        scales = Standardisation(self.standardisation.mean[places], self.standardisation.sd[places])
+        scales = Standardisation(self.standardisation.mean[list(places)], self.standardisation.sd[list(places)])
         return KeptCovariates(tuple(every[j] for j in places), scales, tuple(self.two_levels[j] for j in places))
 
 
@@ -92,14 +90,10 @@ def kept_covariates(
     kept = KeptCovariates(None, scales, every)
     if not plan.wide:
         return kept
-    heads: tuple[int, ...] = ()
-    if PROGNOSTIC in plan.choices:
-        choice = CentredChoice(PROGNOSTIC, plan.choices[PROGNOSTIC], n, steps)
-        centre = choice.centre(records.total(lambda _, r: r.sum()))
-        heads = choice.by_sums(records.total(lambda u, r: choice.sums(scales(u), r, centre)))
-    order = [*heads, *(j for j in range(len(every)) if j not in heads)]
-    found = kept._at(order)
-    return KeptCovariates(found.columns, found.standardisation, found.two_levels, tuple(range(len(heads))))
+    choice = CentredChoice(PROGNOSTIC, plan.choices[PROGNOSTIC], n, steps)
+    centre = choice.centre(records.total(lambda _, r: r.sum()))
+    first = choice.by_sums(records.total(lambda u, r: choice.sums(scales(u), r, centre)))
+    return kept.at([*first, *(j for j in range(len(every)) if j not in first)])
 
 
 def _by_windows(

@@ -312,20 +312,19 @@ class ComposedPlan:
     def choices(self) -> dict[str, int]:
         """How many covariates each step chooses, by step.
 
-        The first half of those that a wide plan keeps are chosen for the outcome, and have features of all kinds in the
-        nuisances; the others for the effect.
+        A wide plan chooses those that its effect has, and half as many for the outcome, which have features of all
+        kinds in the nuisances.
         """
         if not self.wide:
             return {SCREENING: self.kept} if self.screens else {}
         if self.constant_only or not self.chooses_modifiers:
             return {PROGNOSTIC: self.kept}
-        first = self.kept // 2
-        return {**({PROGNOSTIC: first} if first else {}), MODIFIERS: self.kept - first}
+        return {PROGNOSTIC: (self.kept + 1) // 2, MODIFIERS: self.kept}
 
     @property
     def heads(self) -> int | None:
         """How many covariates have features of all kinds in the nuisances; None: all that are kept."""
-        return self.choices.get(PROGNOSTIC, 0) if self.wide else None
+        return self.choices[PROGNOSTIC] if self.wide else None
 
     @cached_property
     def shares(self) -> Shares:
@@ -530,10 +529,10 @@ class ComposedPlan:
     @classmethod
     def of(cls, n: int, budget: PrivacyBudget | None, domain: Domain, **settings: Any) -> Self:
         """Return the plan for n records of a domain; settings: those of the class that are not the domain's."""
-        known = domain.known_propensity is not None
+        known, numbers = domain.known_propensity is not None, domain.two_levels.count(False)
         binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
-        facts = {"binary": binary, "count": count, "numbers": domain.two_levels.count(False)}
-        return cls(n, budget, domain.dimension, domain.overlap, known, **facts, **settings)
+        facts = n, budget, domain.dimension, domain.overlap, known
+        return cls(*facts, binary=binary, count=count, numbers=numbers, **settings)
 
     @property
     def shrinking_variance(self) -> float:
@@ -619,7 +618,7 @@ class ComposedPlan:
         return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
 
     def _prior(self, features: Sequence[Feature], variance: float, heads: int | None = None) -> Tensor:
-        return prior_variances(features, variance, self.constants, self.size, heads)
+        return prior_variances(features, variance, self.constants, self.size, heads, not self.known_propensity)
 
     def _fill(self, prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
         """Return energies; without privacy features are held against sampling alone."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -96,9 +96,13 @@ def fit_composition(
     scale, a, y = about.clip, records.a, records.y - centre
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
-        fit = arms.fit(Arms(z, a, records.y, known), domain, centre, about)
+        found = arms.scores(Arms(z, a, records.y, known), domain, centre, about)
+        if MODIFIERS in plan.choices:
+            r = (found.score / found.clip).clamp(-1, 1)
+            kept, z, arms = _for_effect(kept, z, arms, r)
+        effect = arms.score_effect(z, found.score, found.clip)
         return RecordsFit(
-            kept.columns, kept.standardisation, fit.effect, outcome=fit.outcome, propensity=fit.propensity
+            kept.columns, kept.standardisation, effect, outcome=found.outcome, propensity=found.propensity
         )
     how = steps, kept.two_levels, solver, nuisance
     regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
@@ -117,10 +121,7 @@ def fit_composition(
     pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
     if MODIFIERS in plan.choices:
-        choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, steps)
-        r = modifier_residual(residual, a - pi, pi, s)
-        places, kept = kept.with_modifiers(choice.chosen(z, r, kept.heads), plan)
-        z, regressions = z[:, places], replace(regressions, two_levels=kept.two_levels)
+        kept, z, regressions = _for_effect(kept, z, regressions, modifier_residual(residual, a - pi, pi, s))
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:
@@ -141,6 +142,17 @@ def fit_composition(
             before,
         )
     return RecordsFit(kept.columns, kept.standardisation, effect, law, numbers, outcome=outcome, propensity=pi)
+
+
+_R = TypeVar("_R", bound=Regressions)
+
+
+def _for_effect(kept: KeptCovariates, z: Tensor, regressions: _R, r: Tensor) -> tuple[KeptCovariates, Tensor, _R]:
+    """Return the covariates that the effect has, chosen by r [n], these standardised, and regressions of them."""
+    plan = regressions.plan
+    choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps)
+    places, kept = kept.modifiers(choice.chosen(z, r))
+    return kept, z[:, places], replace(regressions, two_levels=kept.two_levels)
 
 
 class Start(NamedTuple):

@@ -292,8 +292,8 @@ class ScoreErrors:
             weak: That ratio where there are none.
         """
         plan = self.plan
-        features = all_features(self.two_levels, plan.constants.kinds)
-        prior = prior_variances(features, variance, plan.constants, _LARGE)
+        features = all_features(self.two_levels, plan.constants.kinds, plan.heads)
+        prior = prior_variances(features, variance, plan.constants, _LARGE, plan.heads)
         linear = [position for position, feature in enumerate(basis.features, 1) if feature.kind == "1"]
         if linear:
             expected = prior[[features.index(basis.features[position - 1]) for position in linear]].sum()

@@ -1,7 +1,6 @@
 """A private choice of the covariates that a composition keeps."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,20 +125,13 @@ class CentredChoice:
         """Return the sums over records z [n, q], r [n] in [-1, 1] about the released mean, [2, q]."""
         return screening_sums((z / _REACH).clamp(-1, 1), (r - centre).clamp(-1, 1))
 
-    def by_sums(self, sums: Tensor, taken: Sequence[int] = ()) -> tuple[int, ...]:
-        """Return the positions that are chosen, in ascending order.
+    def by_sums(self, sums: Tensor) -> tuple[int, ...]:
+        """Return the positions that are chosen, in ascending order, by the records' sums [2, q]."""
+        return screening_by_sums(sums, self.n, self.count, self.steps, self.step, 1 - CENTRE)
 
-        Args:
-            sums: Of the records, [2, q].
-            taken: Positions that were chosen before, and are not chosen again.
-        """
-        left = [j for j in range(sums.shape[1]) if j not in set(taken)]
-        found = screening_by_sums(sums[:, left], self.n, self.count, self.steps, self.step, 1 - CENTRE)
-        return tuple(left[j] for j in found)
-
-    def chosen(self, z: Tensor, r: Tensor, taken: Sequence[int] = ()) -> tuple[int, ...]:
-        """Return the positions that are chosen of covariates z [n, q] of records in memory."""
-        return self.by_sums(self.sums(z, r, self.centre(summed(lambda rows: rows.sum(0), r).cpu())), taken)
+    def chosen(self, z: Tensor, r: Tensor) -> tuple[int, ...]:
+        """Return the positions that are chosen of covariates z [n, q] of records in memory, by r [n]."""
+        return self.by_sums(self.sums(z, r, self.centre(summed(lambda rows: rows.sum(0), r).cpu())))
 
 
 def _wave_sums(u: Tensor, r: Tensor) -> Tensor:

@@ -241,8 +241,7 @@ class _Stream:
             return modifier_residual(b.y, b.a, _pi(b), scale)
 
         centre = choice.centre(rest.total(lambda b: pulls(b).sum()))
-        modifiers = choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)), kept.heads)
-        places, found = kept.with_modifiers(modifiers, self.plan)
+        places, found = kept.modifiers(choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre))))
         return found, rest.then(lambda b: replace(b, x=b.x[:, places]))
 
     def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:
