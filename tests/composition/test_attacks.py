@@ -10,7 +10,7 @@ from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import private_curvatures, private_standardisation
+from torchdpcate.composition.summaries import moment_sums, private_curvatures, standardisation_by_sums
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
@@ -44,7 +44,7 @@ def seen(step: str, world: int, steps: NoisySteps) -> float:
     if step == "moments":
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign
-        return private_standardisation(u, steps).mean.sum().item()
+        return standardisation_by_sums(moment_sums(u), len(u), steps).mean.sum().item()
     if step == "curvatures":
         psi = torch.full((N, 2), 0.5, dtype=torch.float64)
         psi[-1] = torch.stack([1 + sign, 1 - sign])

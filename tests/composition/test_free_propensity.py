@@ -1,5 +1,7 @@
 """A known propensity is part of the record, and free of its covariates: no step asks more of such neighbours."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -74,6 +76,9 @@ PLANS = {
     "rule": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=RuleConstants(step_bounds=(5, 5)))),
     "doubly robust": (r_learner, lambda d: DoublyRobustPlan.of(WHOLE, BUDGET, d, constants=FEW)),
     "average": (average, lambda d: AveragePlan.within(WHOLE, BUDGET, d)),
+    "wide": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
+    "wide doubly robust": (r_learner, lambda d: DoublyRobustPlan.of(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
+    "wide average": (average, lambda d: AveragePlan.within(WHOLE, BUDGET, d, replace(FEW, most=2))),
 }
 
 
@@ -83,6 +88,8 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
     run, plan_of = PLANS[name]
     domain = domain_of(kind)
     plan = plan_of(domain)
+    assert plan.wide is name.startswith("wide")
+    monkeypatch.setattr("torchdpcate.composition.screening.gumbel_top_k", lambda _, count, *given: range(count))
     x, a, y, pi = drawn(N, seed=2)
     others = drawn(15, seed=3)
     if kind == "binary":

@@ -8,7 +8,7 @@ import torch
 from tests.sessions import noted
 from torchdpcate.composition import records, streamed
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.screening import private_screening, screening_sums
+from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_by_sums, screening_sums
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
@@ -31,7 +31,7 @@ def covariates(n: int, q: int) -> torch.Tensor:
 def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
     u, paid = covariates(4_000, 20), []
     residual = (u[:, 3] + torch.cos(math.pi * u[:, 11])).clamp(-1, 1)
-    assert private_screening(u, residual, 2, steps(2.0, paid)) == (3, 11)
+    assert screening_by_sums(screening_sums(u, residual), len(u), 2, steps(2.0, paid)) == (3, 11)
     [(part, event, _, count)] = paid
     assert (part, count) == ("screening", 2)
     assert isinstance(event, GaussianEvent)
@@ -40,7 +40,7 @@ def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
 
 def test_without_privacy_it_has_no_noise():
     u, paid = covariates(500, 9), []
-    assert private_screening(u, u[:, 4], 1, steps(math.inf, paid)) == (4,)
+    assert screening_by_sums(screening_sums(u, u[:, 4]), len(u), 1, steps(math.inf, paid)) == (4,)
     assert paid == []
 
 
@@ -60,6 +60,39 @@ def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
     assert screening_sums(ahead, torch.tensor([-1.0, 1.0]).double()).abs().amax(0) == 0
 
 
+def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch):
+    z, paid = 3 * covariates(4_000, 20), []
+    own = steps(20.0, paid)
+    r = (0.8 + 0.2 * z[:, 7].sign()).clamp(-1, 1)  # a slope beside a mean that is far larger
+    skewed = (z + (torch.arange(20) < 10).double()).clamp(-3, 3)
+    assert CentredChoice("screening", 1, 4_000, own).chosen(skewed, r) == (7,)
+    multipliers = [event.noise_multiplier for _, event, _, _ in paid]
+    assert multipliers == pytest.approx([1 / (8 * math.sqrt(0.1)), 1 / (8 * math.sqrt(0.9))], rel=1e-8)
+    assert CentredChoice("screening", 1, 4_000, steps(math.inf, paid)).chosen(skewed, r) == (7,)
+
+
+def test_a_record_moves_a_centred_choice_by_no_more_than_is_declared():
+    random, choice = torch.Generator().manual_seed(2), CentredChoice("screening", 1, 2, steps(1.0, []))
+    z = (6 * torch.rand(400, 2, 4, generator=random, dtype=torch.float64) - 3).mul(1.5).clamp(-3, 3)
+    r = (4 * torch.rand(400, 2, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
+    sums = [
+        torch.stack([choice.sums(z[k, i : i + 1], r[k, i : i + 1], centre).abs().amax(0) for i in (0, 1)])
+        for k, centre in enumerate(2 * torch.rand(400, generator=random).double() - 1)
+    ]
+    assert max(float(both.abs().max()) for both in sums) <= 1 + 1e-12  # two records: twice that
+    worst = torch.full((1, 4), 2.0).double()
+    assert choice.sums(worst, torch.ones(1).double(), -0.5).abs().amax(0) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_modifiers_are_chosen_by_numbers_within_one():
+    random = torch.Generator().manual_seed(3)
+    pi = 0.01 + 0.98 * torch.rand(999, generator=random, dtype=torch.float64)
+    a = (torch.rand(999, generator=random) < 0.5).double()
+    found = modifier_residual(torch.full((999,), 7.0).double(), a - pi, pi, 2.0)
+    assert found.abs().max() <= 1 + 1e-12
+    assert modifier_residual(torch.tensor([7.0]), torch.tensor([0.9]), torch.tensor([0.1]), 2.0) == pytest.approx(1.0)
+
+
 class _Sums(Exception):
     """What a step would choose by."""
 
@@ -75,8 +108,7 @@ def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, r
     def stop(sums, *_):
         raise _Sums(sums)
 
-    monkeypatch.setattr("torchdpcate.composition.screening.screening_by_sums", stop)
-    monkeypatch.setattr("torchdpcate.composition.streamed.screening_by_sums", stop)
+    monkeypatch.setattr("torchdpcate.composition.kept_covariates.screening_by_sums", stop)
     monkeypatch.setattr("torchdpcate.composition.records.private_quantile", lambda *_: 0.5)
     monkeypatch.setattr("torchdpcate.composition.streamed._Stream.quantile", lambda *_: 0.5)
 

@@ -51,7 +51,7 @@ def moved(run, one: Tensor, other: Tensor) -> float:
 
 
 def moments(u: Tensor, steps: NoisySteps) -> None:
-    summaries.private_standardisation(u, steps)
+    summaries.standardisation_by_sums(summaries.moment_sums(u), len(u), steps)
 
 
 def curvatures(rows: Tensor, steps: NoisySteps) -> None:

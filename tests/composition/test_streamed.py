@@ -67,7 +67,7 @@ def test_passes_release_what_memory_does(design):
         torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
     # each quantile, sum and gradient is a pass
-    assert stream.readings == 3 + 1 + 3 * (1 + 5)
+    assert stream.readings == 3 + 2 + 3 * (1 + 5)
     assert type(found) is ComposedFit  # no values at records
 
 

@@ -10,9 +10,10 @@ from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
+    moment_sums,
     private_curvatures,
     private_quantile,
-    private_standardisation,
+    standardisation_by_sums,
 )
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -35,7 +36,7 @@ def test_moments_move_by_at_most_one():
 def test_standardisation_is_that_of_the_records_without_noise():
     u = 0.3 * torch.randn(5_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.2
     u = u.clamp(-1, 1)
-    found = private_standardisation(u, noisy_steps(None, 5_000, "moments"))
+    found = standardisation_by_sums(moment_sums(u), len(u), noisy_steps(None, 5_000, "moments"))
     assert torch.allclose(found.mean, u.mean(0), atol=1e-3)
     assert torch.allclose(found.sd, u.std(0), atol=1e-3)
 

@@ -35,7 +35,8 @@ class PlanConstants:
         rank_error: Wanted standard error of a quantile's rank, over n; its share then lies within ...
         quantile_shares: ... these bounds; there are three quantiles.
         moment_share: Means and spreads of the covariates.
-        window_rank: Largest noise of a quantile's rank, over n, at which covariates are scaled by private windows.
+        window_rank: Largest noise of a quantile's rank, over n, at which covariates are scaled by private windows;
+            twice that where the propensity is estimated.
         window_share: Of those windows, at most: as much as their quantiles need for ``rank_error``.
         curvature_share: Mean curvatures of the features, of all regressions together.
         screening_share: Choice of covariates, where some are left out.

@@ -295,13 +295,17 @@ class ComposedPlan:
 
     @cached_property
     def windows(self) -> bool:
-        """Whether covariates are scaled by private windows: where the noise of their quantiles' ranks is small."""
+        """Whether covariates are scaled by private windows: where the noise of their quantiles' ranks is small.
+
+        It may be twice as large where the propensity is estimated: what a plan leaves out confounds there.
+        """
         constants = self.constants
         if not (constants.window_rank and self.has_windows) or self._rule or self.estimates_propensity:
             return False
         mu = self.mu * math.sqrt(constants.window_share)
         noise = 0.0 if self.budget is None else rank_noise(self._numbers, mu, self.n)
-        return noise <= constants.window_rank and self.covariates <= _MOST_WIDE
+        most = constants.window_rank * (1 if self.known_propensity else 2)
+        return noise <= most and self.covariates <= _MOST_WIDE
 
     @property
     def wide(self) -> bool:

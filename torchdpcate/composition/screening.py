@@ -18,24 +18,6 @@ CENTRE = 0.1
 _REACH = 2.0  # standard deviations of a covariate at which a slope ends
 
 
-def private_screening(u: Tensor, residual: Tensor, kept: int, steps: NoisySteps) -> tuple[int, ...]:
-    r"""Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
-
-    .. math:: \max_b \Big|\sum_i b(u_{ij})\, r_i\Big|, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
-
-    A record moves each score by at most 2. They are chosen one by one, each at an equal share of the step, by
-    ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q. By pure events
-    they are chosen by ``top_k``.
-
-    Args:
-        u: Covariates scaled to [-1, 1], [n, q].
-        residual: r within [-1, 1], [n]; see ``screening_residual``.
-        kept: How many.
-        steps: Pays, and draws noise.
-    """
-    return screening_by_sums(screening_sums(u, residual), len(u), kept, steps)
-
-
 def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
     """Return outcomes over their clip, within [-1, 1], [n].
 
@@ -66,17 +48,28 @@ def modifier_residual(residual: Tensor, treatment: Tensor, pi: Tensor, scale: fl
 
 
 def screening_sums(u: Tensor, residual: Tensor) -> Tensor:
-    """Return the sums over records u [n, q], residual [n] that ``private_screening`` compares, [2, q]."""
+    r"""Return the sums over records by which covariates are compared, [2, q].
+
+    .. math:: \sum_i b(u_{ij})\, r_i, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
+
+    Args:
+        u: Covariates scaled to [-1, 1], [n, q].
+        residual: r within [-1, 1], [n]; see ``screening_residual``.
+    """
     return summed(_wave_sums, u, residual).cpu()
 
 
 def screening_by_sums(
     sums: Tensor, n: int, kept: int, steps: NoisySteps, step: str = SCREENING, part: float = 1.0
 ) -> tuple[int, ...]:
-    """Return what ``private_screening`` does, of ``screening_sums`` of n records.
+    """Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
+
+    A record moves the larger of both sums by at most 2. They are chosen one by one, each at an equal share of the step,
+    by ``gumbel_top_k``: its noise grows with the number that is kept, that of released scores with all q. By pure
+    events they are chosen by ``top_k``.
 
     Args:
-        sums: Of the records.
+        sums: ``screening_sums`` of the records.
         n: Their number.
         kept: How many are chosen.
         steps: Pays, and draws noise.
@@ -98,7 +91,7 @@ class CentredChoice:
 
     .. math:: \max_b \Big|\sum_i b(z_{ij} / 2)\, \mathrm{clip}(r_i - \bar r)\Big|
 
-    with the waves b of ``private_screening``, :math:`z/2` and the rest clipped to [-1, 1], and a released mean of r,
+    with the waves b of ``screening_sums``, :math:`z/2` and the rest clipped to [-1, 1], and a released mean of r,
     which a tenth of the step pays for: what r is for everybody would count for each covariate otherwise.
 
     Attributes:

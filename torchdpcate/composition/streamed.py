@@ -196,11 +196,12 @@ class _Stream:
 
             with rows.mapped(inputs, "effect") as rest:
                 s = residual_scale(self.sizes(rest, lambda b: b.y), plan, whole, about)
+                own = kept  # which the rows above are made of
                 if MODIFIERS in plan.choices:
-                    kept, rest = self.modifiers(kept, rest, s)
-                    regressions = replace(regressions, two_levels=kept.two_levels)
+                    own, rest = self.modifiers(kept, rest, s)
+                    regressions = replace(regressions, two_levels=own.two_levels)
                 effect = self.effect(regressions, rest, s)
-                found = ComposedFit(kept.columns, kept.standardisation, effect)
+                found = ComposedFit(own.columns, own.standardisation, effect)
                 if not plan.intervals:
                     return found
                 law, numbers = private_effect_law(
@@ -212,7 +213,7 @@ class _Stream:
                     whole,
                     plan,
                     self.steps,
-                    Covariates(kept.standardisation, kept.two_levels),
+                    Covariates(own.standardisation, own.two_levels),
                     None if estimated is None or mean is None else nuisance_numbers(estimated, mean, scale),
                 )
                 return replace(found, law=law, numbers=numbers)

@@ -13,7 +13,7 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
-_SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see private_standardisation
+_SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see moment_sums
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
@@ -92,28 +92,19 @@ def quantile_by_counts(
     return (low + high) / 2
 
 
-def private_standardisation(u: Tensor, steps: NoisySteps, drawn: bool = False) -> Standardisation:
-    r"""Return released means and spreads of scaled covariates u [n, k] in [-1, 1].
-
-    One Gaussian event releases the sums of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`,
-    whose joint sensitivity is one: with d = |a - b| for two values of a covariate,
-    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]. Without this step of the plan
-    they stay as they are. ``drawn``: see ``standardisation_by_sums``.
-    """
-    if steps.private and "moments" not in steps.shares.shares:
-        return Standardisation.none(u.shape[1])
-    return standardisation_by_sums(moment_sums(u), len(u), steps, drawn)
-
-
 def moment_sums(u: Tensor) -> Tensor:
-    """Return the sums over records u [n, k] that ``private_standardisation`` releases, [2 k]."""
+    r"""Return the sums over records u [n, k] in [-1, 1] that means and spreads are released by, [2 k].
+
+    Of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`, whose joint sensitivity is one: with
+    d = |a - b| for two values of a covariate, :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
+    """
     root = math.sqrt(u.shape[1])
     first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
     return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
 
 
 def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps, drawn: bool = False) -> Standardisation:
-    """Return what ``private_standardisation`` does, of ``moment_sums`` of n records.
+    """Return released means and spreads of covariates, by one event of ``moment_sums`` of n records.
 
     Args:
         sums: Of the records.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from torchdpcate.composition.division import CHOICES
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.privacy.charge import (
     ARMS,
@@ -57,8 +58,8 @@ _CHARGES: dict[Charge, tuple[str, ...]] = {
     Charge(Purpose.RELEASE, "balanced_difference", "balance"): ("balance_statistics",),
     Charge(Purpose.RELEASE, "balanced_difference", "difference_in_means"): ("outcome_table",),
     Charge(Purpose.RELEASE, "outcome_table", "balance"): ("balance_statistics",),
-    Charge(Purpose.RELEASE, Composed.name, "screening"): ("gumbel_top_k",),
-    COMPOSED_SCORES.with_part("screening"): ("gumbel_top_k",),
+    **{Charge(Purpose.RELEASE, Composed.name, choice): ("gumbel_top_k",) for choice in CHOICES},
+    **{COMPOSED_SCORES.with_part(choice): ("gumbel_top_k",) for choice in CHOICES},
 }
 """Of what else was charged."""
 

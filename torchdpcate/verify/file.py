@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from torchdpcate.composition.division import CHOICES
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
@@ -166,7 +167,8 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
     if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
         yield "it holds nuisances, but no charge is for their training"
-    chosen = SCREENING in charges or Charge(Purpose.RELEASE, Composed.name, "screening") in charges
+    steps = {Charge(Purpose.RELEASE, Composed.name, choice) for choice in CHOICES}
+    chosen = SCREENING in charges or not steps.isdisjoint(charges)
     if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and not chosen:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, charge in _PAID:

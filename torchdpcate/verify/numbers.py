@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from torchdpcate.composition.summaries import LEAST_VARIANCE
+from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import alike_problems, decimal_problems
@@ -63,7 +64,8 @@ def _judged(release: Release, name: str, values: Tensor) -> Tensor:
     if isinstance(release, ComposedRelease | ComposedRule):
         values = values[(values != 0) & (values.abs() != 1)]  # shrunk, a plan's standardisation, or clipped
         if name == "standardisation.sd":
-            values = values[values > math.sqrt(LEAST_VARIANCE) * (1 + 1e-9)]
+            for least in (math.sqrt(LEAST_VARIANCE), LEAST_SPREAD):
+                values = values[(values / least - 1).abs() > 1e-9]
     if isinstance(release, AverageEffectRelease) and name == "numbers":
         values = values[(values * 2**12).round() != values * 2**12]
         values = values[: 0 if len(values) < 2 else None]  # a single one may be a public centre

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.audit.replay.check import learner_pipeline, neighbours_for_replay, replay
-from torchdpcate.composition import records as composition
+from torchdpcate.composition import kept_covariates
 from torchdpcate.composition.lightning_fit import LightningFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -77,10 +77,10 @@ def test_a_composition_in_lightning_passes():
 
 
 def test_spreads_of_the_records_are_reported(monkeypatch):
-    def own(u, steps, drawn=False):
-        return Standardisation(u.mean(0), u.std(0))
+    def own(sums, n, steps, drawn):
+        return Standardisation(2 * sums[: len(sums) // 2] / n, torch.ones(len(sums) // 2).double())
 
-    monkeypatch.setattr(composition, "private_standardisation", own)
+    monkeypatch.setattr(kept_covariates, "standardisation_by_sums", own)
     assert not report().passed
 
 

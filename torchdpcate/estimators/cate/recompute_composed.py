@@ -15,6 +15,7 @@ from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
+from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
@@ -115,7 +116,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield "it has a standardisation that no step paid for"
     if len(standardisation.mean) != plan.kept:
         yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
-    least = math.sqrt(LEAST_VARIANCE) * (1 - CLOSE)
+    least = (LEAST_SPREAD if plan.windows else math.sqrt(LEAST_VARIANCE)) * (1 - CLOSE)
     if not bool((standardisation.mean.abs() <= 1).all() and (standardisation.sd >= least).all()):
         yield "its means or spreads are not those of covariates on [-1, 1]"
     if not bool((standardisation.sd <= 1).all()):

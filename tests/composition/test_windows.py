@@ -1,0 +1,148 @@
+"""Private windows: what one record moves, what they are without noise, and which plans have them."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.sessions import noted
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.division import MODIFIERS, PROGNOSTIC
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import moment_sums
+from torchdpcate.composition.windows import (
+    LEAST_SPREAD,
+    private_moments,
+    private_windows,
+    rank_noise,
+    starts_at_zero,
+    window_cells,
+    within,
+)
+from torchdpcate.data.domain import Domain
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+N = 20_000
+PRIVATE = PrivacyBudget(1.0, 1e-5)
+
+
+def steps(mu: float, asked: list | None = None) -> NoisySteps:
+    session = noted(NoiseSource.fixed(0), lambda *charge: None if asked is None else asked.append(charge))
+    return NoisySteps(session, Shares(mu, {"windows": 0.5, "moments": 0.5}))
+
+
+def skewed() -> torch.Tensor:
+    """A laboratory value of which few reach beyond 3 % of the range, one that is normal, and a rare condition."""
+    random = torch.Generator().manual_seed(0)
+    normal = torch.randn(N, 2, generator=random, dtype=torch.float64)
+    share = (0.01 * (0.6 * normal[:, 0]).exp()).clamp(0, 1)
+    rare = torch.where(torch.rand(N, generator=random) < 0.04, 1.0, -1.0).double()
+    return torch.stack([2 * share - 1, (0.2 * normal[:, 1]).clamp(-1, 1), rare], 1)
+
+
+BENT, TWO = torch.tensor([True, False]), torch.tensor([False, False, True])
+
+
+def windows_of(u: torch.Tensor, own: NoisySteps):
+    return private_windows(lambda: window_cells(u[:, :2], BENT), BENT, len(u), own)
+
+
+@pytest.mark.parametrize("mu", [math.inf, 20.0])
+def test_windows_are_where_the_middle_of_the_values_is(mu):
+    u = skewed()
+    found = windows_of(u, steps(mu))
+    low, high = torch.quantile(u[:, :2], torch.tensor([0.2, 0.8]).double(), dim=0)
+    width = (high - low) / 1.683
+    assert bool(((found.mean - (low + high) / 2).abs() < 0.1 * width).all())
+    assert bool(((found.sd / width).log().abs() < 0.15).all())
+    scales = private_moments(moment_sums(within(u, found, TWO)), found, TWO, N, steps(mu))
+    z = scales(u)
+    assert bool((z.mean(0).abs() < 0.15).all())
+    assert bool(((z[:, :2].std(0) - 1).abs() < 0.15).all())
+    assert float(scales.sd[0]) < 0.02  # one of the whole range would be .1 at least
+    assert bool((scales.sd >= LEAST_SPREAD).all())
+
+
+def test_a_constant_covariate_has_the_least_window():
+    u = torch.zeros(500, 2).double()
+    found = windows_of(u, steps(math.inf))
+    scales = private_moments(moment_sums(within(u, found, TWO[:2])), found, TWO[:2], 500, steps(math.inf))
+    assert scales.sd[1] == pytest.approx(LEAST_SPREAD, rel=1e-6)
+
+
+def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch):
+    asked = []
+
+    def noisy(_, values, sensitivity, event):
+        asked.append((values, sensitivity))
+        return values
+
+    monkeypatch.setattr(NoisySteps, "noisy", noisy)
+    low, high = -torch.ones(1, 2).double(), torch.ones(1, 2).double()
+    rest = torch.zeros(40, 2).double()
+    for last in (low, high):
+        windows_of(torch.cat([rest, last]), steps(1.0))
+    first, second = asked[:8], asked[8:]
+    moves = [float((here - there).norm()) for (here, _), (there, _) in zip(first, second, strict=True)]
+    assert max(moves) == pytest.approx(2.0)  # of four counts by one each
+    assert {sensitivity for _, sensitivity in asked} == {2.0}
+
+
+def test_eight_vectors_of_counts_share_the_step():
+    paid = []
+    windows_of(skewed(), steps(3.0, paid))
+    [(part, event, _, count)] = paid
+    assert (part, count) == ("windows", 8)
+    assert event.noise_multiplier == pytest.approx(math.sqrt(8 / 0.5) / 3.0, rel=1e-8)
+
+
+def test_the_noise_of_a_rank_is_that_of_the_counts():
+    assert rank_noise(22, 0.0657, 4_000) == pytest.approx(math.sqrt(44) * math.sqrt(8) / 0.0657 / 4_000)
+
+
+def test_cells_are_finer_towards_a_lower_bound_of_zero_without_a_scale():
+    domain = Domain(
+        [0, 1, 0, 0], [9] * 4, 0, 1, scales=["linear", "linear", "log", "linear"], typical=[None] * 3 + [(1, 3)]
+    )
+    assert starts_at_zero(domain).tolist() == [True, False, False, False]
+
+
+def plan(n: int, covariates: int, **given) -> ComposedPlan:
+    return ComposedPlan(n, PRIVATE, covariates, overlap=0.1, **given)
+
+
+def test_public_facts_say_which_plans_have_windows():
+    assert plan(20_000, 40).wide
+    assert plan(20_000, 40).choices == {PROGNOSTIC: (plan(20_000, 40).kept + 1) // 2, MODIFIERS: plan(20_000, 40).kept}
+    assert plan(20_000, 6).windows
+    assert not plan(20_000, 6).wide
+    assert not plan(600, 40).windows
+    assert plan(600, 40, numbers=0).windows
+    assert "windows" not in plan(600, 40, numbers=0).shares.shares
+    assert not plan(20_000, 40, intervals=True).windows  # what an estimated propensity does is known of few covariates
+    assert not plan(20_000, 301).windows
+    assert not plan(20_000, 40, constants=PlanConstants(window_rank=0.0)).windows
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_nuisances_of_a_wide_plan_have_all_covariates_and_its_effect_few(known):
+    found = plan(50_000, 30, known_propensity=known)
+    assert {f.i for f in found.outcome().basis.features if f.kind == "1"} == set(range(30))
+    rich = {f.j for f in found.outcome().basis.features if f.kind != "1"}
+    assert max(rich) < found.heads == (found.kept + 1) // 2
+    assert len({f.i for f in found.effect().basis.features}) <= found.kept < 30
+    assert math.fsum(found.shares.shares.values()) == pytest.approx(1.0)
+
+
+def test_a_covariate_that_was_not_chosen_counts_for_more_where_it_may_confound():
+    estimated, known = (plan(50_000, 30, known_propensity=known).outcome() for known in (False, True))
+    places = [regression.basis.features.index(("1", 29, 29)) for regression in (estimated, known)]
+    part = [float(regression.prior[at]) for regression, at in zip((estimated, known), places, strict=True)]
+    assert part[0] > 2 * part[1]
+    even = replace(PlanConstants(), tail_variance=1.0)
+    found = plan(50_000, 30, constants=even).outcome()
+    assert float(found.prior[found.basis.features.index(("1", 29, 29))]) == pytest.approx(part[1])
