@@ -8,7 +8,7 @@ import torch
 
 from tests.sessions import noted
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.division import MODIFIERS, PROGNOSTIC
+from torchdpcate.composition.division import MODIFIERS, PROGNOSTIC, rank_noise
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
@@ -17,7 +17,6 @@ from torchdpcate.composition.windows import (
     LEAST_SPREAD,
     private_moments,
     private_windows,
-    rank_noise,
     starts_at_zero,
     window_cells,
     within,

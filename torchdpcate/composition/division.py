@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.windows import HALVINGS, WINDOWS
 
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
@@ -14,12 +13,35 @@ MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix",
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
 CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)
 """Steps that choose covariates."""
+WINDOWS = "windows"
+"""The step that finds windows about most values of each covariate."""
+HALVINGS = 8
+"""Noisy counts by which each of their quantiles is found."""
 ORDER = (
     *("centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
     *("propensity curvatures", "propensity", MODIFIERS, "effect curvatures", "effect"),
     *(MATRIX, COUNTS, CORRECTION, AVERAGE),
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
+
+
+def rank_noise(numbers: int, mu: float, n: int) -> float:
+    r"""Return the standard deviation of the noise of a quantile's rank, over n.
+
+    .. math:: \sqrt{2 q \cdot 8} / (n \mu)
+
+    One record moves the counts of two quantiles of each of q covariates by one, :math:`\sqrt{2q}` in all.
+
+    Args:
+        numbers: q, of covariates that have windows.
+        mu: Of the step.
+        n: Of records.
+
+    Example:
+        >>> round(rank_noise(22, 0.0657, 4_000), 3)
+        0.071
+    """
+    return math.sqrt(2 * numbers * HALVINGS) / (mu * n)
 
 
 @dataclass(frozen=True)

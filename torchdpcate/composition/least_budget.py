@@ -3,13 +3,22 @@
 import math
 
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX, MODIFIERS, PROGNOSTIC, SCREENING
+from torchdpcate.composition.division import (
+    AVERAGE,
+    CORRECTION,
+    COUNTS,
+    HALVINGS,
+    MATRIX,
+    MODIFIERS,
+    PROGNOSTIC,
+    SCREENING,
+    WINDOWS,
+)
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
 from torchdpcate.composition.screening import CENTRE
 from torchdpcate.composition.steps import gradient_rounding, mechanism_of
-from torchdpcate.composition.windows import HALVINGS, WINDOWS
 from torchdpcate.erm.perturbation import SOLVER_SHARE
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import PureEvent

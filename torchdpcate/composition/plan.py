@@ -18,6 +18,7 @@ from torchdpcate.composition.division import (
     SCREENING,
     Division,
     lean_shares,
+    rank_noise,
 )
 from torchdpcate.composition.expectations import (
     EFFECT_CURVATURE,
@@ -32,7 +33,6 @@ from torchdpcate.composition.expectations import (
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.sign_correlation import sign_correlation
 from torchdpcate.composition.water_filling import Filling, gaussian_filling, sampling_filling
-from torchdpcate.composition.windows import rank_noise
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, all_features

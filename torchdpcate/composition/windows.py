@@ -2,23 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchdpcate.composition.batch_sums import summed
+from torchdpcate.composition.division import HALVINGS, WINDOWS
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import LEAST_VARIANCE, ExpectedMoments, released_moments
+from torchdpcate.data.domain import Domain
 from torchdpcate.features.standardisation import MOST, Standardisation
 
-if TYPE_CHECKING:
-    from torchdpcate.composition.steps import NoisySteps
-    from torchdpcate.data.domain import Domain
-
-WINDOWS = "windows"
-"""The step that pays for them."""
-HALVINGS = 8
-"""Noisy counts by which each quantile is found."""
 _QUANTILES = (0.2, 0.8)
 _APART = 1.6832424671458283  # of these quantiles of a standard normal covariate
 _CELLS = 2**HALVINGS
@@ -31,26 +25,7 @@ LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
 """Least standard deviation that a covariate on [-1, 1] can be released with."""
 
 
-def rank_noise(numbers: int, mu: float, n: int) -> float:
-    r"""Return the standard deviation of the noise of a quantile's rank, over n.
-
-    .. math:: \sqrt{2 q \cdot 8} / (n \mu)
-
-    One record moves the counts of two quantiles of each of q covariates by one, :math:`\sqrt{2q}` in all.
-
-    Args:
-        numbers: q, of covariates that have windows.
-        mu: Of the step.
-        n: Of records.
-
-    Example:
-        >>> round(rank_noise(22, 0.0657, 4_000), 3)
-        0.071
-    """
-    return math.sqrt(2 * numbers * HALVINGS) / (mu * n)
-
-
-def starts_at_zero(domain: "Domain") -> Tensor:
+def starts_at_zero(domain: Domain) -> Tensor:
     """Return which covariates have the lower bound zero and no scale of their own, [q]: their values may be skewed."""
     plain = zip(domain.covariate_low.tolist(), domain.scales, domain.typical, strict=True)
     return torch.tensor([low == 0 and scale == "linear" and typical is None for low, scale, typical in plain])
@@ -74,7 +49,7 @@ def _cells(u: Tensor, bent: Tensor) -> Tensor:
     return torch.bincount((cell + start).flatten(), minlength=_CELLS * u.shape[1]).view(-1, _CELLS).double()
 
 
-def private_windows(cells: Callable[[], Tensor], bent: Tensor, n: int, steps: "NoisySteps") -> Standardisation:
+def private_windows(cells: Callable[[], Tensor], bent: Tensor, n: int, steps: NoisySteps) -> Standardisation:
     r"""Return a private middle c and scale s of each covariate, by halving for its .2 and .8 quantile.
 
     .. math:: c = (q_{.2} + q_{.8}) / 2, \qquad s = (q_{.8} - q_{.2}) / 1.683
@@ -119,7 +94,7 @@ def within(u: Tensor, windows: Standardisation, two_levels: Tensor) -> Tensor:
 
 
 def private_moments(
-    sums: Tensor, windows: Standardisation, two_levels: Tensor, n: int, steps: "NoisySteps"
+    sums: Tensor, windows: Standardisation, two_levels: Tensor, n: int, steps: NoisySteps
 ) -> Standardisation:
     """Return the standardisation of all covariates, by their means and squares within their windows.
 
