@@ -67,6 +67,7 @@ class PlanConstants:
             others where covariates have few levels.
         interval_edge: Largest noise of the matrix, scaled to the plan, at which an effect with intervals has further
             kinds of features.
+        missed: What an effect has beyond its released features, over what their prior makes of these, in variance.
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
         score_margin: How far below the largest the quantile of an average effect's scores lies at least, in standard
             errors of one of its counts, without which a search may end at the top.
@@ -79,6 +80,7 @@ class PlanConstants:
         "window_share": 0.0,
         "wide_nuisance_share": 0.0,
         "tail_variance": 0.0,
+        "missed": 0.0,
     }
     """What statements mean that were made before a constant was."""
 
@@ -113,6 +115,7 @@ class PlanConstants:
     interval_norm: float = 2.0
     interval_kinds: str = "12x"
     interval_edge: float = 1.0
+    missed: float = 2.0
     interval_reach: float = 3.0
     score_margin: float = 0.0
 

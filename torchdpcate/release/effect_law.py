@@ -41,6 +41,7 @@ class EffectLaw:
         nuisances: N, covariance of what the errors of estimated nuisances make, [p, p]; None where the propensity is
             known.
         pull: [p, p], what widens an interval for a stated bias; None where the propensity is known.
+        missed: Variance, over the records, of what the effect has beyond its projection, as far as it is expected.
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
@@ -59,9 +60,10 @@ class EffectLaw:
     average_variance: float
     nuisances: Tensor | None = None
     pull: Tensor | None = None
+    missed: float = 0.0
 
     def interval(self, psi: Tensor, level: float, bias: float = 0.0) -> Tensor:
-        r"""Return intervals [m, 2] of the target at features psi [m, p].
+        r"""Return intervals [m, 2] of the effect at features psi [m, p]: what the projection misses is in them.
 
         Args:
             psi: Features.
@@ -73,17 +75,17 @@ class EffectLaw:
             InputError: A level outside (0, 1), or a bias where it is negative or the propensity is known.
         """
         middle, off = psi @ self.estimates + self.correction, psi - self.centre
-        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi)
+        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi) + self.missed
         return _about(middle, variance, level, self._stated(bias) * (1 + self._pulled(off)))
 
     def contrast(self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0) -> Tensor:
-        """Return intervals [m, 2] of the target's difference, at psi minus at other, both [m, p].
+        """Return intervals [m, 2] of the effect's difference, at psi minus at other, both [m, p].
 
         Raises:
             InputError: As ``interval``.
         """
         difference = psi - other
-        variance = self._variance(difference) + self._of_nuisances(difference)
+        variance = self._variance(difference) + self._of_nuisances(difference) + 2 * self.missed
         return _about(difference @ self.estimates, variance, level, self._stated(bias) * self._pulled(difference))
 
     def average_interval(self, level: float, bias: float = 0.0) -> Tensor:
@@ -98,7 +100,7 @@ class EffectLaw:
     def tensors(self) -> dict[str, Tensor]:
         """Return the numbers as tensors."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        there = {name: value for name, value in values.items() if value is not None}
+        there = {name: value for name, value in values.items() if value is not None and (name != "missed" or value)}
         return {k: v if isinstance(v, Tensor) else torch.tensor([v], dtype=torch.float64) for k, v in there.items()}
 
     @classmethod
@@ -113,6 +115,8 @@ class EffectLaw:
         shapes |= {"directions": (dimension, min(columns, dimension)), "nuisances": square, "pull": square}
         found: dict[str, Tensor | float] = {}
         for field in fields(cls):
+            if field.name == "missed" and field.name not in tensors:
+                continue  # of a plan that expects nothing
             if field.name in _OF_ESTIMATED and not tensors.keys() & set(_OF_ESTIMATED):
                 continue  # of a known propensity
             tensor = tensors[field.name]
@@ -121,7 +125,9 @@ class EffectLaw:
                 raise ValueError(f"{field.name}: not finite float64 numbers of the shape that the features need")
             found[field.name] = tensor if field.name in shapes else tensor.item()
         law = cls(**found)  # type: ignore[arg-type]
-        if min(law.correction_variance, law.average_variance) < 0 or bool((law.covariance.diagonal() < 0).any()):
+        if min(law.correction_variance, law.average_variance, law.missed) < 0 or bool(
+            (law.covariance.diagonal() < 0).any()
+        ):
             raise ValueError("covariance: a variance is negative")
         return law
 
