@@ -25,9 +25,11 @@ from torchdpcate.composition.linear_fit import FitPlan
 from torchdpcate.composition.newton_points import newton_law
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.data.split import public_generator
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features, lengths
+from torchdpcate.features.weighted_basis import KINDS, WeightedBasis, all_features, lengths
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
+_TOGETHER = 0.75  # of what both nuisances lose of a feature: who is ill is treated, and fares worse
+_STEEPEST = 0.25  # of a sigmoid
 _RARE = 0.01  # least probability of either value of an outcome, where slopes are taken
 
 
@@ -95,7 +97,12 @@ class ScoreErrors:
 
     which is zero where nothing is clipped, and to order zero :math:`E\,\mathrm{clip}(\varphi - c) - E[\varphi - c]`.
     The variance is that of B, that of L, twice L's covariance with the records' part of the mean score, if it is
-    positive, and the square of the last. Residuals are normal, of the deviation that the released squares say, or of
+    positive, the square of the last, and that of a bias by what both nuisances lose of one feature,
+
+    .. math:: .75 \sum_j (l_j l'_j)^{1/2}, \quad l_j = p_j \Big(\frac{v_j}{p_j + v_j}\Big)^2,
+
+    p_j the prior variance of a feature and v_j its noise, all of p_j where no feature is asked for: who is ill is
+    treated, and fares worse. Residuals are normal, of the deviation that the released squares say, or of
     two values. Means are over points of a public seed with the released correlations.
 
     Errors of coefficients are those of ``NewtonPoints`` (``newton_law``) with curvatures by the released propensity;
@@ -144,7 +151,41 @@ class ScoreErrors:
         row = (of_control @ moves.control + of_treated @ moves.treated) / len(pi)
         linear = float(row @ moves.covariance @ row) + 2 * clip * max(float(row @ moves.joint), 0.0)
         bias = clip * float((pi * treated.mean + (1 - pi) * control.mean - middle).mean())
-        return math.sqrt(max(self._product(moves), 0.0) + max(linear, 0.0) + bias**2)
+        return math.sqrt(max(self._product(moves), 0.0) + max(linear, 0.0) + bias**2 + self._confounding(residual) ** 2)
+
+    def _confounding(self, residual: float) -> float:
+        """Return what parts move the mean score by that both nuisances lose, by shrinkage or as no feature is theirs.
+
+        Args:
+            residual: Standard deviation of residuals, of an outcome of many values.
+        """
+        plan, constants = self.plan, self.plan.constants
+        logit, arms = plan.propensity(self.two_levels), plan.arms(self.two_levels)
+        shared = arms.basis.shared
+        of_pi = self._lost(logit.basis, logit.prior, logit.noise, constants.propensity_variance)
+        of_m = self._lost(shared, arms.prior[: len(shared.features)], arms.noise, constants.outcome_variance)
+        unit = self._width * _STEEPEST if plan.binary else max(self.outcome.slope, residual)
+        return _TOGETHER * unit * float((of_pi * of_m).sqrt().sum())
+
+    def _lost(self, basis: WeightedBasis, prior: Tensor, noise: float, variance: float) -> Tensor:
+        """Return the prior variances that a function loses: of all features, and at last of what has none, [p + 1].
+
+        Args:
+            basis: Features that it has, which keep p / (p + v) of a part.
+            prior: Their prior variances p, in units of the squared scale.
+            noise: That of a function of energy one, of which v follow.
+            variance: Prior variance of a function.
+        """
+        plan, kinds = self.plan, self.plan.constants.kinds
+        features = all_features(self.two_levels, kinds, plan.heads)
+        lost = prior_variances(features, variance, plan.constants, _LARGE, plan.heads, confounds=False)
+        v = noise / basis.energies[1:]
+        places = [features.index(feature) for feature in basis.features]
+        lost[places] = torch.minimum(prior, lost[places]) * (v / (prior + v)).square()
+        heads = len(self.two_levels) if plan.heads is None else plan.heads
+        beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
+        unseen = 1 - held_shares(features[:1], heads, plan.covariates)
+        return torch.cat([lost, variance * beyond * unseen])
 
     def _product(self, moves: _Moves) -> float:
         """Return the variance of E[B]: the mean of the product of two covariances over pairs of points."""
