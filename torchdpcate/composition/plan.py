@@ -300,7 +300,7 @@ class ComposedPlan:
         It may be twice as large where the propensity is estimated: what a plan leaves out confounds there.
         """
         constants = self.constants
-        if not (constants.window_rank and self.has_windows) or self._rule or self.estimates_propensity:
+        if not (constants.window_rank and self.has_windows) or self.lean or self.estimates_propensity:
             return False
         mu = self.mu * math.sqrt(constants.window_share)
         noise = 0.0 if self.budget is None else rank_noise(self._numbers, mu, self.n)
