@@ -257,7 +257,7 @@ def test_a_learner_needs_the_scale_of_a_wide_range() -> None:
     y = (effect * (a - 0.5) + 0.3 * torch.randn(n, dtype=torch.float64, generator=draws)).clamp(-2, 2)
     errors = {}
     for scale in ("linear", "log"):
-        domain = Domain([0.01], [100_000], -2.0, 2.0, propensity=0.5, scales=[scale])
+        domain = Domain([0.01], [1e9], -2.0, 2.0, propensity=0.5, scales=[scale])
         learner = RLearner(domain, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(0))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

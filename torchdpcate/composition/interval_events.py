@@ -324,6 +324,8 @@ def interval_plan(
 
     quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
     spread = plan.interval_spread * scale / quantile
+    if plan.binary:
+        spread = min(spread, scale)  # the range of what residuals may be before the effect is taken off
     return IntervalPlan(
         n=plan.n,
         basis=basis,

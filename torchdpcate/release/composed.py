@@ -1,5 +1,6 @@
 """The release of one composition: an effect function that was fitted with all nuisances under one plan."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.holds_if import ESTIMATED, RANDOMISED, SAME_RESIDUALS
+from torchdpcate.release.holds_if import ESTIMATED, LIKE_PRIOR, RANDOMISED, SAME_RESIDUALS
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
@@ -88,10 +89,11 @@ class ComposedRelease(EffectRelease):
         return (self.features(x) @ self.theta).clamp(-bound, bound)
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
-        r"""Return confidence intervals of the effect's best linear projection at X, [m, 2], in outcome units.
+        r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
 
-        They hold sampling and all privacy noise, that of the nuisances too, from released numbers and public facts
-        alone. Their target is named by ``target``. The released effect is drawn to zero and need not be their middle;
+        They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
+        the released features, from released numbers and public facts alone: as probabilities over persons and
+        releases. ``target`` names what they are about. The released effect is drawn to zero and need not be their middle;
         where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
         ``holds_if`` says is so.
 
@@ -106,7 +108,8 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none, and why; a level outside (0, 1); or a bias where there can be none.
         """
         law, x = self._required_law(), self._covariates(X)
-        return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).numpy()
+        bound = self.domain.outcome_range
+        return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each; see ``EffectRelease``."""
@@ -114,9 +117,9 @@ class ComposedRelease(EffectRelease):
         return low, high
 
     def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
-        """Return confidence intervals of the target's mean over public rows, [m, 2], in outcome units.
+        """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
-        The released effects' mean is in them, as ``interval`` says.
+        What the projection misses is zero on average over the records, and is not in them. The released effects' mean is in them, as ``interval`` says.
 
         Args:
             X: Covariates [m rows, q], as for ``effect``.
@@ -140,7 +143,7 @@ class ComposedRelease(EffectRelease):
         return float(low), float(high)
 
     def contrast(self, X: Covariates, X2: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
-        """Return confidence intervals of the target at X minus that at X2, row by row, [m, 2], in outcome units.
+        """Return intervals of the effect at X minus that at X2, row by row, [m, 2], in outcome units.
 
         The difference of the released effects is in them, as ``interval`` says.
 
@@ -221,9 +224,13 @@ class ComposedRelease(EffectRelease):
         found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
         estimated = ", pi being the released propensity" if self._required_law().nuisances is not None else ""
+        missed = math.sqrt(self._required_law().missed)
+        beyond = (
+            f", and what persons' effects are expected to have beyond that (deviation {missed:.3g})" if missed else ""
+        )
         return (
             f"the best linear projection of the effect on {features}, in the weights pi (1 - pi) / (|psi| max(pi, 1 - "
-            f"pi)), moved to the mean effect in the weights pi (1 - pi){estimated}"
+            f"pi)), moved to the mean effect in the weights pi (1 - pi){estimated}{beyond}"
         )
 
     @property
@@ -234,7 +241,8 @@ class ComposedRelease(EffectRelease):
             InputError: The release has none.
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
-        return f"{design}; {SAME_RESIDUALS}"
+        beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
+        return f"{design}; {SAME_RESIDUALS}{beyond}"
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

@@ -23,6 +23,11 @@ UNSTATED = (
     "biased and the interval may never hold the effect"
 )
 """Of a release that does not state it, and of a mechanism that does not say it."""
+LIKE_PRIOR = (
+    "and what effects have beyond the released features is to these as in the random laws by which the plan was made "
+    "(docs/intervals.md)"
+)
+"""What intervals for a person rest on beside the rest."""
 SAME_RESIDUALS = (
     "and what outcomes differ by from their mean has one law, whatever the covariates and the arm; where its size or "
     "skewness follows them, intervals at points and of contrasts may be too narrow or miss their target"
