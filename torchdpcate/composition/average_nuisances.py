@@ -31,12 +31,14 @@ class AverageNuisances:
         clip: Of the scores about it.
         errors: What errors of both nuisances move the mean score by; None where the propensity is known.
         scores: Doubly robust scores [n], the curator's.
+        propensity: pi at the records, [n], the curator's.
     """
 
     centre: float
     clip: float
     errors: ScoreErrors | None
     scores: Tensor
+    propensity: Tensor
 
     def error(self, square: float) -> float:
         """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
@@ -185,4 +187,4 @@ def average_nuisances(
         errors = ScoreErrors(
             plan, start.kept.two_levels, points, logit, both, arms.at_points, bounds, session.unit.records
         )
-    return AverageNuisances(centre, clip, errors, scores)
+    return AverageNuisances(centre, clip, errors, scores, pi)

@@ -19,7 +19,7 @@ CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows numbers without noise"
 _MOST_FEATURES = 40
 _LETTERS = 90  # of a line below the figure
 _TWO_SIDED = 1.96
-_LARGEST_BALANCED = 0.1  # of half a range: the usual mark for a difference that is small
+_LARGEST_BALANCED = 0.1  # the usual mark for a difference that is small
 _POINTS = {"before": ("C1", "o", -0.14), "after": ("C0", "D", 0.14)}
 """Colour, marker and place beside its row's line of either column."""
 
@@ -87,7 +87,7 @@ def balance_figure(
     axes.locator_params(axis="x", nbins=6)
     axes.set_ylim(len(shown) - 0.5, -0.5)
     left_out = f"; {len(every) - len(shown)} smaller ones not shown" if len(every) > len(shown) else ""
-    axes.set_xlabel(f"mean of the treated minus mean of the controls, in half ranges{left_out}", fontsize=9)
+    axes.set_xlabel(f"mean of the treated minus mean of the controls, in {tables[0].unit}{left_out}", fontsize=9)
     axes.set_title(
         "\n".join(filter(None, [claim, CURATOR_ONLY if nonprivate is not None else ""])), fontsize=9, parse_math=False
     )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torchdpcate.errors import InputError
 
@@ -36,6 +36,9 @@ class BalanceTable:
         age     0.4   0.02
     """
 
+    unit: ClassVar[str] = "half ranges"
+    """Of all numbers."""
+
     names: Sequence[str]
     before: Sequence[float] | None = None
     before_sd: Sequence[float] | None = None
@@ -59,3 +62,9 @@ class BalanceTable:
         import pandas as pd
 
         return pd.DataFrame(self.columns(), index=list(self.names), dtype=float)
+
+
+class StandardisedBalance(BalanceTable):
+    """The same in units of the feature's standard deviation over the records, which is the curator's."""
+
+    unit: ClassVar[str] = "standard deviations"

@@ -93,9 +93,9 @@ class ComposedRelease(EffectRelease):
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is drawn to zero and need not be their middle;
-        where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold if what
-        ``holds_if`` says is so.
+        releases. ``target`` names what they are about. The released effect is drawn to zero and need not be their
+        middle; where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold
+        if what ``holds_if`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -119,7 +119,8 @@ class ComposedRelease(EffectRelease):
     def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
-        What the projection misses is zero on average over the records, and is not in them. The released effects' mean is in them, as ``interval`` says.
+        What the projection misses is zero on average over the records, and is not in them. The released effects' mean
+        is in them, as ``interval`` says.
 
         Args:
             X: Covariates [m rows, q], as for ``effect``.

@@ -19,6 +19,8 @@ from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
@@ -147,5 +149,14 @@ def write_tables(
     if balance is not None:
         tables[BALANCE_FILE] = balance.frame().rename_axis("feature")
     for name, table in tables.items():
-        with atomic_path(folder / name, PRIVATE) as temporary:
-            table.rename(index=spreadsheet_cell).to_csv(temporary)
+        _write_table(table, folder / name)
+
+
+def write_balance(balance: BalanceTable, folder: Path) -> None:
+    """Write ``balance.csv`` into the curator's folder."""
+    _write_table(balance.frame().rename_axis("feature"), folder / BALANCE_FILE)
+
+
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    with atomic_path(path, PRIVATE) as temporary:
+        table.rename(index=spreadsheet_cell).to_csv(temporary)

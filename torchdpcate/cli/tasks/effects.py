@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, private_folder
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
+from torchdpcate.cli.tasks.average_measures import write_balance
 from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
@@ -27,6 +28,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
 from torchdpcate.evaluation.root_error import pehe
@@ -267,7 +269,11 @@ class Effects(TaskSpec):
         }
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Draw the effect against one covariate: the reader's figure, and the curator's beside it with its numbers."""
+        """Draw the effect against one covariate, the curator's figure with its numbers, and the covariates' balance."""
+        balance = self.learner.nonprivate_balance()
+        if balance is not None:
+            write_balance(balance, self.folder / "curator")
+            save_figure(balance_figure(None, nonprivate=balance), self.folder / "curator" / "balance.png", PRIVATE)
         if self._curve is None:
             return
         study, release, x = self.study, self._curve, self._points

@@ -25,8 +25,10 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
+from torchdpcate.estimators.weighted_balance import weighted_balance
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.balance_table import BalanceTable
 
 CLIPPED = "a bias where the nuisances' features do not follow the truth, or where scores beyond the clip do not cancel"
 """What its planned error does not count."""
@@ -154,6 +156,15 @@ class ComposedAverageEffect(AverageEffectLearner):
             noise_dominated=every < 0,
             size=every * records.n,
         )
+
+    def nonprivate_balance(self) -> BalanceTable:
+        """Return the balance of all covariates before and after weighting by the propensity; the curator's.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+        """
+        self._require_fitted("nonprivate_balance")
+        return weighted_balance(self._clipped(), self._records, self.nuisances_.propensity)
 
     def _public(self) -> dict[str, Any]:
         plan = self._plan

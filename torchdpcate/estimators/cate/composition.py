@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import Additive, Auto
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.record_stream import RecordStream
@@ -23,6 +23,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed, composed_m
 from torchdpcate.estimators.cate.planned import planned_composition
 from torchdpcate.estimators.cate.procedure import MakeStatement, Procedure
 from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.estimators.weighted_balance import weighted_balance
 from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -110,8 +111,10 @@ class Composition(Procedure):
         check_device(self.trainer)
         pays = session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         found = self._steps(records, plan, pays)
-        guarantee = self._guarantee
-        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement)
+        balance, guarantee = None, self._guarantee
+        if isinstance(found, RecordsFit) and isinstance(records, CausalData):
+            balance = weighted_balance(self.schema.domain, records, found.propensity)
+        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
 
     def _steps(self, records: CausalData | RecordStream, plan: ComposedPlan, session: FitSession) -> ComposedFit:
         domain, levels = self.schema.domain, two_levels(self.schema)

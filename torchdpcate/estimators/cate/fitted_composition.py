@@ -16,6 +16,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code
+from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 
@@ -35,6 +36,7 @@ class FittedComposition(Fitted):
         learner: Name of the learner's class.
         entries: What the steps entered in the ledger.
         statement: Makes privacy statements.
+        balance: Of the covariates by the propensity, the curator's; None of more than two arms, or of streams.
     """
 
     found: ComposedFit
@@ -44,6 +46,7 @@ class FittedComposition(Fitted):
     learner: str
     entries: set[int]
     statement: MakeStatement
+    balance: BalanceTable | None = None
 
     def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
         """Return the release that the fit has paid for, the same one each time."""

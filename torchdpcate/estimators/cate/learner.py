@@ -38,6 +38,7 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
@@ -304,6 +305,17 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """
         self._planned(n)
         return self._procedure().expected_noise(n, mechanism, queries, residual_scale)
+
+    def nonprivate_balance(self) -> BalanceTable | None:
+        """Return the balance of all covariates before and after weighting by the propensity; the curator's.
+
+        None of blocks, of streams, and of more than two arms.
+
+        Raises:
+            NotFittedError: Before ``fit``.
+        """
+        self._require_fitted("nonprivate_balance")
+        return self._fitted.balance if isinstance(self._fitted, FittedComposition) else None
 
     def nonprivate_effect(self, X: Any, stage: FittedStage | None = None) -> np.ndarray:
         """Return the effects without second-stage noise, [m]. The curator's, never to be published.
