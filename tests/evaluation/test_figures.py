@@ -38,7 +38,7 @@ def test_effect_figure_draws_the_release_and_its_band():
 
 def test_effect_figure_says_what_its_interval_holds():
     axes = effect_figure(GRID, GRID, np.stack([GRID, GRID], 1), covariate="age", holds=INTERVAL).axes[0]
-    assert "95% confidence interval of the effect's best linear" in axes.get_legend().get_texts()[1].get_text()
+    assert "95% confidence interval of the effect (of means" in axes.get_legend().get_texts()[1].get_text()
 
 
 def test_effect_figure_prints_what_its_interval_rests_on():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 BAND = "noise band of the second stage alone (no confidence interval)"
 """What the band of released effects holds: neither the noise of the nuisances nor sampling."""
-INTERVAL = "interval of the effect of a person like this, all noise and sampling"
+INTERVAL = "confidence interval of the effect (of means: of its best linear projection), all noise and sampling"
 """What the interval of a composed effect holds."""
 FEW = "few records: over two released spreads from the released mean"
 """What is shaded."""

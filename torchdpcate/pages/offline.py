@@ -96,7 +96,7 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
             "centre": (law.centre / roots).tolist(),
             "covariance": _lower(law.covariance * square),
             "nuisances": None if law.nuisances is None else _lower(law.nuisances * square),
-            "variance": law.correction_variance,
+            "variance": law.correction_variance + law.missed,
             "deviations": deviations,
         }
     }

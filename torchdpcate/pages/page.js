@@ -73,7 +73,8 @@ function evaluate(model, asked) {
   const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
   const variance = quadratic(law.covariance, off) + law.variance + (law.nuisances ? quadratic(law.nuisances, f) : 0);
   const middle = product(law.estimates, f) + law.correction, half = law.deviations * Math.sqrt(variance);
-  return { value: g, ends: [Math.min(middle - half, g), Math.max(middle + half, g)], action: null };
+  const ends = [Math.min(middle - half, g), Math.max(middle + half, g)].map((end) => clip(end, -effect.bound, effect.bound));
+  return { value: g, ends: ends, action: null };
 }
 
 function shown(value) {

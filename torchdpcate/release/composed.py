@@ -119,7 +119,8 @@ class ComposedRelease(EffectRelease):
     def mean_interval(self, X: Covariates, level: float = 0.95, rows: int | None = None) -> np.ndarray:
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
-        What the projection misses is zero on average over the records, and is not in them. The released effects' mean
+        What the projection misses is zero on average over the records, and is not in them; of single rows it is, as of
+        ``interval``. The released effects' mean
         is in them, as ``interval`` says.
 
         Args:
@@ -136,7 +137,13 @@ class ComposedRelease(EffectRelease):
         if rows < 1 or len(psi) % rows:
             raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
         means = self.effect_tensor(x).view(-1, rows).mean(1)
-        return _hull(law.interval(psi.view(-1, rows, psi.shape[1]).mean(1), level), means).numpy()
+        found = (
+            law.interval(psi, level)
+            if rows == 1
+            else law.mean_interval(psi.view(-1, rows, psi.shape[1]).mean(1), level)
+        )
+        bound = self.domain.outcome_range
+        return _hull(found, means).clamp(-bound, bound).numpy()
 
     def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
         """Return the ends of ``mean_interval(X, 1 - alpha)`` over all rows of X; see ``EffectRelease``."""

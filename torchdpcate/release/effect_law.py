@@ -74,9 +74,11 @@ class EffectLaw:
         Raises:
             InputError: A level outside (0, 1), or a bias where it is negative or the propensity is known.
         """
-        middle, off = psi @ self.estimates + self.correction, psi - self.centre
-        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi) + self.missed
-        return _about(middle, variance, level, self._stated(bias) * (1 + self._pulled(off)))
+        return self._of(psi, level, bias, self.missed)
+
+    def mean_interval(self, psi: Tensor, level: float) -> Tensor:
+        """Return intervals [m, 2] of the projection's means, of mean features psi [m, p] of several persons each."""
+        return self._of(psi, level, 0.0, 0.0)
 
     def contrast(self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0) -> Tensor:
         """Return intervals [m, 2] of the effect's difference, at psi minus at other, both [m, p].
@@ -85,7 +87,8 @@ class EffectLaw:
             InputError: As ``interval``.
         """
         difference = psi - other
-        variance = self._variance(difference) + self._of_nuisances(difference) + 2 * self.missed
+        apart = (difference != 0).any(1).double()
+        variance = self._variance(difference) + self._of_nuisances(difference) + 2 * self.missed * apart
         return _about(difference @ self.estimates, variance, level, self._stated(bias) * self._pulled(difference))
 
     def average_interval(self, level: float, bias: float = 0.0) -> Tensor:
@@ -130,6 +133,11 @@ class EffectLaw:
         ):
             raise ValueError("covariance: a variance is negative")
         return law
+
+    def _of(self, psi: Tensor, level: float, bias: float, missed: float) -> Tensor:
+        middle, off = psi @ self.estimates + self.correction, psi - self.centre
+        variance = self._variance(off) + self.correction_variance + self._of_nuisances(psi) + missed
+        return _about(middle, variance, level, self._stated(bias) * (1 + self._pulled(off)))
 
     def _variance(self, psi: Tensor) -> Tensor:
         return ((psi @ self.covariance) * psi).sum(1).clamp_min(0)
