@@ -87,3 +87,22 @@ def test_an_arm_with_few_records_has_the_larger_error():
     moves = errors._moves(0.2, clipped, clipped)
     control, treated = (of.mean(0) @ moves.covariance @ of.mean(0) for of in (moves.control, moves.treated))
     assert treated > 2 * control
+
+
+def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
+    """By the priors alone where noise takes all; of what is asked for without noise nothing; nothing is random."""
+    errors = _errors(0.5).errors
+    plan, levels = errors.plan, errors.two_levels
+    logit = plan.propensity(levels)
+    prior = plan.constants.propensity_variance
+    lost = errors._lost(logit.basis, logit.prior, 1e12, prior)
+    assert float(lost.sum()) == pytest.approx(prior)
+    kept = errors._lost(logit.basis, logit.prior, 0.0, prior)
+    assert int((kept == 0).sum()) == len(logit.basis.features) + 1  # and no covariate is without a feature
+    shared = plan.arms(levels).basis.shared
+    of_pi = errors._lost(logit.basis, logit.prior, logit.noise, prior)
+    arms = plan.arms(levels)
+    of_m = errors._lost(shared, arms.prior[: len(shared.features)], arms.noise, plan.constants.outcome_variance)
+    unit = max(errors.outcome.slope, 0.1)
+    assert errors._confounding(0.1) == pytest.approx(0.75 * unit * float((of_pi * of_m).sqrt().sum()))
+    assert errors._confounding(0.1) > 0

@@ -181,7 +181,7 @@ class ScoreErrors:
         lost = prior_variances(features, variance, plan.constants, _LARGE, plan.heads, confounds=False)
         v = noise / basis.energies[1:]
         places = [features.index(feature) for feature in basis.features]
-        lost[places] = torch.minimum(prior, lost[places]) * (v / (prior + v)).square()
+        lost[places] *= (v / (prior + v)).square()
         heads = len(self.two_levels) if plan.heads is None else plan.heads
         beyond = 1.0 if plan.heads is None else 1 - plan.constants.part_share(KINDS[0])
         unseen = 1 - held_shares(features[:1], heads, plan.covariates)

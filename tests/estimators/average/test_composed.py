@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import torch
 
+from experiments.defaults.hospital_laws import FAMILIES, hospital_case
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
@@ -252,3 +253,19 @@ def test_the_worst_pair_has_the_whole_loss():
     game = find("clipped_scores").make(BUDGET)
     shown = torch.tensor([[60.0, 0.5], [-60.0, 0.5]], dtype=torch.float64)
     assert game.evidence(shown).tolist() == pytest.approx([1.0, -1.0], rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_large_budget_comes_as_near_as_least_squares(family):
+    """On a hospital's laws: within two standard errors of least squares without privacy, or nearer."""
+    for seed in range(3):
+        case = hospital_case(family, seed, 4_000)
+        u, a, y = case.schema.domain.scale(case.records.x).double(), case.records.a.double(), case.records.y.double()
+        design = torch.cat([torch.ones(len(u), 1).double(), a[:, None], u], 1)
+        beta = torch.linalg.lstsq(design, y[:, None], driver="gelsd").solution[:, 0]
+        pulls = torch.linalg.pinv(design.T @ design) @ (design * (y - design @ beta)[:, None]).T
+        deviation = float(pulls[1].norm())
+        large = ComposedAverageEffect(case.schema, PrivacyBudget(1_000.0, 1e-5), noise=NoiseSource.fixed(seed))
+        error = abs(large.fit(case.records.x, a, y).release().estimate - case.average)
+        assert error < abs(float(beta[1]) - case.average) + 2 * deviation, (family, seed)

@@ -1,0 +1,57 @@
+"""What effects have beyond their released features: its closed form, and what is expected where nothing is asked."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchdpcate.composition.asked import held_shares
+from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.interval_events import interval_plan
+from torchdpcate.composition.intervals import Estimates
+from torchdpcate.composition.missed_effect import missed_variance
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.effect_law import EffectLaw
+
+PLAN = ComposedPlan(4_000, PrivacyBudget(1.0, 1e-5), 30, known_propensity=True, intervals=True)
+BASIS = PLAN.effect().basis
+LEVELS = [False] * PLAN.kept
+
+
+def missed(plan=PLAN, basis=BASIS, size=1.0, noise=0.0, tails=1.0):
+    """The variance where each feature's part of the effect has the mean square ``size``, and noise as large."""
+    facts = interval_plan(basis, 1.0, (0.5, 0.5), plan)
+    p, total = basis.dimension, facts.n * 0.25
+    normal = (facts.spread / plan.interval_spread) ** 2
+    law_variance = (facts.correction_noise**2 + tails * normal * total) / total**2
+    t, v = (size / basis.energies).sqrt(), noise / basis.energies
+    found = Estimates(t, v.diag(), torch.eye(p).double(), torch.eye(p).double(), 0.25)
+    law = EffectLaw(t, v.diag(), torch.eye(p).double(), t, 0.0, law_variance, 0.0, law_variance)
+    return missed_variance(law, found, plan, facts, LEVELS)
+
+
+def test_it_is_the_found_variance_times_what_the_prior_leaves_out():
+    assert {feature.kind for feature in BASIS.features} == {"1"}
+    k = len(BASIS.features)
+    held = 0.62 * k / PLAN.kept * float(held_shares(BASIS.features[:1], PLAN.kept, 30))
+    assert missed() == pytest.approx(2 * k * (1 - held) / held, rel=1e-6)
+    assert missed(size=3.0) == pytest.approx(3 * missed())
+    assert missed(tails=2.0) == pytest.approx(4 * missed(), rel=1e-6)
+    assert missed(tails=0.5) == pytest.approx(missed())
+
+
+def test_noise_is_taken_off_but_for_one_deviation():
+    k, unit = len(BASIS.features), missed() / len(BASIS.features)
+    assert missed(noise=0.5) == pytest.approx(unit * (0.5 * k + math.sqrt(2 * k) * 0.5))
+    assert missed(size=0.0, noise=1.0) == pytest.approx(unit * math.sqrt(2 * k))
+
+
+def test_a_constant_that_the_plan_chose_misses_the_prior_and_one_that_was_asked_for_nothing():
+    constant = WeightedBasis((), torch.ones(1).double())
+    assert missed(basis=constant) == pytest.approx(2 * PLAN.constants.head_variance)
+    asked = replace(PLAN, constant_only=True)
+    assert missed(asked, constant) == 0.0
+    assert missed(replace(PLAN, constants=PlanConstants(missed=0.0))) == 0.0
