@@ -9,7 +9,13 @@ from scipy.optimize import minimize
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_error, effect_errors, effect_noise, planned_noise
+from torchdpcate.composition.planned_error import (
+    effect_error,
+    effect_errors,
+    effect_noise,
+    planned_error,
+    planned_noise,
+)
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.errors import InputError
@@ -128,3 +134,16 @@ def test_delta_of_zero_is_refused():
 def test_shares_above_one_are_refused():
     with pytest.raises(InputError, match="shares"):
         Shares(1.0, {"a": 0.7, "b": 0.5})
+
+
+def test_rare_treatments_are_planned_with_the_noise_that_they_have():
+    facts = {"covariates": 6, "overlap": 0.005}
+    even, rare = (ComposedPlan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=share) for share in (None, 0.02))
+    assert rare.effect_weight == pytest.approx(0.02 * (1 - 0.8 * 0.02))
+    assert rare.effect().noise > 100 * even.effect().noise
+    assert planned_error(rare, 1.0) > planned_error(even, 1.0)
+    most = ComposedPlan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=0.98)
+    assert most.effect_weight == pytest.approx(rare.effect_weight)
+    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.1)
+    assert ComposedPlan.of(1_000, None, domain).effect_weight == pytest.approx(0.1)
+    assert ComposedPlan.of(1_000, None, Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)).effect_weight == 0.3

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
 calm = settings(deadline=None, max_examples=60)  # shared machines pause
@@ -198,3 +199,20 @@ def test_from_yaml(domain_file) -> None:
     assert domain.names == ("age", "sex", "race=black", "race=white", "race=NA")
     assert domain.overlap == 0.1
     assert Domain.from_yaml("lalonde").dimension == 8
+
+
+def test_the_share_of_the_treated_is_a_public_fact() -> None:
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, overlap=0.01, treated=0.05)
+    assert domain.treated == 0.05
+    assert Domain.from_dict(domain.to_dict()) == domain != Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, overlap=0.01)
+    assert domain.select([1]).treated == 0.05
+    with pytest.raises(
+        InputError, match=r"treated is 0\.005; give the public share .* from the overlap 0\.01 to 0\.99"
+    ):
+        Domain([0.0], [1.0], 0.0, 1.0, overlap=0.01, treated=0.005)
+    with pytest.raises(InputError, match=r"treated is 0\.3, beside a propensity"):
+        Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5, treated=0.3)
+    outcome, covariates = {"name": "y", "low": 0, "high": 1}, {"x": {"low": 0, "high": 1}}
+    entries = {"treatment": "a", "outcome": outcome, "covariates": covariates}
+    schema = TableSchema.from_dict(entries | {"overlap": 0.01, "treated": 0.05})
+    assert TableSchema.from_dict(schema.to_dict()).domain.treated == 0.05

@@ -21,7 +21,6 @@ from torchdpcate.composition.division import (
     rank_noise,
 )
 from torchdpcate.composition.expectations import (
-    EFFECT_CURVATURE,
     INSIDE,
     NUISANCES,
     PROPENSITY_CURVATURE,
@@ -29,6 +28,8 @@ from torchdpcate.composition.expectations import (
     SAMPLING,
     SAMPLING_BINARY,
     WANDERING,
+    effect_curvature,
+    logit_curvature,
 )
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.sign_correlation import sign_correlation
@@ -68,6 +69,7 @@ class ComposedPlan:
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
         numbers: Number of covariates that have more than two levels; None: all.
+        treated: Public share of the treated, or the one propensity that is known; None expects about half.
         part: Share of the budget's mu^2 that the steps have together; the rest is for what follows on their answers.
         lean_asked: Whether it is lean; None takes what has less planned regret.
 
@@ -102,6 +104,7 @@ class ComposedPlan:
     binary: bool = False
     count: bool = False
     numbers: int | None = None
+    treated: float | None = None
     part: float = 1.0
     lean_asked: bool | None = field(default=None, repr=False, compare=False)
 
@@ -231,7 +234,7 @@ class ComposedPlan:
     @property
     def effect_weight(self) -> float:
         """Planned mean curvature by which the effect's features are asked for, over their energies."""
-        return EFFECT_CURVATURE
+        return effect_curvature(self.treated, self.known_propensity)
 
     @property
     def interval_reach(self) -> float:
@@ -349,7 +352,7 @@ class ComposedPlan:
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
         mu = self.shares.of(self.propensity_steps[0])
-        noise = self._unit_noise(mu, 1.0, PROPENSITY_CURVATURE, self.logit_slope("propensity"))
+        noise = self._unit_noise(mu, 1.0, logit_curvature(self.treated), self.logit_slope("propensity"))
         variance = 0.0 if self.one_propensity else self.constants.propensity_variance
         return self._regression(self._nuisance_levels(two_levels), variance, noise, heads=self.heads)
 
@@ -536,7 +539,10 @@ class ComposedPlan:
         known, numbers = domain.known_propensity is not None, domain.two_levels.count(False)
         binary, count = (domain.outcome_kind == kind for kind in ("binary", "count"))
         facts = n, budget, domain.dimension, domain.overlap, known
-        return cls(*facts, binary=binary, count=count, numbers=numbers, **settings)
+        treated, design = domain.treated, domain.known_propensity
+        if design is not None and design.bounds[0] == design.bounds[1]:
+            treated = design.middle
+        return cls(*facts, binary=binary, count=count, numbers=numbers, treated=treated, **settings)
 
     @property
     def shrinking_variance(self) -> float:

@@ -5,7 +5,7 @@ import math
 import torch
 
 from torchdpcate.composition.asked import held_shares
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, NUISANCES, PROPENSITY_CURVATURE, WANDERING
+from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, NUISANCES, WANDERING, logit_curvature
 from torchdpcate.composition.plan import ComposedPlan
 
 
@@ -95,12 +95,12 @@ def propensity_noise(plan: ComposedPlan) -> float:
     Args:
         plan: Of a composition that estimates the propensity.
     """
-    regression, sampling = plan.propensity(), 1 / (PROPENSITY_CURVATURE * plan.n)
+    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
     variance = WANDERING * regression.noise / regression.basis.energies + sampling
     if plan.budget is None:  # where sampling is what features are held against, and counted
         variance = variance.new_full(variance.shape, sampling)
     prior = torch.cat([variance.new_tensor([LOGIT_CONSTANT]), LOGIT_PRIOR * regression.prior])
-    return PROPENSITY_CURVATURE * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
+    return logit_curvature(plan.treated) * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
 
 
 def _residual_scale(plan: ComposedPlan, outcome_range: float, scale: float | None) -> float:

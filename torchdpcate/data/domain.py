@@ -55,6 +55,8 @@ class Domain:
         scales: For each column ``"linear"`` or ``"log"``; all are linear if left out. See ``CovariateScales``.
         typical: For each column None or the range ``(a, b)`` that about nine of ten values lie in, known from outside
             the records.
+        treated: Share of records that are treated, known from outside them, where the propensity is not known: what a
+            plan expects of rare treatments; None expects about half.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -64,11 +66,13 @@ class Domain:
         scales: Tuple of q words.
         typical: Tuple of q ranges or None.
         known_propensity: A ``KnownPropensity``, or None.
+        treated: The public share of the treated, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
-            covariate's column or without a number for a level, the outcome's bounds do not fit its kind, or a scale or
+            covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
+            propensity, the outcome's bounds do not fit its kind, or a scale or
             a typical range does not fit its column, see ``check_scale``.
 
     Example:
@@ -93,6 +97,7 @@ class Domain:
         outcome_kind: str = "continuous",
         scales: Sequence[str] | None = None,
         typical: Sequence[Sequence[float] | None] | None = None,
+        treated: float | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -130,6 +135,22 @@ class Domain:
         low, high = self.covariate_low.tolist(), self.covariate_high.tolist()
         self.covariate_scales = CovariateScales(low, high, self.scales, self.typical)
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
+        self.treated = self._share(treated)
+
+    def _share(self, treated: float | None) -> float | None:
+        if treated is None:
+            return None
+        share = to_number("treated", treated)
+        if self.known_propensity is not None:
+            raise InputError(
+                f"treated is {share:g}, beside a propensity that says who is treated; leave one of them out"
+            )
+        if not self.overlap <= share <= 1 - self.overlap:
+            raise InputError(
+                f"treated is {share:g}; give the public share of records that are treated, from the overlap "
+                f"{self.overlap:g} to {1 - self.overlap:g}, or lower the overlap"
+            )
+        return share
 
     def _flags(self, two_levels: Sequence[bool] | None) -> tuple[bool, ...]:
         if two_levels is None:
@@ -323,6 +344,7 @@ class Domain:
             outcome_kind=self.outcome_kind,
             scales=[self.scales[column] for column in chosen],
             typical=[self.typical[column] for column in chosen],
+            treated=self.treated,
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -343,6 +365,7 @@ class Domain:
             **({} if self.outcome_kind == "continuous" else {"outcome_kind": self.outcome_kind}),
             **({"scales": list(self.scales)} if "log" in self.scales else {}),
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
+            **({} if self.treated is None else {"treated": self.treated}),
         }
 
     @classmethod
@@ -380,7 +403,7 @@ class Domain:
 
     def _facts(self) -> tuple:
         bounds = (tuple(self.covariate_low.tolist()), tuple(self.covariate_high.tolist()))
-        design = (self.two_levels, self.known_propensity, self.outcome_kind, self.scales, self.typical)
+        design = (self.two_levels, self.known_propensity, self.outcome_kind, self.scales, self.typical, self.treated)
         return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names, *design)
 
 

@@ -36,6 +36,7 @@ _HEAD = """\
 _FOOT = """\
 overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
 # propensity: 0.5   # of a trial alone: the share that its design treats
+# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
 origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
 """
 

@@ -53,7 +53,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     _check_form(facts)
     check_filled(facts)
-    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity"})
+    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity", "treated"})
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
@@ -98,6 +98,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds],
         _encoded_propensity(entries.get("propensity"), covariates),
         outcome.get("kind", "continuous"),
+        treated=entries.get("treated"),
         **_scales(covariates),
     )
 

@@ -181,7 +181,7 @@ class Hospital(GeneratedStudy):
             "overlap": self.overlap,
             "origin": self._origin(),
         }
-        return TableSchema.from_dict(facts | ({"propensity": self.treated} if self.trial else {}))
+        return TableSchema.from_dict(facts | {"propensity" if self.trial else "treated": self.treated})
 
     @cached_property
     def _many(self) -> tuple[Tensor, Tensor]:

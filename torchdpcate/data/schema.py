@@ -349,6 +349,7 @@ class TableSchema:
             "origin": self.domain.origin,
             **({} if self.out_of_bounds == "refuse" else {"out_of_bounds": self.out_of_bounds}),
             **({} if self.domain.known_propensity is None else {"propensity": self._propensity_entry()}),
+            **({} if self.domain.treated is None else {"treated": self.domain.treated}),
         }
 
     @property
@@ -376,7 +377,8 @@ class TableSchema:
         too, and brings the bounds), ``count`` or ``continuous``. A covariate that is a number may have ``scale: log``
         and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
-        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``.
+        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
+        ``treated`` is the public share of the treated, by which plans know how rare they are.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.
