@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -18,7 +18,7 @@ from torchdpcate.composition.intervals import (
     reach,
 )
 from torchdpcate.composition.linear_fit import Solution
-from torchdpcate.composition.missed_effect import missed_variance
+from torchdpcate.composition.missed_effect import with_missed
 from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import NoisySteps
@@ -305,7 +305,7 @@ def _law(
     covariates: Covariates,
 ) -> EffectLaw | None:
     law = effect_law(found, numbers.correction, numbers.average, bound, facts)
-    law = replace(law, missed=missed_variance(law, found, plan, facts, covariates.two_levels))
+    law = with_missed(law, found, plan, facts, covariates.two_levels)
     if numbers.nuisances is None:
         return law
     noise = nuisance_noise(numbers.nuisances, plan, facts.basis, covariates, facts.per_person)

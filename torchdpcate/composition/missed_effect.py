@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torchdpcate.composition.asked import held_shares, prior_variances
 from torchdpcate.composition.intervals import Estimates, IntervalPlan
@@ -10,6 +11,29 @@ from torchdpcate.features.weighted_basis import all_features
 from torchdpcate.release.effect_law import EffectLaw
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
+_HIDDEN = 0.2  # of the mean effect where one arm alone has long tails, in deviations for each unit of gamma above one
+
+
+def with_missed(
+    law: EffectLaw, found: Estimates, plan: ComposedPlan, facts: IntervalPlan, two_levels: Sequence[bool]
+) -> EffectLaw:
+    r"""Return the law with what the features are expected to miss, and what long tails hide of the mean effect.
+
+    The latter is a bias of :math:`.2\,(\gamma - 1)_+ s`, whose square joins the average's variance: where one arm has
+    long tails, the wide clip takes more of it. Gamma and s are those of ``missed_variance``.
+
+    Args:
+        law: Of the projection.
+        found: Estimates of the features' coefficients, and their covariance.
+        plan: The public plan.
+        facts: Of the interval steps.
+        two_levels: Whether each kept covariate has two levels.
+    """
+    if not plan.constants.missed:
+        return law
+    hidden = _HIDDEN * max(_tails(law, found, plan, facts) - 1, 0.0) * facts.spread / plan.interval_spread
+    missed = missed_variance(law, found, plan, facts, two_levels)
+    return replace(law, missed=missed, average_variance=law.average_variance + hidden**2)
 
 
 def missed_variance(
@@ -23,7 +47,7 @@ def missed_variance(
     G is the share of the prior variance of effects that the features hold which are asked for: covariates that are not
     kept, and kinds of features that are not asked for, have the rest. Its size is that of what was found, and
     one standard deviation of the noise of that, or where no feature is asked for the prior's. Gamma is the mean square
-    of widely clipped residuals over that of normal ones with the quantile S: where tails are long, the clip hides
+    of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides
     effects in them.
 
     Args:
