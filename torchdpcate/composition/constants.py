@@ -67,6 +67,8 @@ class PlanConstants:
             others where covariates have few levels.
         interval_edge: Largest noise of the matrix, scaled to the plan, at which an effect with intervals has further
             kinds of features.
+        shrinking_noise: Variance by which an effect's parts are drawn to zero, over that of their own noise and
+            sampling: what the nuisances' errors add.
         missed: What an effect has beyond its released features, over what their prior makes of these, in variance.
         interval_reach: Clip of the effect in the average, in its planned standard deviations.
         score_margin: How far below the largest the quantile of an average effect's scores lies at least, in standard
@@ -81,6 +83,7 @@ class PlanConstants:
         "wide_nuisance_share": 0.0,
         "tail_variance": 0.0,
         "missed": 0.0,
+        "shrinking_noise": 1.0,
     }
     """What statements mean that were made before a constant was."""
 
@@ -115,6 +118,7 @@ class PlanConstants:
     interval_norm: float = 2.0
     interval_kinds: str = "12x"
     interval_edge: float = 1.0
+    shrinking_noise: float = 1.3
     missed: float = 2.0
     interval_reach: float = 3.0
     score_margin: float = 0.0

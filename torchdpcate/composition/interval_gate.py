@@ -33,6 +33,11 @@ def require_gate(plan: ComposedPlan, by_features: bool) -> None:
         return
     if not by_features:
         raise InputError(f"intervals = true: with an estimated propensity they need {_WHERE}, whose noise is known")
+    if plan.screens:
+        raise InputError(
+            f"intervals = true: {plan.covariates - plan.kept} of {plan.covariates} covariates would be left out, and "
+            "may confound; name fewer in the domain, or leave intervals out"
+        )
     if propensity_noise(plan) > PLANNED:
         raise InputError(
             f"intervals = true: they hold where the propensity is known (propensity: in the domain), or estimated with "
@@ -59,6 +64,8 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
     asked = replace(plan, intervals=True)
+    if asked.screens:
+        return f"its propensity is estimated; of {plan.covariates} covariates some would be left out, and may confound"
     if propensity_noise(asked) <= PLANNED:
         return (
             "its propensity is estimated; second_stage.intervals=true asks for the numbers they rest on, about a fifth "

@@ -314,7 +314,8 @@ def effect_coefficients(
         return estimates.clone()
     size = scale / plan.score_scale * plan.effect_size
     size_of_each = len(regression.basis.energies)
-    each = zip(estimates.split(size_of_each), variances.split(size_of_each), strict=True)
+    noise = plan.constants.shrinking_noise * variances
+    each = zip(estimates.split(size_of_each), noise.split(size_of_each), strict=True)
     return torch.cat([shrunk(regression, t, t, v, size, plan.constants.spike) for t, v in each])
 
 
