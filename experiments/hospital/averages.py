@@ -44,9 +44,8 @@ def private(case: HospitalCase, epsilon: float, seed: int) -> Iterator[Measured]
         epsilon: Of each estimator.
         seed: Public, of the noise.
     """
-    for name, kind in LEARNERS.items():
-        noise = NoiseSource.fixed(seed_of(name, seed))
-        learner = kind(case.schema, PrivacyBudget(epsilon, DELTA), noise=noise)
+    for name, kind in LEARNERS.items():  # of one noise, so that the default has the numbers of what it chose
+        learner = kind(case.schema, PrivacyBudget(epsilon, DELTA), noise=NoiseSource.fixed(seed))
         release = learner.fit(case.records.x, case.records.a, case.records.y).release()
         low, high = release.interval(LEVEL)
         yield from _measured(name, CERTIFIED, Estimate(release.estimate, float(low), float(high)), case)

@@ -31,7 +31,7 @@ def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
         return
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(5.5 * len(budgets), 3.0 * len(sizes) + 1.0), layout="constrained")
+    drawing = Figure(figsize=(max(8.0, 5.5 * len(budgets)), 3.4 * len(sizes) + 1.0), layout="constrained")
     panels = drawing.subplots(len(sizes), len(budgets), sharex=True, sharey=True, squeeze=False)
     for line, n in zip(panels, sizes, strict=True):
         for panel, epsilon in zip(line, budgets, strict=True):
@@ -53,7 +53,7 @@ def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
             panel.set(title=f"n = {n:,}, epsilon = {epsilon}", yscale="log")
             panel.set_xticks(range(len(families)), families, rotation=30, ha="right")
             panel.grid(alpha=0.3)
-    drawing.supylabel(f"{LABELS.get(part, OTHERS)} (bars: standard errors)", fontsize=9)
+    drawing.supylabel(f"{LABELS.get(part, OTHERS)}", fontsize=9)
     handles, names = panels[0][0].get_legend_handles_labels()
     drawing.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     drawing.savefig(path, dpi=90)

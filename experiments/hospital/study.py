@@ -27,9 +27,8 @@ class HospitalStudy(Study):
 
     def cells(self, settings: Settings) -> Iterable[Cell]:
         """Yield a cell for each law, size, group of methods and budget; small sizes of all laws first."""
-        families, sizes, epsilons = tuple(FAMILIES), SIZES, EPSILONS
-        if settings.quick:
-            families, sizes, epsilons = QUICK_FAMILIES, SIZES[:1], EPSILONS[:1]
+        sizes, epsilons = (SIZES[:1], EPSILONS[:1]) if settings.quick else (SIZES, EPSILONS)
+        families = QUICK_FAMILIES if settings.quick else tuple(FAMILIES)
         seeds = settings.seeds or (1 if settings.quick else SEEDS)
         for n in sizes:
             for seed in REPORTED[:seeds]:
