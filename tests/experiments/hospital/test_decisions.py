@@ -15,4 +15,4 @@ def test_regrets_are_over_those_of_chance():
     lost = decisions._policy_regrets(case)
     assert lost.shape == (4,)
     assert lost.min() == 0
-    assert torch.allclose(lost[0] - lost[1], -gain.mean())
+    assert torch.allclose(lost[0] - lost[1], gain.mean())
