@@ -12,10 +12,11 @@ from experiments.hospital.measured import ERROR
 
 LABELS = {EFFECTS: "mean squared error over the effect's variance"}
 OTHERS = "absolute error in sd of the outcome"
+MOST = 100.0  # where larger errors are drawn
 
 
 def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
-    """Draw the errors of one part; methods without privacy stand in the panels of all budgets, hollow.
+    """Draw the errors of one part; methods without privacy stand in the panels of all budgets, hollow, and errors above ``MOST`` at it.
 
     Args:
         path: Of the png.
@@ -42,8 +43,8 @@ def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
                     free = here[0].place.epsilon == NO_PRIVACY
                     panel.errorbar(
                         [families.index(one.place.setting) + 0.08 * (k - len(methods) / 2) for one in here],
-                        [one.mean for one in here],
-                        [0.0 if math.isnan(one.error) else one.error for one in here],
+                        [min(one.mean, MOST) for one in here],
+                        [0.0 if math.isnan(one.error) or one.mean > MOST else one.error for one in here],
                         fmt="o",
                         color=f"C{k}",
                         markersize=4,
@@ -54,6 +55,9 @@ def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
             panel.set_xticks(range(len(families)), families, rotation=30, ha="right")
             panel.grid(alpha=0.3)
     drawing.supylabel(f"{LABELS.get(part, OTHERS)}", fontsize=9)
-    handles, names = panels[0][0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    named = {}
+    for panel in panels.flat:
+        handles, names = panel.get_legend_handles_labels()
+        named |= dict(zip(names, handles, strict=True))
+    drawing.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     drawing.savefig(path, dpi=90)
