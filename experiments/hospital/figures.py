@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.defaults.hospital_laws import FAMILIES
 from experiments.frame.study import NO_PRIVACY
@@ -16,7 +17,9 @@ MOST = 100.0  # where larger errors are drawn
 
 
 def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
-    """Draw the errors of one part; methods without privacy stand in the panels of all budgets, hollow, and errors above ``MOST`` at it.
+    """Draw the errors of one part; those without privacy stand in the panels of all budgets, hollow.
+
+    Errors above ``MOST`` are drawn at it.
 
     Args:
         path: Of the png.
@@ -54,10 +57,10 @@ def draw_errors(path: Path, part: str, found: Sequence[Summary]) -> None:
             panel.set(title=f"n = {n:,}, epsilon = {epsilon}", yscale="log")
             panel.set_xticks(range(len(families)), families, rotation=30, ha="right")
             panel.grid(alpha=0.3)
-    drawing.supylabel(f"{LABELS.get(part, OTHERS)}", fontsize=9)
-    named = {}
+    drawing.supylabel(LABELS.get(part, OTHERS), fontsize=9)
+    named: dict[str, Any] = {}
     for panel in panels.flat:
         handles, names = panel.get_legend_handles_labels()
         named |= dict(zip(names, handles, strict=True))
-    drawing.legend(named.values(), named.keys(), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    drawing.legend(list(named.values()), list(named), loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     drawing.savefig(path, dpi=90)
