@@ -8,7 +8,8 @@ from pathlib import Path
 from torchdpcate.cli.parser import nearest
 from torchdpcate.errors import InputError
 
-_HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [processes=N] [minutes=N]
+_HELP = """usage: torchdpcate study NAME [--quick] run_dir=PATH [papers=PATH] [data=PATH] [seeds=N] [processes=N]
+                              [minutes=N]
 
 Every table and figure of a paper: published, by its mechanism as printed, certified, and without privacy. Writes
 table.md, table.csv, found.csv and figures. Needs a checkout, for the studies are in experiments/.
@@ -17,11 +18,12 @@ table.md, table.csv, found.csv and figures. Needs a checkout, for the studies ar
   run_dir=PATH  a study that was stopped continues there
   papers=PATH   the published numbers; ../shared/papers beside the checkout if it is there
   data=PATH     the data sets; ../shared/data beside the checkout if it is there
+  seeds=N       laws of each family, of a study that draws laws (hospital)
   processes=N   at once (default 1)
   minutes=N     begin no cell after so many minutes, and show what is done
 """
-NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu", "peers")
-KEYS = ("run_dir", "papers", "data", "processes", "minutes")
+NAMES = ("dp_2erm", "dp_werm", "spillover", "dp_cate", "covariate_balancing", "niu", "peers", "hospital")
+KEYS = ("run_dir", "papers", "data", "seeds", "processes", "minutes")
 
 
 def study(words: list[str]) -> None:
@@ -49,12 +51,11 @@ def study(words: list[str]) -> None:
         quick="--quick" in words,
         papers=_folder("papers", given, checkout),
         data=_folder("data", given, checkout),
+        seeds=_count("seeds", given["seeds"]) if "seeds" in given else None,
     )
-    processes, minutes = _positive("processes", given.get("processes", "1")), given.get("minutes")
-    if processes != int(processes):
-        raise InputError(f"study: processes={given['processes']}: give an integer of at least 1")
+    minutes = given.get("minutes")
     limit = math.inf if minutes is None else _positive("minutes", minutes)
-    frame.run(name, settings, Path(given["run_dir"]), int(processes), limit)
+    frame.run(name, settings, Path(given["run_dir"]), _count("processes", given.get("processes", "1")), limit)
 
 
 def _checkout() -> Path:
@@ -84,6 +85,13 @@ def _folder(key: str, given: dict[str, str], checkout: Path) -> Path | None:
         return path
     beside = checkout.parent / "shared" / key
     return beside if beside.is_dir() else None
+
+
+def _count(key: str, word: str) -> int:
+    value = _positive(key, word)
+    if value != int(value):
+        raise InputError(f"study: {key}={word}: give an integer of at least 1")
+    return int(value)
 
 
 def _positive(key: str, word: str) -> float:

@@ -141,6 +141,7 @@ def test_the_command_writes_its_files_and_says_where_published_numbers_are_missi
         ("dp_werm", "run_dir=PATH"),
         ("dp_werm run_dir=X run_dir=Y", "once each"),
         ("dp_werm run_dir=X processes=1.5", "integer"),
+        ("dp_werm run_dir=X seeds=1.5", "integer"),
         ("dp_werm run_dir=X minutes=no", "above 0"),
         ("dp_werm run_dir=X papers=/not/there", "no folder"),
         ("dp_werm run_dir=X repeats=3", "a key of"),
