@@ -106,7 +106,7 @@ def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
     assert found[0][0] == found[1][0] == t[0]
     sizes = 1 / (2 * regression.basis.energies[1:]).sqrt()
     for part, shrunk in zip((1.0, 0.01), found, strict=True):
-        means = EmpiricalBayes(0.7).mean(t[1:], torch.full_like(t[1:], 0.01**2), math.sqrt(part) * sizes)
+        means = EmpiricalBayes(0.7).mean(t[1:], torch.full_like(t[1:], 1.3 * 0.01**2), math.sqrt(part) * sizes)
         torch.testing.assert_close(shrunk[1:], means, rtol=1e-12, atol=0.0)
 
 

@@ -70,3 +70,12 @@ def test_releases_say_in_one_line_why_they_have_none() -> None:
         assert words in said
         assert "\n" not in said
     assert replace(plan(16_000), known_propensity=True).estimates_propensity is False
+
+
+def test_where_confounders_would_be_left_out_there_are_no_intervals():
+    plan = ComposedPlan(200_000, PrivacyBudget(4.0, 1e-5), 40, overlap=0.1, intervals=True)
+    assert plan.screens
+    with pytest.raises(InputError, match=r"28 of 40 covariates would be left out, and may confound"):
+        require_gate(plan, by_features=True)
+    assert "of 40 covariates some would be left out" in why_none(replace(plan, intervals=False), withheld=False)
+    require_gate(replace(plan, known_propensity=True), by_features=True)
