@@ -6,18 +6,20 @@ import pytest
 import torch
 
 from torchdpcate.audit.attack import audit
+from torchdpcate.composition.division import HALVINGS
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import moment_sums, private_curvatures, standardisation_by_sums
+from torchdpcate.composition.windows import CELLS, window_cells
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, WorstCase
 
 BUDGET, RUNS = PrivacyBudget(1.0, 0.01), 400
-STEPS = ("centre", "moments", "curvatures", "effect")
+STEPS = ("centre", "windows", "moments", "curvatures", "effect")
 FAR = 1e6
 N = 20
 
@@ -41,6 +43,12 @@ def seen(step: str, world: int, steps: NoisySteps) -> float:
         values = balanced.clone()
         values[-1] = sign
         return -steps.count(step, values < 0, steps.pay(step))
+    if step == "windows":  # both quantiles of three covariates, of which all eight thresholds lie within
+        u = balanced[:, None].repeat(1, 3)
+        u[-1] = sign
+        below = window_cells(u, torch.zeros(3, dtype=torch.bool))[:, : CELLS // 2].sum(1).repeat(2)
+        event = steps.pay(step, count=HALVINGS)
+        return -sum(float(steps.noisy(below, math.sqrt(6), event).sum()) for _ in range(HALVINGS))
     if step == "moments":
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign

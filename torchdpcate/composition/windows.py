@@ -15,7 +15,8 @@ from torchdpcate.features.standardisation import MOST, Standardisation
 
 _QUANTILES = (0.2, 0.8)
 _APART = 1.6832424671458283  # of these quantiles of a standard normal covariate
-_CELLS = 2**HALVINGS
+CELLS = 2**HALVINGS
+"""Of each covariate's interval, as fine as halvings tell."""
 _BEND = 3.0  # a covariate that starts at zero is halved evenly in this root of its share of the range
 _LEAST = 0.004  # standard deviation of a window, of the interval [-1, 1]
 _RATES, _MEANS, _SQUARE, _SQUARE_SPREAD = 0.7, 0.15, 1 / MOST**2, 0.06
@@ -44,9 +45,9 @@ def window_cells(u: Tensor, bent: Tensor) -> Tensor:
 def _cells(u: Tensor, bent: Tensor) -> Tensor:
     share = ((u.double() + 1) / 2).clamp(0, 1)
     share = torch.where(bent.to(u.device), share.pow(1 / _BEND), share)
-    cell = (share * _CELLS).long().clamp_max(_CELLS - 1)
-    start = _CELLS * torch.arange(u.shape[1], device=u.device)
-    return torch.bincount((cell + start).flatten(), minlength=_CELLS * u.shape[1]).view(-1, _CELLS).double()
+    cell = (share * CELLS).long().clamp_max(CELLS - 1)
+    start = CELLS * torch.arange(u.shape[1], device=u.device)
+    return torch.bincount((cell + start).flatten(), minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
 
 
 def private_windows(cells: Callable[[], Tensor], bent: Tensor, n: int, steps: NoisySteps) -> Standardisation:
@@ -66,7 +67,7 @@ def private_windows(cells: Callable[[], Tensor], bent: Tensor, n: int, steps: No
     q, event = len(bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
     below = torch.cat([torch.zeros(q, 1).double(), cells().cpu().cumsum(1)], 1)
     wanted = n * torch.tensor(_QUANTILES, dtype=torch.float64)
-    low, high = torch.zeros(q, 2).long(), torch.full((q, 2), _CELLS)
+    low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
         counts = below.gather(1, middle)
@@ -74,7 +75,7 @@ def private_windows(cells: Callable[[], Tensor], bent: Tensor, n: int, steps: No
             counts = steps.noisy(counts.flatten(), math.sqrt(2 * q), event).view(q, 2)
         short = counts < wanted
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    share = (low + high).double() / (2 * _CELLS)
+    share = (low + high).double() / (2 * CELLS)
     ends = 2 * torch.where(bent[:, None], share.pow(_BEND), share) - 1
     ends = ends.sort(1).values
     return Standardisation(ends.mean(1), ((ends[:, 1] - ends[:, 0]) / _APART).clamp_min(_LEAST))
