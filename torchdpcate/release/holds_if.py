@@ -13,8 +13,9 @@ ESTIMATED = (
 )
 """When intervals of a composed effect hold whose propensity was estimated."""
 RANDOMISED = (
-    "treatment was randomised with the propensity that the domain states; where it was not, the estimate is biased and "
-    "the interval may never hold the effect"
+    "treatment was randomised person by person with the propensity that the domain states; where it was not, the "
+    "estimate is biased and the interval may never hold the effect; where whole schools or wards were treated at once, "
+    "it is too narrow"
 )
 """When those hold whose propensity is known."""
 UNSTATED = (
