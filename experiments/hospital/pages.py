@@ -24,7 +24,7 @@ HEADS = {
     "realised mean squared error.",
     (EFFECTS, STATED): "The same of the plan at the released scale of the residuals.",
     (EFFECTS, COVERAGE): "Share of patients whose true effect lies in the 95 % interval, where the release has "
-    "intervals. Those of the library claim less: the projection of the effect on the released features.",
+    "intervals. Those of the library hold what is expected beyond the released features.",
     (AVERAGES, ERROR): "Absolute error of the average effect, in standard deviations of the outcome.",
     (AVERAGES, BIAS): "Mean error, likewise.",
     (AVERAGES, COVERAGE): "Share of 95 % intervals that hold the average effect of the law.",

@@ -49,9 +49,8 @@ def test_noise_is_taken_off_but_for_one_deviation():
     assert missed(size=0.0, noise=1.0) == pytest.approx(unit * math.sqrt(2 * k))
 
 
-def test_a_constant_that_the_plan_chose_misses_the_prior_and_one_that_was_asked_for_nothing():
+def test_a_constant_misses_the_prior():
     constant = WeightedBasis((), torch.ones(1).double())
     assert missed(basis=constant) == pytest.approx(2 * PLAN.constants.head_variance)
-    asked = replace(PLAN, constant_only=True)
-    assert missed(asked, constant) == 0.0
+    assert missed(replace(PLAN, constant_only=True), constant) == missed(basis=constant)
     assert missed(replace(PLAN, constants=PlanConstants(missed=0.0))) == 0.0

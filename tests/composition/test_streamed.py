@@ -118,6 +118,16 @@ def test_covariates_are_chosen():
     assert len(expected.columns) == plan.kept
 
 
+def test_one_number_of_a_wide_plan_keeps_the_covariates_that_were_chosen():
+    study = Niu("B", n=2_000).load()
+    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
+    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=replace(FEW, most=2), constant_only=True)
+    assert plan.wide
+    expected, found = compared(study, domain, plan)
+    assert len(expected.columns) == len(found.standardisation.mean) == plan.kept == 2
+    assert list(expected.columns) == sorted(expected.columns)
+
+
 def test_binary_outcomes_are_fitted_by_logits():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 1.0, outcome_kind="binary", overlap=0.05)

@@ -29,6 +29,13 @@ def test_by_hand():
     assert found.unit == "standard deviations"
 
 
+def test_a_constant_covariate_is_balanced():
+    x, a, y, pi = records()
+    x[:, 1] = 0.3
+    found = weighted_balance(DOMAIN, CausalData(x, a, y), pi)
+    assert found.before[1] == found.after[1] == 0.0
+
+
 def test_the_true_propensity_balances():
     x, a, y, pi = records()
     found = weighted_balance(DOMAIN, CausalData(x, a, y), pi)

@@ -58,6 +58,7 @@ MADE = {
     "rule": lambda: fitted().release_function().rule(cost=0.1, budget=0.3, population=DOMAIN.grid(64)),
     "planned rule": lambda: planned_rule(BUDGET),
     "small planned rule": lambda: planned_rule(PrivacyBudget(1.0, 1e-5)),
+    "wide, one number": lambda: fitted(WIDE, constant_only=True).release_function(),
     "fixed noise": lambda: fitted(noise=NoiseSource.fixed(0)).release_function(),
     "pure": lambda: fitted(budget=PURE).release_function(),
     "pure and constant": lambda: fitted(budget=PrivacyBudget(0.5, 0.0)).release_function(),

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.division import PROGNOSTIC
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.screening import CentredChoice, screening_by_sums, screening_sums
@@ -91,7 +92,7 @@ def kept_covariates(
     if not plan.wide:
         return kept
     choice = CentredChoice(PROGNOSTIC, plan.choices[PROGNOSTIC], n, steps)
-    centre = choice.centre(records.total(lambda _, r: r.sum()))
+    centre = choice.centre(records.total(lambda _, r: summed(lambda rows: rows.sum(0), r)))
     first = choice.by_sums(records.total(lambda u, r: choice.sums(scales(u), r, centre)))
     return kept.at([*first, *(j for j in range(len(every)) if j not in first)])
 

@@ -58,7 +58,7 @@ def missed_variance(
         two_levels: Whether each kept covariate has two levels.
     """
     basis, kappa = facts.basis, plan.constants.missed
-    if not kappa or plan.constant_only:
+    if not kappa:
         return 0.0
     kappa = kappa * max(_tails(law, found, plan, facts), 1.0) ** 2
     if not basis.features:

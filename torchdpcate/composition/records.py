@@ -97,7 +97,7 @@ def fit_composition(
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
         found = arms.scores(Arms(z, a, records.y, known), domain, centre, about)
-        if MODIFIERS in plan.choices:
+        if plan.wide:
             r = (found.score / found.clip).clamp(-1, 1)
             kept, z, arms = _for_effect(kept, z, arms, r)
         effect = arms.score_effect(z, found.score, found.clip)
@@ -120,7 +120,7 @@ def fit_composition(
     estimated = regressions.propensity(z, a) if known is None and "propensity" in plan.shares.shares else None
     pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
-    if MODIFIERS in plan.choices:
+    if plan.wide:
         kept, z, regressions = _for_effect(kept, z, regressions, modifier_residual(residual, a - pi, pi, s))
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
@@ -148,10 +148,15 @@ _R = TypeVar("_R", bound=Regressions)
 
 
 def _for_effect(kept: KeptCovariates, z: Tensor, regressions: _R, r: Tensor) -> tuple[KeptCovariates, Tensor, _R]:
-    """Return the covariates that the effect has, chosen by r [n], these standardised, and regressions of them."""
+    """Return the covariates that the effect of a wide plan has, these standardised, and regressions of them.
+
+    They are chosen by r [n], or those that were chosen for the outcome where the effect is one number.
+    """
     plan = regressions.plan
-    choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps)
-    places, kept = kept.modifiers(choice.chosen(z, r))
+    chosen: Sequence[int] = range(plan.kept)
+    if MODIFIERS in plan.choices:
+        chosen = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps).chosen(z, r)
+    places, kept = kept.modifiers(chosen)
     return kept, z[:, places], replace(regressions, two_levels=kept.two_levels)
 
 

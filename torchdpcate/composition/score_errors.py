@@ -343,7 +343,7 @@ class ScoreErrors:
         there = set(basis.features)
         out = [j for j, feature in enumerate(features) if feature not in there]
         of_out = WeightedBasis(tuple(features[j] for j in out), torch.ones(1 + len(out), dtype=torch.float64))
-        found, variances, unseen = of_out(self.points)[:, 1:], weak * prior[out], plan.covariates - plan.kept
+        found, variances, unseen = of_out(self.points)[:, 1:], weak * prior[out], plan.covariates - len(self.two_levels)
         if not unseen:
             return found, variances
         held = float(held_shares(features[:1], plan.kept, plan.covariates))

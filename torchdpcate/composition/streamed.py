@@ -197,7 +197,7 @@ class _Stream:
             with rows.mapped(inputs, "effect") as rest:
                 s = residual_scale(self.sizes(rest, lambda b: b.y), plan, whole, about)
                 own = kept  # which the rows above are made of
-                if MODIFIERS in plan.choices:
+                if plan.wide:
                     own, rest = self.modifiers(kept, rest, s)
                     regressions = replace(regressions, two_levels=own.two_levels)
                 effect = self.effect(regressions, rest, s)
@@ -235,14 +235,17 @@ class _Stream:
         return kept_covariates(_Batches(), domain, self.plan, self.steps, self.two_levels)
 
     def modifiers(self, kept: KeptCovariates, rest: _Rows, scale: float) -> tuple[KeptCovariates, _Rows]:
-        """Return the covariates that the effect has, and rows of these alone."""
-        choice = CentredChoice(MODIFIERS, self.plan.choices[MODIFIERS], self.plan.n, self.steps)
+        """Return the covariates that the effect of a wide plan has, and rows of these alone."""
+        plan, chosen = self.plan, tuple(range(self.plan.kept))
+        if MODIFIERS in plan.choices:
+            choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, self.steps)
 
-        def pulls(b: CausalData) -> Tensor:
-            return modifier_residual(b.y, b.a, _pi(b), scale)
+            def pulls(b: CausalData) -> Tensor:
+                return modifier_residual(b.y, b.a, _pi(b), scale)
 
-        centre = choice.centre(rest.total(lambda b: pulls(b).sum()))
-        places, found = kept.modifiers(choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre))))
+            centre = choice.centre(rest.total(lambda b: pulls(b).sum()))
+            chosen = choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)))
+        places, found = kept.modifiers(chosen)
         return found, rest.then(lambda b: replace(b, x=b.x[:, places]))
 
     def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:

@@ -7,6 +7,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.release.balance_table import StandardisedBalance
 
+_CONSTANT = 1e-12  # deviation of a covariate that does not vary but for rounding
+
 
 def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> StandardisedBalance:
     r"""Return standardised differences of the arms' means of every covariate, as they are and weighted by 1/pi.
@@ -30,12 +32,13 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
         [0.0]
     """
     u, a, pi = domain.scale(records.x).double().cpu(), records.a.double().cpu(), pi.double().cpu()
-    scale = u.std(0, correction=0).clamp_min(torch.finfo(torch.float64).tiny)
+    scale = u.std(0, correction=0)
+    varies = scale > _CONSTANT
 
     def difference(weight: Tensor) -> list[float]:
         arms = (((weight * arm) @ u) / (weight * arm).sum().clamp_min(1e-300) for arm in (a, 1 - a))
         treated, controls = arms
-        return ((treated - controls) / scale).tolist()
+        return torch.where(varies, (treated - controls) / scale.clamp_min(_CONSTANT), 0.0).tolist()
 
     after = difference(a / pi + (1 - a) / (1 - pi))
     return StandardisedBalance(list(domain.names), before=difference(torch.ones_like(a)), after=after)

@@ -169,7 +169,8 @@ class ComposedRelease(EffectRelease):
             raise InputError(f"X2: has {len(x2)} rows for {len(x)} of X; give as many, or one")
         psi, other = self.features(x), self.features(x2)
         difference = self.effect_tensor(x) - self.effect_tensor(x2)
-        return _hull(law.contrast(psi, other.expand_as(psi), level, bias), difference).numpy()
+        apart = (x != x2).any(1)
+        return _hull(law.contrast(psi, other.expand_as(psi), level, bias, apart), difference).numpy()
 
     def average(self, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         """Return the confidence interval of the mean effect, (low, high), in outcome units.

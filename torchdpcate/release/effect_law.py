@@ -80,15 +80,17 @@ class EffectLaw:
         """Return intervals [m, 2] of the projection's means, of mean features psi [m, p] of several persons each."""
         return self._of(psi, level, 0.0, 0.0)
 
-    def contrast(self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0) -> Tensor:
+    def contrast(
+        self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0, apart: Tensor | None = None
+    ) -> Tensor:
         """Return intervals [m, 2] of the effect's difference, at psi minus at other, both [m, p].
 
         Raises:
             InputError: As ``interval``.
         """
         difference = psi - other
-        apart = (difference != 0).any(1).double()
-        variance = self._variance(difference) + self._of_nuisances(difference) + 2 * self.missed * apart
+        apart = (difference != 0).any(1) if apart is None else apart
+        variance = self._variance(difference) + self._of_nuisances(difference) + 2 * self.missed * apart.double()
         return _about(difference @ self.estimates, variance, level, self._stated(bias) * self._pulled(difference))
 
     def average_interval(self, level: float, bias: float = 0.0) -> Tensor:

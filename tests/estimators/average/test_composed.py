@@ -126,6 +126,12 @@ def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
     assert 0.99999 * epsilon < spent <= epsilon
 
 
+def test_the_share_of_the_treated_may_lie_below_the_clip():
+    rare = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, overlap=0.01, treated=0.03)
+    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).treated == 0.05
+    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).treated == 0.03
+
+
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
     many = Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0, overlap=0.1)
     assert AveragePlan.within(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).kept == 3

@@ -91,6 +91,8 @@ def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelea
     )
     narrower = replace(release, law=replace(release.law, covariance=release.law.covariance / 2))
     assert any("covariance" in problem for problem in composed_problems(narrower, "composed"))
+    bare = replace(release, law=replace(release.law, missed=0.0))
+    assert any("other numbers than those that follow" in problem for problem in composed_problems(bare, "composed"))
     without = replace(release, law=None, numbers=None)
     assert any("its plan does not ask for it" in problem for problem in composed_problems(without, "composed"))
 
@@ -277,14 +279,18 @@ def test_without_privacy_the_law_is_that_of_sampling() -> None:
     assert torch.allclose((low + high) / 2, 1 + POINTS[:, 0], atol=0.9)
 
 
-def test_one_number_has_the_interval_of_the_average() -> None:
+def test_one_number_has_the_average_s_middle_and_an_interval_of_persons() -> None:
     stage = AdaptiveSecondStage(constant_only=True)
     release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()
     assert isinstance(release, ComposedRelease)
     assert release.rung == "constant"
     (low, high), (other_low, other_high) = release.interval(POINTS[:1])[0], release.average()
     assert low + high == pytest.approx(other_low + other_high, abs=0.2)
-    np.testing.assert_allclose(release.contrast(POINTS, POINTS.flip(0)), 0, atol=1e-12)
+    assert low < other_low < other_high < high  # of a person, and of the mean
+    apart = release.contrast(POINTS, POINTS.flip(0))
+    np.testing.assert_allclose(apart.sum(1), 0, atol=1e-12)
+    assert (apart[[0, 2], 1] > 0.5).all()  # other persons may have another effect
+    np.testing.assert_allclose(release.contrast(POINTS, POINTS), 0, atol=1e-12)
 
 
 def test_a_composition_has_no_noise_band(release: ComposedRelease) -> None:

@@ -13,10 +13,11 @@ from torchdpcate.cli.curator import read_table
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
 from torchdpcate.drawing.averages import interval_row, released_rows
+from torchdpcate.estimators.average.clipped_scores import ClippedScores
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.balance_table import BalanceTable, StandardisedBalance
 from torchdpcate.release.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def curator_balances(runs: pd.DataFrame) -> "dict[str, Figure]":
         else:
             released = None
         columns = {column: table[column].tolist() for column in ("before", "after") if column in table}
-        exact, mark = BalanceTable(names, **columns), "" if len(runs) == 1 else f", run {name}"
+        composed = release is not None and release.privacy.mechanism == ClippedScores.name
+        exact = (StandardisedBalance if composed else BalanceTable)(names, **columns)
+        mark = "" if len(runs) == 1 else f", run {name}"
         figures[f"Balance of the arms before and after weighting{mark}"] = balance_figure(released, nonprivate=exact)
     return figures
 

@@ -193,5 +193,7 @@ class ClippedScores(AverageMechanism):
 
 
 def clipped_domain(domain: Domain, estimand: Estimand) -> Domain:
-    """Return a domain whose overlap is the estimand's clip, which may be a half."""
-    return Domain.from_dict({**domain.to_dict(), "overlap": min(estimand.overlap, _MOST_OVERLAP)})
+    """Return a domain whose overlap is the estimand's clip, which may be a half or beyond the share of the treated."""
+    facts, overlap = domain.to_dict(), min(estimand.overlap, _MOST_OVERLAP)
+    share = {} if domain.treated is None else {"treated": min(max(domain.treated, overlap), 1 - overlap)}
+    return Domain.from_dict({**facts, "overlap": overlap, **share})

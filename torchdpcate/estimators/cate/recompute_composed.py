@@ -183,8 +183,10 @@ def _intervals(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if (needed is None) is not (law is None):
         yield "it has a law of intervals that its numbers do not carry, or withholds one that they do"
     elif needed is not None and law is not None:
-        stated = law.tensors()
-        for name, tensor in needed.tensors().items():
+        stated, tensors = law.tensors(), needed.tensors()
+        if stated.keys() != tensors.keys():
+            yield "its law of intervals has other numbers than those that follow from its own"
+        for name, tensor in tensors.items():
             size = 1e-6 * float(tensor.abs().max())
             same_shape = name in stated and tensor.shape == stated[name].shape
             if not same_shape or not torch.allclose(stated[name], tensor, rtol=1e-6, atol=size):
