@@ -28,7 +28,8 @@ from torchdpcate.data.split import public_generator
 from torchdpcate.features.weighted_basis import KINDS, WeightedBasis, all_features, lengths
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
-_TOGETHER = 0.75  # of what both nuisances lose of a feature: who is ill is treated, and fares worse
+TOGETHER = 0.75
+"""Of what both nuisances lose of a feature, as a bias: who is ill is treated, and fares worse."""
 _STEEPEST = 0.25  # of a sigmoid
 _RARE = 0.01  # least probability of either value of an outcome, where slopes are taken
 
@@ -165,7 +166,7 @@ class ScoreErrors:
         of_pi = self._lost(logit.basis, logit.prior, logit.noise, constants.propensity_variance)
         of_m = self._lost(shared, arms.prior[: len(shared.features)], arms.noise, constants.outcome_variance)
         unit = self._width * _STEEPEST if plan.binary else max(self.outcome.slope, residual)
-        return _TOGETHER * unit * float((of_pi * of_m).sqrt().sum())
+        return TOGETHER * unit * float((of_pi * of_m).sqrt().sum())
 
     def _lost(self, basis: WeightedBasis, prior: Tensor, noise: float, variance: float) -> Tensor:
         """Return the prior variances that a function loses: of all features, and at last of what has none, [p + 1].

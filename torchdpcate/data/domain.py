@@ -72,8 +72,8 @@ class Domain:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
             covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
-            propensity, the outcome's bounds do not fit its kind, or a scale or
-            a typical range does not fit its column, see ``check_scale``.
+            propensity, the outcome's bounds do not fit its kind, or a scale or a typical range does not fit its column,
+            see ``check_scale``.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)

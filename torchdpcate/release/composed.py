@@ -120,8 +120,7 @@ class ComposedRelease(EffectRelease):
         """Return confidence intervals of the projection's mean over public rows, [m, 2], in outcome units.
 
         What the projection misses is zero on average over the records, and is not in them; of single rows it is, as of
-        ``interval``. The released effects' mean
-        is in them, as ``interval`` says.
+        ``interval``. The released effects' mean is in them, as ``interval`` says.
 
         Args:
             X: Covariates [m rows, q], as for ``effect``.
