@@ -2,8 +2,8 @@
 
 A trial of a coin with three normal covariates and the effect .5 + .5 x0. *skewed*: log-normal noise in the treated
 arm, whose scale follows x1; *costs*: log-normal noise about its mean in both arms; *two scales*: normal, of deviation
-.1 or 1.3 by the sign of x1; *plain*: normal. Shares of queries, and of averages, that 95 % intervals hold, with what long
-tails hide and features miss, and without.
+.1 or 1.3 by the sign of x1; *plain*: normal. Shares of queries, and of averages, that 95 % intervals hold, with what
+long tails hide and features miss, and without.
 
     python -m experiments.defaults.skewed_arms --n 6000 --epsilon 1
 """
