@@ -4,7 +4,7 @@ import argparse
 import csv
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ class Tuning(Generic[C]):
         seeds: Of the random laws.
         out: Csv file of values one at a time; None where one set was given, which is not kept.
         kind: Of the laws' outcomes.
+        fixed: Number of records and epsilon of all laws, where they are not drawn.
     """
 
     base: C
@@ -32,6 +33,7 @@ class Tuning(Generic[C]):
     seeds: range
     out: Path | None
     kind: str = "continuous"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def asked(cls, about: str, base: C, values: Mapping[str, tuple[Any, ...]], out: Path) -> "Tuning[C]":
@@ -51,6 +53,8 @@ class Tuning(Generic[C]):
         parser.add_argument(
             "--kind", choices=("continuous", "binary", "count"), default="continuous", help="of outcomes"
         )
+        parser.add_argument("--n", type=int, help="records of all laws; drawn unless given")
+        parser.add_argument("--epsilon", type=float, help="budget of all laws; drawn unless given")
         parser.add_argument("--out", type=Path, default=out)
         words = parser.parse_args()
         torch.set_num_threads(1)
@@ -59,8 +63,9 @@ class Tuning(Generic[C]):
             others = {" ".join(words.set): replace(base, **{name: _value(value) for name, value in pairs.items()})}
         else:
             others = {f"{name}={v}": replace(base, **{name: v}) for name in words.only for v in values[name]}
+        fixed = {name: value for name in ("n", "epsilon") if (value := getattr(words, name)) is not None}
         seeds = range(words.first, words.first + words.settings)
-        return cls(base, others, seeds, None if words.set else words.out, words.kind)
+        return cls(base, others, seeds, None if words.set else words.out, words.kind, fixed)
 
     def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write a line for each set of constants, if values were compared one at a time."""

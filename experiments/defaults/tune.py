@@ -9,6 +9,7 @@ constants with those in use, best on seeds that nothing was chosen by (``--first
     python -m experiments.defaults.tune --settings 200
     python -m experiments.defaults.tune --only head_variance spike
     python -m experiments.defaults.tune --set spike=0.5 head_variance=0.2 --first 100000
+    python -m experiments.defaults.tune --set pairs=0 --first 200000 --settings 40 --n 50000 --epsilon 4
     python -m experiments.defaults.tune --kind binary --set binary_part=0.01
 
 Errors on laws of binary outcomes and counts are in units of the root mean squared effect.
@@ -19,7 +20,7 @@ others halve the root error (its logarithm falls by .75 ± .08), as .01, .001 an
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -77,13 +78,17 @@ def error(setting: Setting, stage: AdaptiveSecondStage) -> float:
 
 
 def compared(
-    seeds: range, base: PlanConstants, others: dict[str, PlanConstants], kind: str = "continuous"
+    seeds: range,
+    base: PlanConstants,
+    others: dict[str, PlanConstants],
+    kind: str = "continuous",
+    fixed: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """One line a set of constants: log ratios to the base over the settings, and how often the constant head wins."""
     ratios: dict[str, list[float]] = {name: [] for name in others}
     beaten: dict[str, list[bool]] = {name: [] for name in others}
     for seed in track(seeds, "settings"):
-        setting = random_setting(seed, kind=kind)
+        setting = random_setting(seed, kind=kind, **(fixed or {}))
         first = error(setting, AdaptiveSecondStage(constants=base))
         constant = error(setting, AdaptiveSecondStage(constant_only=True, constants=base))
         for name, constants in others.items():
@@ -98,7 +103,7 @@ def compared(
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
     tuning = Tuning.asked(__doc__.splitlines()[0], PlanConstants(), VALUES, Path(__file__).parent / "tuning.csv")
-    lines = list(compared(tuning.seeds, tuning.base, tuning.others, tuning.kind))
+    lines = list(compared(tuning.seeds, tuning.base, tuning.others, tuning.kind, tuning.fixed))
     for line in lines:
         print(f"{line['constants']:58s} {line['log_ratio']:+.4f} ± {line['error']:.4f}   beaten {line['beaten']:.3f}")
     tuning.write(lines)

@@ -117,7 +117,7 @@ def main() -> None:
     first: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in ("constant", *tuning.others)}
     for seed in track(tuning.seeds, "settings"):
-        drawn = setting(seed, kind=tuning.kind)
+        drawn = setting(seed, kind=tuning.kind, **tuning.fixed)
         if drawn is None:
             continue
         first.append(lost(drawn, tuning.base))

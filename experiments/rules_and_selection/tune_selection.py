@@ -108,7 +108,7 @@ def main() -> None:
     first: list[tuple[float, int]] = []
     found: dict[str, list[float]] = {name: [] for name in others}
     for seed in track(tuning.seeds, "settings"):
-        drawn = setting(seed)
+        drawn = setting(seed, **tuning.fixed)
         if drawn is None:
             continue
         first.append((lost(drawn, base), seed % 2))

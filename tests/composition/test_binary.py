@@ -100,7 +100,7 @@ def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
         plan = ComposedPlan(
             20_000, ONE, 2, binary=True, constants=replace(PlanConstants(), binary_part=part, kinds="1")
         )
-        regression = ComposedPlan(10**6, ONE, 2, constants=replace(PlanConstants(), kinds="1")).effect()
+        regression = ComposedPlan(10**6, ONE, 2, constants=PlanConstants(kinds="1", pairs=0)).effect()
         assert regression.basis.dimension == 3
         found.append(effect_coefficients(plan, regression, t, torch.full_like(t, 0.01**2), 1.0))
     assert found[0][0] == found[1][0] == t[0]

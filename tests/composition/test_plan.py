@@ -1,13 +1,15 @@
 """The public plan: shares, rungs, expected noise."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from scipy.optimize import minimize
 
 from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.arms_plan import ArmsPlan
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import (
     effect_error,
@@ -16,9 +18,11 @@ from torchdpcate.composition.planned_error import (
     planned_error,
     planned_noise,
 )
+from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.composition.water_filling import expected_error, water_filling
 from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import Feature
 from torchdpcate.privacy.accounting import compose
 
 ONE = PrivacyBudget(1.0, 1e-5)
@@ -69,6 +73,25 @@ def test_the_rung_rises_with_records_and_budget():
     assert ComposedPlan(100_000, ONE, 6, constant_only=True).rung == "constant"
 
 
+def test_products_with_a_step_are_chosen_from_a_size_on():
+    small, large = ComposedPlan(20_000, ONE, 6), ComposedPlan(100_000, ONE, 6)
+    assert (small.pairs, large.pairs) == (0, 3)
+    assert "effect pairs" not in small.shares.shares
+    assert large.shares.shares["effect pairs"] == pytest.approx(0.04)
+    assert math.fsum(large.shares.shares.values()) == pytest.approx(1.0)
+    given = (Feature("t", 0, 3), Feature("t", 5, 1))
+    assert large.effect([False] * 6, given).basis.features[-2:] == given
+    for other in (
+        replace(large, constant_only=True),
+        replace(large, constants=RuleConstants()),
+        replace(large, covariates=1),
+        ArmsPlan(100_000, ONE, 6, arms=3),
+        PurePlan(10**6, PrivacyBudget(1.0, 0.0), 6),
+    ):
+        assert other.pairs == 0
+        assert "effect pairs" not in other.shares.shares
+
+
 def test_expected_noise_falls_and_is_in_outcome_units():
     noise = [planned_noise(ComposedPlan(n, ONE, 6).constant(), 12.0) for n in (500, 2_000, 8_000, 32_000)]
     assert noise == sorted(noise, reverse=True)
@@ -96,7 +119,7 @@ def test_what_sampling_alone_would_blur_is_not_asked_for():
         "".join(sorted({f.kind for f in plan.effect().basis.features}))
         for plan in (ComposedPlan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
     ]
-    assert kinds == ["12", "12csx"]
+    assert kinds == ["12", "12cstx"]
     for plan in (ComposedPlan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
         sampling = 0.6 / (4_000 * plan.inside**2 * 0.3)
         assert float(plan.effect().prior.min()) > sampling

@@ -8,11 +8,18 @@ import torch
 from tests.sessions import noted
 from torchdpcate.composition import records, streamed
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_by_sums, screening_sums
+from torchdpcate.composition.screening import (
+    CentredChoice,
+    PairChoice,
+    modifier_residual,
+    screening_by_sums,
+    screening_sums,
+)
 from torchdpcate.composition.shares import Shares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.features.weighted_basis import Feature, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -82,6 +89,37 @@ def test_a_record_moves_a_centred_choice_by_no_more_than_is_declared():
     assert max(float(both.abs().max()) for both in sums) <= 1 + 1e-12  # two records: twice that
     worst = torch.full((1, 4), 2.0).double()
     assert choice.sums(worst, torch.ones(1).double(), -0.5).abs().amax(0) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_pairs_are_chosen_by_what_a_step_of_one_makes_of_the_other():
+    z, paid = 3 * covariates(4_000, 6), []
+    choice = PairChoice("screening", 2, 4_000, steps(20.0, paid), (False,) * 5 + (True,))
+    r = (0.3 + 0.5 * z[:, 1] * (z[:, 4] > 0)).clamp(-1, 1)
+    assert Feature("t", 1, 4) in choice.features(choice.chosen(z, r))
+    assert [(count, event.noise_multiplier) for _, event, _, count in paid] == [
+        (1, pytest.approx(1 / (8 * math.sqrt(0.1)), rel=1e-8)),
+        (2, pytest.approx(math.sqrt(2) / (8 * math.sqrt(0.9)), rel=1e-8)),
+    ]
+
+
+@pytest.mark.parametrize("levels", [(False, True, True), (True, True, True)])
+def test_where_there_are_fewer_pairs_than_are_chosen_all_are_and_no_others(levels):
+    z, paid = covariates(200, 3), []
+    choice = PairChoice("screening", 5, 200, steps(1.0, paid), levels)
+    found = choice.features(choice.chosen(z, z[:, 0]))
+    assert set(found) <= set(all_features(levels, "t"))
+    assert [count for _, _, _, count in paid] == [1, 5]  # charged alike
+
+
+def test_a_record_moves_a_choice_of_pairs_by_no_more_than_is_declared():
+    random, choice = torch.Generator().manual_seed(2), PairChoice("screening", 1, 1, steps(1.0, []), (False,) * 4)
+    z = (8 * torch.rand(2_000, 1, 4, generator=random, dtype=torch.float64) - 4).mul(1.5).clamp(-4, 4)
+    r = (4 * torch.rand(2_000, 1, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
+    centres = 2 * torch.rand(2_000, generator=random).double() - 1
+    sums = torch.stack([choice.sums(z[k], r[k], float(centre)) for k, centre in enumerate(centres)])
+    assert float(sums.abs().max()) <= 1  # two records: twice that
+    worst = torch.tensor([[4.0, 2.0, 0.0, 0.0]], dtype=torch.float64)
+    assert choice.sums(worst, torch.ones(1).double(), -0.5).abs().amax() == pytest.approx(1.0, abs=0.01)
 
 
 def test_modifiers_are_chosen_by_numbers_within_one():

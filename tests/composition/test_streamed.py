@@ -71,6 +71,31 @@ def test_passes_release_what_memory_does(design):
     assert type(found) is ComposedFit  # no values at records
 
 
+@pytest.mark.parametrize("covariates", [None, 20])
+def test_passes_choose_the_pairs_that_memory_does(covariates):
+    study = Niu("B", n=3_000).load()
+    records, domain, levels = study.records, study.domain, study.schema.two_levels
+    if covariates:  # of which the effect has a few
+        extra = torch.rand(records.n, covariates, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        records = CausalData(torch.cat([records.x, extra], 1), records.a, records.y)
+        ends = (
+            [*low, *[end] * covariates]
+            for low, end in ((domain.covariate_low.tolist(), 0.0), (domain.covariate_high.tolist(), 1.0))
+        )
+        domain = Domain(*ends, domain.outcome_low, domain.outcome_high, overlap=domain.overlap)
+        levels = (*levels, *[False] * covariates)
+    constants = replace(FEW, pair_size=1.0, window_rank=1.0)
+    plan = ComposedPlan.of(records.n, BUDGET, domain, constants=constants)
+    assert (plan.pairs, plan.wide) == (3, bool(covariates))
+    whole, parts = opened(records.n), opened(records.n)
+    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
+    found = stream_composition(Batches(replace(study, records=records), 700), domain, plan, parts, levels)
+    assert charges(parts) == charges(whole)
+    assert found.effect.regression.basis.features == expected.effect.regression.basis.features
+    assert "t" in found.effect.regression.basis.parts
+    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+
+
 def test_a_lean_plan_of_a_rule_is_followed():
     study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
     records, domain, levels = study.records, study.domain, study.schema.two_levels

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.verify import forgeries as forge
+from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
@@ -22,6 +23,8 @@ N, BUDGET, PURE = 600, PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
 WIDE = Domain([0.0] * 13, [1.0] * 13, -1.0, 1.0, overlap=0.25)
 TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
+
+PAIRED = PlanConstants(pair_size=1.0, head_variance=3.0)
 
 
 class OwnSolver(NoisyNewton):
@@ -53,6 +56,9 @@ MADE = {
     "small budget": lambda: fitted(budget=PrivacyBudget(0.3, 1e-6)).release_function(),
     "chosen covariates": lambda: fitted(WIDE).release_function(),
     "trial": lambda: fitted(TRIAL).release_function(),
+    "pairs": lambda: fitted(constants=PAIRED).release_function(),
+    "pairs, chosen covariates": lambda: fitted(WIDE, constants=PAIRED).release_function(),
+    "pairs of a trial": lambda: fitted(TRIAL, constants=PAIRED).release_function(),
     "collinear": lambda: fitted(budget=PrivacyBudget(60.0, 1e-5), alike=0.8).release_function(),
     "queries": lambda: fitted().release_queries(torch.rand(5, 2, dtype=torch.float64)),
     "rule": lambda: fitted().release_function().rule(cost=0.1, budget=0.3, population=DOMAIN.grid(64)),
@@ -145,6 +151,10 @@ def columns(draft: forge.Draft) -> None:
     draft.facts["columns"] = list(reversed(draft.facts["columns"]))
 
 
+def one_more_pair(draft: forge.Draft) -> None:
+    draft.facts["features"] = [[kind, i, i] if kind == "t" else [kind, i, j] for kind, i, j in draft.facts["features"]]
+
+
 def two_blocks(draft: forge.Draft) -> None:
     draft.privacy["blocks"][0]["n"] -= 100
     draft.privacy["blocks"].append({"name": "others", "n": 100, "charges": []})
@@ -168,6 +178,8 @@ FORGERIES = [
     ("function", cheaper("centre"), "the step 'centre' was not charged its share"),
     ("function", unpaid("outcome"), "the steps that it was charged for are not those"),
     ("chosen covariates", unpaid("effect modifiers"), "are not those of its plan|the steps that it was charged for"),
+    ("pairs", unpaid("effect pairs"), "are not those of its plan|the steps that it was charged for"),
+    ("pairs", one_more_pair, "its products with a step are not those|not those of one release"),
     ("chosen covariates", unpaid("windows"), "the steps that it was charged for are not those"),
     ("function", all_of_it, "was not charged its share"),
     ("function", two_blocks, "not in the one block"),

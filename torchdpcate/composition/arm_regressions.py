@@ -161,7 +161,7 @@ class ArmRegressions(Regressions):
             score: Doubly robust scores [n].
             scale: Released clip S.
         """
-        regression = self.plan.effect(self.two_levels)
+        regression = self.plan.effect(self.two_levels, self.pairs)
         psi = regression.basis(z)
         weight = 1 / lengths(psi)
         d = self.nuisance_curvatures("effect", regression, psi, weight)

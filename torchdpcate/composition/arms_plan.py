@@ -41,6 +41,7 @@ class ArmsPlan(ComposedPlan):
     has_intervals: ClassVar[bool] = False
     has_lean: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
+    has_pairs: ClassVar[bool] = False
 
     arms: int = 3
 

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.water_filling import Filling
-from torchdpcate.features.weighted_basis import KINDS, Feature, WeightedBasis
+from torchdpcate.features.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis
+
+STEPS = "t"
+"""Kind of the features that a private choice gives the effect alone."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def prior_variances(
 ) -> Tensor:
     """Return each feature's prior variance: its kind's share, evenly.
 
-    What bends and interacts enters as n mu grows.
+    What bends and interacts enters as n mu grows; products with a step are there where they were chosen.
 
     Args:
         features: All that may be asked for.
@@ -56,9 +59,8 @@ def prior_variances(
     first = [heads is None or feature.j < heads for feature in features]
     counts = Counter(feature.kind for feature, own in zip(features, first, strict=True) if own)
     share = {feature.kind: constants.part_share(feature.kind) for feature in features}
-    each = {
-        kind: variance * share[kind] / count * (1.0 if kind == KINDS[0] else rough) for kind, count in counts.items()
-    }
+    whole = KINDS[0], STEPS
+    each = {kind: variance * share[kind] / count * (1 if kind in whole else rough) for kind, count in counts.items()}
     if not all(first):
         linear = sum(feature.kind == KINDS[0] for feature in features)
         tail = (constants.tail_variance if confounds else 1.0) * variance * constants.part_share(KINDS[0]) / linear
@@ -79,7 +81,7 @@ def held_shares(features: Sequence[Feature], k: int, covariates: int, found: flo
     """
     weight = 1 / torch.arange(1.0, covariates + 1, dtype=torch.float64)
     share = k / covariates + found * (float(weight[:k].sum() / weight.sum()) - k / covariates)
-    return torch.tensor([share ** (1 + (feature.kind == "x")) for feature in features], dtype=torch.float64)
+    return torch.tensor([share ** (1 + (feature.kind in PRODUCTS)) for feature in features], dtype=torch.float64)
 
 
 def asked_for(

@@ -57,6 +57,7 @@ class AveragePlan(DoublyRobustPlan):
     """
 
     chooses_modifiers: ClassVar[bool] = False
+    has_pairs: ClassVar[bool] = False
 
     score_epsilon: float | None = None
     least: float | None = None

@@ -19,7 +19,12 @@ _TUPLES = (
     "effect_sizes",
 )
 _COUNTS = ("quantile_levels", "most", "steps", "step_bounds", "lean_steps")
-_MOST = {"quantile_levels": 20, "most": 50, **dict.fromkeys(("steps", "step_bounds", "lean_steps"), 10_000)}
+_MOST = {
+    "quantile_levels": 20,
+    "most": 50,
+    "pairs": 50,
+    **dict.fromkeys(("steps", "step_bounds", "lean_steps"), 10_000),
+}
 _LARGEST = 1e9  # of any other constant
 _ANY_LENGTH = {"effect_sizes": 20}
 
@@ -51,6 +56,10 @@ class PlanConstants:
         propensity_variance: Of the logit's.
         choice_variance: The effect's, where the number of covariates is chosen.
         part_shares: Share of each kind of features, in the order of ``KINDS``, in a prior variance.
+        pairs: Products of a covariate with a step of another that a private choice gives the effect ...
+        pair_size: ... from this n mu on.
+        pair_share: Of that choice.
+        pair_variance: Share of these products in a prior variance, beside the others'.
         rough_sizes: n mu between which the shares of all kinds but the linear one grow from nearly nothing to those.
         most: Covariates kept at most.
         steps: Steps of a regression at n mu = 1,000, growing by its square root ...
@@ -84,6 +93,10 @@ class PlanConstants:
         "tail_variance": 0.0,
         "missed": 0.0,
         "shrinking_noise": 1.0,
+        "pairs": 0,
+        "pair_size": 0.0,
+        "pair_share": 0.0,
+        "pair_variance": 0.0,
     }
     """What statements mean that were made before a constant was."""
 
@@ -105,6 +118,10 @@ class PlanConstants:
     propensity_variance: float = 0.3
     choice_variance: float = 0.3
     part_shares: tuple[float, ...] = (0.62, 0.2, 0.12, 0.04, 0.02)
+    pairs: int = 3
+    pair_size: float = 10_000.0
+    pair_share: float = 0.04
+    pair_variance: float = 0.15
     rough_sizes: tuple[float, float] = (300.0, 3_000.0)
     most: int = 12
     steps: float = 40
@@ -126,7 +143,7 @@ class PlanConstants:
     def __post_init__(self) -> None:
         for name in (f.name for f in fields(self) if f.name in _TUPLES):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        unknown = [kind for kind in self.kinds if kind not in KINDS[: len(self.part_shares)]]
         if unknown:
             raise InputError(f"kinds = {self.kinds!r}: {unknown[0]!r} is no kind of feature; give letters of 12xsc")
         for f in fields(self):
@@ -143,7 +160,8 @@ class PlanConstants:
 
     def part_share(self, kind: str) -> float:
         """Return a kind's share in a prior variance."""
-        return self.part_shares[KINDS.index(kind)]
+        place = KINDS.index(kind)
+        return self.part_shares[place] if place < len(self.part_shares) else self.pair_variance
 
     def to_text(self) -> list[str]:
         """Return the constants as statements have them: ``name=value``, values as JSON, but for those of ``before``."""

@@ -11,6 +11,8 @@ QUANTILES = ("centre", "outcome scale", "residual scale")
 MATRIX, COUNTS, CORRECTION, AVERAGE = (f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
 """Steps that intervals take."""
 SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
+PAIRS = "effect pairs"
+"""The step that chooses products of a covariate with a step of another."""
 CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)
 """Steps that choose covariates."""
 WINDOWS = "windows"
@@ -19,7 +21,7 @@ HALVINGS = 8
 """Noisy counts by which each of their quantiles is found."""
 ORDER = (
     *("centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
-    *("propensity curvatures", "propensity", MODIFIERS, "effect curvatures", "effect"),
+    *("propensity curvatures", "propensity", MODIFIERS, PAIRS, "effect curvatures", "effect"),
     *(MATRIX, COUNTS, CORRECTION, AVERAGE),
 )
 """Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
@@ -55,6 +57,7 @@ class Division:
         known_propensity: Whether no step estimates the propensity.
         intervals: Whether there are the steps that intervals take.
         windows: How many covariates are scaled by private windows; None where that of all is by their public ranges.
+        pairs: Whether products of two covariates are chosen for the effect.
 
     Example:
         >>> shares = Division(PlanConstants(), 4_000.0, QUANTILES, True, False).shares(())
@@ -68,6 +71,7 @@ class Division:
     known_propensity: bool
     intervals: bool
     windows: int | None = None
+    pairs: bool = False
 
     def shares(self, choices: Sequence[str]) -> dict[str, float]:
         """Return each step's share.
@@ -81,6 +85,7 @@ class Division:
             **{choice: constants.screening_share / len(choices) for choice in choices},
             **({WINDOWS: self._windows} if self.windows else {}),
             "moments": constants.moment_share,
+            **({PAIRS: constants.pair_share} if self.pairs else {}),
         }
         regressions = ("outcome", "effect") if self.known_propensity else ("outcome", "propensity", "effect")
         for name in regressions:
@@ -110,6 +115,7 @@ class Division:
         constants = self.constants
         spent = len(self.quantiles) * self._quantile + constants.moment_share + constants.curvature_share
         spent += self._windows if self.windows else 0
+        spent += constants.pair_share * self.pairs
         spent += sum(constants.interval_shares) * self.intervals
         return 1 - spent - constants.screening_share * screens
 

@@ -10,6 +10,7 @@ from torchdpcate.composition.division import (
     HALVINGS,
     MATRIX,
     MODIFIERS,
+    PAIRS,
     PROGNOSTIC,
     SCREENING,
     WINDOWS,
@@ -58,7 +59,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
     elif step == WINDOWS:
         size = 2 * (plan.covariates if plan.numbers is None else plan.numbers)
         mechanism_of(plan.shares.event(step, count=HALVINGS), 1.0, size).released_scale(size)
-    elif step in (PROGNOSTIC, MODIFIERS):
+    elif step in (PROGNOSTIC, MODIFIERS, PAIRS):
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
     elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchdpcate.composition.asked import held_shares, prior_variances
+from torchdpcate.composition.asked import STEPS, held_shares, prior_variances
 from torchdpcate.composition.intervals import Estimates, IntervalPlan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.features.weighted_basis import all_features
@@ -63,9 +63,11 @@ def missed_variance(
     kappa = kappa * max(_tails(law, found, plan, facts), 1.0) ** 2
     if not basis.features:
         return kappa * plan.priors.head_variance * facts.scale**2
-    every = all_features(two_levels, plan.constants.kinds)
+    steps = tuple(feature for feature in basis.features if feature.kind == STEPS)
+    every = all_features(two_levels, plan.constants.kinds) + steps
     prior = prior_variances(every, 1.0, plan.constants, _LARGE)
     prior = prior * held_shares(every, len(two_levels), plan.covariates)
+    prior = prior / (1 + (plan.constants.pair_variance if steps else 0))
     held = float(prior[[every.index(feature) for feature in basis.features]].sum())
     energies, noise = basis.energies[1:], found.covariance.diagonal()[1:]
     size = float((energies * (found.t[1:].square() - noise)).sum())

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from torchdpcate.composition.asked import Regression, asked_for, held_shares, matrix_noise, prior_variances
+from torchdpcate.composition.asked import STEPS, Regression, asked_for, held_shares, matrix_noise, prior_variances
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.division import (
     MATRIX,
@@ -42,7 +42,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 EFFECT, RULE = "effect", "rule"
 """What an effect is asked for: its values, or its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
-"""What a plan asks of the effect: a constant, a linear function, or squares, products and waves beside it."""
+"""What a plan asks of the effect: a constant, a linear function, or squares, products, waves and steps beside it."""
 
 _MOST_WIDE = 300  # covariates: the curvatures of more are too many numbers
 _WIDE = (5_000.0, 20_000.0)  # n mu between which intervals widen the Huber clip, to this quantile:
@@ -92,6 +92,8 @@ class ComposedPlan:
     """Whether such a plan may scale covariates by private windows."""
     chooses_modifiers: ClassVar[bool] = True
     """Whether such a plan chooses covariates for its effect."""
+    has_pairs: ClassVar[bool] = True
+    """Whether such a plan may choose products of two covariates for its effect."""
 
     n: int
     budget: PrivacyBudget | None
@@ -333,6 +335,12 @@ class ComposedPlan:
         """How many covariates have features of all kinds in the nuisances; None: all that are kept."""
         return self.choices[PROGNOSTIC] if self.wide else None
 
+    @property
+    def pairs(self) -> int:
+        """How many products of a covariate with a step of another are chosen for the effect."""
+        may = self.has_pairs and not self.constant_only and self._rule is None and self.covariates > 1
+        return self.constants.pairs if may and self.size >= self.constants.pair_size else 0
+
     @cached_property
     def shares(self) -> Shares:
         """Share of each step."""
@@ -366,28 +374,34 @@ class ComposedPlan:
         """Whether intervals are asked for beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
 
-    def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
+    def effect(self, two_levels: Sequence[bool] | None = None, pairs: Sequence[Feature] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.
 
         Squares, products and waves whose prior variance is below what sampling leaves of them are not asked for, at
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
         linear features, and further kinds as far as their matrix of second moments can be told from its noise.
+
+        Args:
+            two_levels: As of ``outcome``.
+            pairs: Products with a step that were chosen, at most ``pairs``; None plans for so many.
         """
         levels, kinds = self._levels(two_levels), self._effect_kinds
         if not self.shrinks:
             return self._unshrunk(self.kept, levels)
-        found = self._effect(levels, kinds)
+        chosen = all_features(levels, STEPS)[: self.pairs] if pairs is None else tuple(pairs)
+        kinds += STEPS if chosen else ""
+        found = self._effect(levels, kinds, chosen)
         while self.intervals and len(kinds) > 1 and self._matrix_noise(found) > self.constants.interval_edge:
             kinds = kinds[:-1]
-            found = self._effect(levels, kinds)
+            found = self._effect(levels, kinds, chosen)
         return found
 
-    def _effect(self, levels: Sequence[bool], kinds: str) -> Regression:
+    def _effect(self, levels: Sequence[bool], kinds: str, pairs: tuple[Feature, ...]) -> Regression:
         """Return the regression of an effect that is shrunk, of features of these kinds."""
         variance = 0.0 if self.constant_only else self.shrinking_variance
         least = self._unit_sampling(self.effect_weight)
         noise = self._unit_noise(self.shares.of("effect"), self.effect_weight)
-        return self._regression(levels, variance, noise, kinds, self._constant_variance, least)
+        return self._regression(levels, variance, noise, kinds, self._constant_variance, least, pairs=pairs)
 
     def _unshrunk(self, k: int, levels: Sequence[bool] | None = None) -> Regression:
         """Return that of k covariates that is not shrunk: linear where its sign is worth it, else a constant."""
@@ -602,7 +616,8 @@ class ComposedPlan:
     @cached_property
     def _division(self) -> Division:
         windows = self._numbers if self.windows else None
-        return Division(self.constants, self.size, self.quantiles, self.known_propensity, self.intervals, windows)
+        facts = self.constants, self.size, self.quantiles, self.known_propensity, self.intervals
+        return Division(*facts, windows, pairs=self.pairs > 0)
 
     def _effect_budget(self, k: int) -> float:
         """Return mu of the effect where k covariates are kept."""
@@ -643,6 +658,7 @@ class ComposedPlan:
         constant_prior: float = math.inf,
         least: float = 0.0,
         heads: int | None = None,
+        pairs: tuple[Feature, ...] = (),
     ) -> Regression:
         """Return what a regression asks for.
 
@@ -654,8 +670,9 @@ class ComposedPlan:
             constant_prior: Prior variance of its constant.
             least: Prior variance that its features must exceed, but for linear ones.
             heads: How many covariates have features of all kinds; None: all.
+            pairs: Products with a step beside them.
         """
-        features = all_features(levels, self.constants.kinds, heads) if variance else ()
+        features = all_features(levels, self.constants.kinds, heads) + pairs if variance else ()
         kinds = (self.constants.kinds if kinds is None else kinds) if self._looks else ""
 
         def fill(prior: Tensor, constant: float) -> Filling:

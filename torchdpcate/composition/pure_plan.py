@@ -17,7 +17,7 @@ from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan
 from torchdpcate.composition.shares import EpsilonShares
 from torchdpcate.composition.water_filling import Filling, pure_filling
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 
 _EQUIVALENT = 4.0  # epsilon over the mu of Gaussian steps with about as much noise
@@ -70,6 +70,7 @@ class PurePlan(ComposedPlan):
 
     has_intervals: ClassVar[bool] = False
     has_windows: ClassVar[bool] = False
+    has_pairs: ClassVar[bool] = False
 
     asked: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     way_asked: str | None = field(default=None, repr=False, compare=False)
@@ -116,10 +117,10 @@ class PurePlan(ComposedPlan):
             return False
         return self.n * self.epsilon < rule.sums_below and not self.shrinks
 
-    def effect(self, two_levels: Sequence[bool] | None = None) -> Regression:
+    def effect(self, two_levels: Sequence[bool] | None = None, pairs: Sequence[Feature] | None = None) -> Regression:
         """See ``ComposedPlan``; by sums it is linear in all covariates, or a constant."""
         if not self.by_sums:
-            return super().effect(two_levels)
+            return super().effect(two_levels, pairs)
         levels, rule = self._levels(two_levels), self.rules
         unit = 2 / (self._effect_budget(self.covariates) * self.n * self.inside * self.effect_weight)
         alone, linear = (

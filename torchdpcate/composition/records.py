@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import MODIFIERS
+from torchdpcate.composition.division import MODIFIERS, PAIRS
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -21,7 +21,7 @@ from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_residual
+from torchdpcate.composition.screening import CentredChoice, PairChoice, modifier_residual, screening_residual
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
@@ -97,9 +97,7 @@ def fit_composition(
     if isinstance(plan, DoublyRobustPlan):
         arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
         found = arms.scores(Arms(z, a, records.y, known), domain, centre, about)
-        if plan.wide:
-            r = (found.score / found.clip).clamp(-1, 1)
-            kept, z, arms = _for_effect(kept, z, arms, r)
+        kept, z, arms = _for_effect(kept, z, arms, (found.score / found.clip).clamp(-1, 1))
         effect = arms.score_effect(z, found.score, found.clip)
         return RecordsFit(
             kept.columns, kept.standardisation, effect, outcome=found.outcome, propensity=found.propensity
@@ -120,8 +118,7 @@ def fit_composition(
     estimated = regressions.propensity(z, a) if known is None and "propensity" in plan.shares.shares else None
     pi = estimated.values if estimated is not None else torch.full_like(a, 0.5) if known is None else known
     s = residual_scale(_sizes(residual, plan, y_range, steps), plan, y_range, about)
-    if plan.wide:
-        kept, z, regressions = _for_effect(kept, z, regressions, modifier_residual(residual, a - pi, pi, s))
+    kept, z, regressions = _for_effect(kept, z, regressions, modifier_residual(residual, a - pi, pi, s))
     effect = regressions.effect(z, residual, a - pi, pi, s)
     law, numbers = None, None
     if plan.intervals:
@@ -148,16 +145,21 @@ _R = TypeVar("_R", bound=Regressions)
 
 
 def _for_effect(kept: KeptCovariates, z: Tensor, regressions: _R, r: Tensor) -> tuple[KeptCovariates, Tensor, _R]:
-    """Return the covariates that the effect of a wide plan has, these standardised, and regressions of them.
+    """Return the covariates that the effect has, these standardised, and regressions of them with products that step.
 
-    They are chosen by r [n], or those that were chosen for the outcome where the effect is one number.
+    Those of a wide plan are chosen by r [n], or those that were chosen for the outcome where the effect is one number.
     """
     plan = regressions.plan
-    chosen: Sequence[int] = range(plan.kept)
-    if MODIFIERS in plan.choices:
-        chosen = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps).chosen(z, r)
-    places, kept = kept.modifiers(chosen)
-    return kept, z[:, places], replace(regressions, two_levels=kept.two_levels)
+    if plan.wide:
+        chosen: Sequence[int] = range(plan.kept)
+        if MODIFIERS in plan.choices:
+            chosen = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps).chosen(z, r)
+        places, kept = kept.modifiers(chosen)
+        z, regressions = z[:, places], replace(regressions, two_levels=kept.two_levels)
+    if plan.pairs:
+        choice = PairChoice(PAIRS, plan.pairs, plan.n, regressions.steps, kept.two_levels)
+        regressions = replace(regressions, pairs=choice.features(choice.chosen(z, r)))
+    return kept, z, regressions
 
 
 class Start(NamedTuple):

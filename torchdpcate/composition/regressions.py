@@ -18,7 +18,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
-from torchdpcate.features.weighted_basis import lengths
+from torchdpcate.features.weighted_basis import Feature, lengths
 
 AnyRegression = Regression | ArmRegression
 _TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
@@ -80,6 +80,7 @@ class Regressions:
         two_levels: Whether each kept covariate has two levels.
         solver: How fits are solved.
         nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
+        pairs: Products with a step that were chosen for the effect.
     """
 
     plan: ComposedPlan
@@ -87,6 +88,7 @@ class Regressions:
     two_levels: tuple[bool, ...]
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
+    pairs: tuple[Feature, ...] = ()
 
     def outcome(self, z: Tensor, y: Tensor, scale: float, centre: float = 0.0) -> FittedNuisance:
         """Return m(x) = E[Y | x] about the released centre.
@@ -127,7 +129,7 @@ class Regressions:
             pi: Propensities [n].
             scale: Released residual scale S.
         """
-        regression = self.plan.effect(self.two_levels)
+        regression = self.plan.effect(self.two_levels, self.pairs)
         if self.plan.by_sums:
             return self._effect_by_sums(regression, z, residual, treatment / torch.maximum(pi, 1 - pi), scale)
         psi = regression.basis(z)

@@ -1,14 +1,17 @@
 """A private choice of the covariates that a composition keeps."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import STEPS
 from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.division import SCREENING
 from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.features.weighted_basis import Feature, all_features, step
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 from torchdpcate.privacy.selection import top_k
@@ -16,6 +19,7 @@ from torchdpcate.privacy.selection import top_k
 CENTRE = 0.1
 """Share of a centred choice's step that pays for the mean of what covariates are compared with."""
 _REACH = 2.0  # standard deviations of a covariate at which a slope ends
+_PAIR_REACH, _STEP_REACH = 1.5, 1.52  # the same of a product's slope; bound of its step
 
 
 def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
@@ -125,6 +129,43 @@ class CentredChoice:
     def chosen(self, z: Tensor, r: Tensor) -> tuple[int, ...]:
         """Return the positions that are chosen of covariates z [n, q] of records in memory, by r [n]."""
         return self.by_sums(self.sums(z, r, self.centre(summed(lambda rows: rows.sum(0), r).cpu())))
+
+
+@dataclass(frozen=True)
+class PairChoice(CentredChoice):
+    r"""A choice of products of a covariate with a step of another, by what they have to do with r.
+
+    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, \frac{h(z_{ik})}{1.52}\, \mathrm{clip}(r_i - \bar r)\Big|
+
+    with the step h of ``weighted_basis.step``, whose size is below 1.52: a record moves a sum by at most 2, as those of
+    ``CentredChoice``.
+
+    Attributes:
+        two_levels: Whether each covariate has two levels; those do not step.
+    """
+
+    two_levels: tuple[bool, ...]
+
+    @property
+    def candidates(self) -> tuple[Feature, ...]:
+        """The products among which it chooses."""
+        return all_features(self.two_levels, STEPS)
+
+    def sums(self, z: Tensor, r: Tensor, centre: float) -> Tensor:
+        """Return the sums, [1, products]; zeros follow them where there are fewer than are chosen."""
+        k = len(self.two_levels)
+        at = [feature.i * k + feature.j for feature in self.candidates]
+
+        def each(rows: Tensor, rest: Tensor) -> Tensor:
+            return (rows / _PAIR_REACH).clamp(-1, 1).T @ (step(rows) / _STEP_REACH * rest[:, None])
+
+        found = summed(each, z, (r - centre).clamp(-1, 1)).flatten()[at].cpu()
+        return torch.nn.functional.pad(found, (0, max(self.count - len(at), 0)))[None]
+
+    def features(self, chosen: Sequence[int]) -> tuple[Feature, ...]:
+        """Return the products at positions that were chosen; of those where none is there is none."""
+        candidates = self.candidates
+        return tuple(candidates[place] for place in chosen if place < len(candidates))
 
 
 def _wave_sums(u: Tensor, r: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.batch_sums import added
-from torchdpcate.composition.division import MODIFIERS
+from torchdpcate.composition.division import MODIFIERS, PAIRS
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -22,7 +22,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
-from torchdpcate.composition.screening import CentredChoice, modifier_residual, screening_residual
+from torchdpcate.composition.screening import CentredChoice, PairChoice, modifier_residual, screening_residual
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import (
     curvature_sums,
@@ -34,7 +34,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import WeightedBasis, lengths
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis, lengths
 from torchdpcate.privacy.session import FitSession
 
 Column = Callable[[CausalData], Tensor]
@@ -196,10 +196,8 @@ class _Stream:
 
             with rows.mapped(inputs, "effect") as rest:
                 s = residual_scale(self.sizes(rest, lambda b: b.y), plan, whole, about)
-                own = kept  # which the rows above are made of
-                if plan.wide:
-                    own, rest = self.modifiers(kept, rest, s)
-                    regressions = replace(regressions, two_levels=own.two_levels)
+                own, rest, pairs = self.of_effect(kept, rest, s)
+                regressions = replace(regressions, two_levels=own.two_levels, pairs=pairs)
                 effect = self.effect(regressions, rest, s)
                 found = ComposedFit(own.columns, own.standardisation, effect)
                 if not plan.intervals:
@@ -234,19 +232,29 @@ class _Stream:
 
         return kept_covariates(_Batches(), domain, self.plan, self.steps, self.two_levels)
 
-    def modifiers(self, kept: KeptCovariates, rest: _Rows, scale: float) -> tuple[KeptCovariates, _Rows]:
-        """Return the covariates that the effect of a wide plan has, and rows of these alone."""
-        plan, chosen = self.plan, tuple(range(self.plan.kept))
-        if MODIFIERS in plan.choices:
-            choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, self.steps)
+    def of_effect(
+        self, kept: KeptCovariates, rest: _Rows, scale: float
+    ) -> tuple[KeptCovariates, _Rows, tuple[Feature, ...]]:
+        """Return the covariates that the effect has, rows of these alone, and products that step."""
+        plan = self.plan
 
+        def chosen(choice: CentredChoice) -> tuple[int, ...]:
             def pulls(b: CausalData) -> Tensor:
                 return modifier_residual(b.y, b.a, _pi(b), scale)
 
             centre = choice.centre(rest.total(lambda b: pulls(b).sum()))
-            chosen = choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)))
-        places, found = kept.modifiers(chosen)
-        return found, rest.then(lambda b: replace(b, x=b.x[:, places]))
+            return choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)))
+
+        if plan.wide:
+            found = tuple(range(plan.kept))
+            if MODIFIERS in plan.choices:
+                found = chosen(CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, self.steps))
+            places, kept = kept.modifiers(found)
+            rest = rest.then(lambda b: replace(b, x=b.x[:, places]))
+        if not plan.pairs:
+            return kept, rest, ()
+        choice = PairChoice(PAIRS, plan.pairs, plan.n, self.steps, kept.two_levels)
+        return kept, rest, choice.features(chosen(choice))
 
     def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:
         """Return a quantile of a column: all thresholds that halving may meet are counted in one pass."""
@@ -303,7 +311,7 @@ class _Stream:
         return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
     def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:
-        regression = self.plan.effect(regressions.two_levels)
+        regression = self.plan.effect(regressions.two_levels, regressions.pairs)
         psi = _features(regression.basis)
 
         def curvature(b: CausalData) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+_STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _SINE = 2.5  # of the waves: about one period over four standard deviations
 
 
@@ -16,14 +17,28 @@ class Feature(NamedTuple):
     """A feature of one covariate, or of two.
 
     Attributes:
-        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine.
+        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step.
         i: Position of the covariate.
-        j: Position of the other one of a product; else i again.
+        j: Position of the other one of a product, or of the one that steps; else i again.
     """
 
     kind: str
     i: int
     j: int
+
+
+def step(z: Tensor) -> Tensor:
+    r"""Return a step at zero less what a line has of it, within [-1.51, 1.51]: of mean square one for a normal z.
+
+    .. math:: h(z) = \frac{\tanh(2.5 z) - .787\, \mathrm{clip}(z, \pm 2)}{.38}
+
+    A product :math:`z_i h(z_j)` is then nearly uncorrelated with :math:`z_i z_j`.
+
+    Example:
+        >>> step(torch.tensor([-0.5, 0.0, 2.0])).round(decimals=3).tolist()
+        [-1.197, 0.0, -1.511]
+    """
+    return (_STEEP * z).tanh_().sub_(z.clamp(-_FLAT, _FLAT), alpha=_SLOPE).div_(_SIZE)
 
 
 # of mean square one for a standard normal covariate, but for the waves: about one. The first argument holds the
@@ -34,9 +49,12 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "x": lambda a, b: a.mul_(b),
     "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
     "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
+    "t": lambda a, b: a.mul_(step(b)),
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
+PRODUCTS = ("x", "t")
+"""Kinds of two covariates."""
 
 
 def lengths(psi: Tensor) -> Tensor:
@@ -52,7 +70,7 @@ def lengths(psi: Tensor) -> Tensor:
 def all_features(
     two_levels: Sequence[bool], kinds: Sequence[str] = KINDS, heads: int | None = None
 ) -> tuple[Feature, ...]:
-    """Return the features of k covariates; those with two levels have a linear part and products only.
+    """Return the features of k covariates; those with two levels have a linear part and products, and do not step.
 
     Args:
         two_levels: Whether each covariate has two levels, by its schema.
@@ -68,6 +86,8 @@ def all_features(
     for kind in kinds:
         if kind == "x":
             found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
+        elif kind == "t":
+            found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
         elif kind == "1":
             found += [Feature(kind, i, i) for i in range(k)]
         else:
@@ -117,7 +137,7 @@ class WeightedBasis:
             pairs = list(group)
             part = psi[start : start + len(pairs)]
             torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
-            _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind == "x" else part)
+            _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
             start += len(pairs)
         return psi.mul_(self.energies.sqrt().to(z)[:, None]).T
 

@@ -7,6 +7,7 @@ const FEATURES = {
   x: (a, b) => a * b,
   s: (a) => Math.sin(2.5 * a) * Math.SQRT2,
   c: (a) => Math.cos(2.5 * a) * Math.SQRT2,
+  t: (a, b) => a * (Math.tanh(2.5 * b) - 0.787 * clip(b, -2, 2)) / 0.38,
 };
 const clip = (value, low, high) => Math.min(Math.max(value, low), high);
 

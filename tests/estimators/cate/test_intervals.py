@@ -305,7 +305,7 @@ def test_an_effect_with_intervals_has_no_features_that_its_matrix_cannot_carry()
             n, PrivacyBudget(1.0, 1e-5), Domain([0.0] * 6, [1.0] * 6, 0, 1, propensity=0.5)
         )
         kinds[n] = "".join(plan.effect().basis.parts)
-    assert kinds == {1_500: "1", 4_000: "1", 16_000: "12x", 10**6: "12x"}
+    assert kinds == {1_500: "1", 4_000: "1", 16_000: "12x", 10**6: "12xt"}
 
 
 def test_strata_have_their_own_propensities() -> None:

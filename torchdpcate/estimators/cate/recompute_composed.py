@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.asked import STEPS
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.interval_gate import why_none
@@ -142,7 +143,11 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
 
 def _effect(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of features, energies, curvatures and coefficients."""
-    regression, curvatures = plan.effect(_levels(release)), release.curvatures
+    pairs = tuple(feature for feature in release.basis.features if feature.kind == STEPS)
+    if len(pairs) > plan.pairs or any(feature.i == feature.j or _levels(release)[feature.j] for feature in pairs):
+        yield "its products with a step are not those of a choice that its plan asks for"
+        return
+    regression, curvatures = plan.effect(_levels(release), pairs), release.curvatures
     basis = regression.basis
     if release.basis.features != basis.features or not torch.allclose(release.basis.energies, basis.energies):
         yield "its features and energies are not those that its plan asks for"
