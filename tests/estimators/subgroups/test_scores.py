@@ -150,6 +150,7 @@ def test_auto_takes_scores_where_delta_allows_them_and_the_propensity_is_not_kno
         (PrivacyBudget(2.0, 0.0), {"propensity": "composed"}, "delta above 0"),
         (BUDGET, {"propensity": "composed", "estimand": "ATO"}, "propensity=composed estimates ATE"),
         (BUDGET, {"propensity": "composed", "overlap": 0.6}, "give a number"),
+        (PrivacyBudget(1e-9, 1e-5), {"law": "gaussian"}, "leaves no Gaussian event"),
     ],
 )
 def test_what_scores_cannot_do_is_refused_before_anything_is_spent(budget, settings, message):

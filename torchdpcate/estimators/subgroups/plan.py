@@ -189,7 +189,7 @@ def plan_subgroups(
         raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
     found = []
     for own, way in itertools.product(laws, ways):
-        if own == GAUSSIAN and budget.delta == 0:
+        if own == GAUSSIAN and (budget.delta == 0 or not (law == own or scores is None or scores.has(own))):
             continue
         if way == CROSSED and not _crosses(subgroups, released):
             continue

@@ -25,7 +25,8 @@ from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.cell_effects import LAPLACE, CellScores, mean_square
 
-_INWARDS = 1e-9  # of mu: the accountant's rounding never exceeds the budget
+_INWARDS = 1e-9  # of mu^2: the accountant's rounding never exceeds the budget
+_LEAST = 1e-4  # of mu^2 that a Gaussian event of the sums needs: at tiny epsilon delta pays, and the steps have it all
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class ScorePlan:
             >>> schema = TableSchema.from_domain(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1))
             >>> plan = ScorePlan.of(4_000, PrivacyBudget(1.0, 1e-5), schema, 0.1)
             >>> round(plan.event("laplace").epsilon, 4), round(1 / plan.event("gaussian").noise_multiplier, 4)
-            (0.4217, 0.2089)
+            (0.4217, 0.2088)
         """
         if budget is not None and budget.delta == 0:
             raise InputError(
@@ -75,12 +76,32 @@ class ScorePlan:
         return cls(AveragePlan.within(n, budget, domain, least=schema.domain.overlap), budget, domain)
 
     def event(self, law: str) -> PureEvent | GaussianEvent:
-        """Return what the sums cost, by the law of their noise; see above."""
+        """Return what the sums cost, by the law of their noise; see above.
+
+        Raises:
+            InputError: Gaussian noise of which the steps leave nothing.
+        """
         assert self.budget is not None
         assert self.steps.score_epsilon is not None
         if law == LAPLACE:
             return PureEvent(self.steps.score_epsilon)
-        return GaussianEvent((1 + _INWARDS) / math.sqrt(total_mu(self.budget) ** 2 - self.steps.mu**2))
+        if self._left <= 0:
+            raise InputError(
+                f"law = gaussian: epsilon = {self.budget.epsilon:g} leaves no Gaussian event beside the steps of "
+                "propensity=composed; take law=laplace"
+            )
+        return GaussianEvent(1 / math.sqrt(self._left))
+
+    def has(self, law: str) -> bool:
+        """Whether something is left for sums with noise of this law."""
+        return law == LAPLACE or self._left > 0
+
+    @property
+    def _left(self) -> float:
+        """Squared mu that is left for a Gaussian event of the sums; 0 where it is next to nothing."""
+        total = total_mu(self.budget) ** 2
+        left = total * (1 - _INWARDS) - self.steps.mu**2
+        return left if left > _LEAST * total else 0.0
 
     def cost(self, law: str) -> PrivacyBudget:
         """Return what the sums alone cost."""
