@@ -2,10 +2,13 @@
 
 Effects: the squared error over the variance of the effect, and the mean error in standard deviations of the outcome,
 with the constants in use and with others, on the same records and seeds of noise. Averages (``--average``): errors and
-coverage of ``effect=composed``, with what both nuisances lose of a confounder and without it.
+coverage of ``effect=composed``, with what both nuisances lose of a confounder and without it. Subgroups
+(``--subgroups``): errors and coverage in the halves by age and in both levels of the first condition, released
+together, by a fitted propensity, by scores, and by scores whose errors of nuisances are counted as in an average.
 
     python -m experiments.defaults.hospital_tune --family cohort --n 4000 --set window_rank=0.0
     python -m experiments.defaults.hospital_tune --family costs --n 8000 --epsilon 4 --average
+    python -m experiments.defaults.hospital_tune --family cohort --n 4000 --laws 30 --subgroups
 """
 
 import argparse
@@ -24,8 +27,10 @@ from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release import cell_effects
 
 DELTA = 1e-5
 
@@ -47,6 +52,41 @@ def average(case: HospitalCase, budget: PrivacyBudget, seed: int) -> tuple[float
     return abs(release.estimate - case.average) / unit, float(low <= case.average <= high), (high - low) / unit
 
 
+def subgroups(case: HospitalCase, budget: PrivacyBudget, seed: int, propensity: str) -> list[tuple[float, ...]]:
+    """Return error and its size, whether the 95 % interval holds the effect, and its width, in deviations of y.
+
+    One row a cell; the true effect is that of points held out, by whose median age is cut.
+    """
+    names = case.schema.columns
+    condition = next(name for name in names if name.startswith("condition"))
+    cut = float(case.queries[:, 0].median())
+    estimand, noise = "ATE", NoiseSource.fixed(seed)
+    cells = [{names[0]: [cut]}, {condition: True}]
+    learner = SubgroupEffects(
+        case.schema, budget, subgroups=cells, propensity=propensity, estimand=estimand, noise=noise
+    )
+    release = learner.fit(case.records.x, case.records.a, case.records.y).release()
+    at, unit, rows = release.subgroups.positions(case.queries), float(case.records.y.std()), []
+    for cell, (low, high) in enumerate(release.interval(0.95)):
+        truth = float(case.truth[(at == cell).any(1)].mean())
+        error = (release.estimate[cell] - truth) / unit
+        rows.append((error, abs(error), float(low <= truth <= high), (high - low) / unit))
+    return rows
+
+
+def subgroup_lines(cases: dict[int, HospitalCase], budget: PrivacyBudget, noise: dict[int, int]) -> Iterator[str]:
+    """Yield a line a way and cell."""
+    power = cell_effects.POWER
+    for name, propensity, own in (("fitted", "fitted", power), ("composed", "composed", power), ("e", "composed", 0.0)):
+        cell_effects.POWER = own
+        found = [subgroups(case, budget, noise[seed], propensity) for seed, case in cases.items()]
+        for cell, label in enumerate(("younger", "older", "without", "with")):
+            parts = zip(*(rows[cell] for rows in found), strict=True)
+            bias, error, held, width = (fmean(values) for values in parts)
+            yield (f"{name:10s} {label:8s} bias {bias:+.3f}  error {error:.3f}  coverage {held:.2f}  width {width:.3f}")
+    cell_effects.POWER = power
+
+
 def lines(given: argparse.Namespace) -> Iterator[str]:
     """Yield a line a set of constants, or one with and one without what both nuisances lose."""
     budget, seeds = PrivacyBudget(given.epsilon, DELTA), range(given.first, given.first + given.laws)
@@ -54,6 +94,9 @@ def lines(given: argparse.Namespace) -> Iterator[str]:
         raise SystemExit(f"--first, --laws: seeds {seeds} are not all in {TUNING}, which constants may be chosen by")
     noise = {seed: zlib.crc32(f"{given.family} {given.n} {given.epsilon} {seed}".encode()) for seed in seeds}
     cases = {seed: hospital_case(given.family, seed, given.n) for seed in seeds}
+    if given.subgroups:
+        yield from subgroup_lines(cases, budget, noise)
+        return
     if given.average:
         for name, together in (("in use", score_errors.TOGETHER), ("without what both lose", 0.0)):
             score_errors.TOGETHER = together
@@ -78,6 +121,7 @@ def main() -> None:
     parser.add_argument("--laws", type=int, default=16)
     parser.add_argument("--set", nargs="+", default=["window_rank=0.0"])
     parser.add_argument("--average", action="store_true")
+    parser.add_argument("--subgroups", action="store_true")
     torch.set_num_threads(1)
     for line in lines(parser.parse_args()):
         print(line)

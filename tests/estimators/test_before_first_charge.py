@@ -43,6 +43,7 @@ FAMILIES = {
     "pure choice": lambda d, b: PolicySelector(d, b, policies=[Constants([0, 1])], mechanism="permute_and_flip"),
     "intervals": lambda d, b: RLearner(d, b, second_stage=AdaptiveSecondStage(intervals=True)),
     "subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}]),
+    "fitted subgroups": lambda d, b: SubgroupEffects(d, b, subgroups=[{"x0": [0.5]}], propensity="fitted"),
     "known propensity": KnownPropensityEffect,
     "Horvitz-Thompson": HorvitzThompsonEffect,
     "groups": SubsampleAggregateEffect,

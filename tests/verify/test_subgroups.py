@@ -28,10 +28,14 @@ SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),
     "separate": (DOMAIN, PURE, {"propensity": "randomised", "released": "separate"}),
     "gaussian": (DOMAIN, SOME, {"propensity": "randomised", "law": "gaussian"}),
-    "fitted": (DOMAIN, SOME, {}),
+    "fitted": (DOMAIN, SOME, {"propensity": "fitted"}),
     "fitted, of everybody": (DOMAIN, PURE, {"estimand": "ATE", "overlap": 0.3}),
     "known": (KNOWN, PURE, {}),
     "known, of those who overlap": (KNOWN, SOME, {"estimand": "ATO", "law": "gaussian"}),
+    "scores": (DOMAIN, SOME, {}),
+    "scores, crossed": (DOMAIN, SOME, {"released": "crossed", "overlap": 0.3}),
+    "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": "gaussian"}),
+    "scores, known": (KNOWN, SOME, {"propensity": "composed"}),
     "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
 
@@ -92,6 +96,52 @@ FORGED = {
 def test_forged_releases_do_not_verify(change, tmp_path):
     forged = FORGED[change](released("laplace"))
     assert "changed or inconsistent" in refused(forged, tmp_path)
+
+
+def with_scores(release: SubgroupRelease, **scores) -> SubgroupRelease:
+    return replace(release, scores=replace(release.scores, **scores))
+
+
+def with_charges(release: SubgroupRelease, charges) -> SubgroupRelease:
+    (block,) = release.privacy.blocks
+    return replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=tuple(charges)),)))
+
+
+def without_charge(release: SubgroupRelease, part: str) -> SubgroupRelease:
+    return with_charges(release, (charge for charge in release.privacy.charges if charge.charge.part != part))
+
+
+def with_sums(release: SubgroupRelease, event: PureEvent) -> SubgroupRelease:
+    charges = release.privacy.charges
+    return with_charges(release, (replace(c, event=event) if c.purpose is Purpose.RELEASE else c for c in charges))
+
+
+FORGED_SCORES = {
+    "a clip off its grid": lambda r: with_scores(r, clip=r.scores.clip * 1.01),
+    "a centre beyond the range": lambda r: with_scores(r, centre=4.0),
+    "an error beyond the range": lambda r: with_scores(r, error=4.0),
+    "numbers of arms": lambda r: replace(r, statistics=r.statistics.expand(-1, 2, -1).clone(), scores=None),
+    "scores without their plan": lambda r: with_public(r, steps_epsilon=0.5),
+    "other constants": lambda r: with_public(r, kept=1),
+    "another overlap": lambda r: with_public(r, eta=0.1),
+    "no epsilon of the steps": lambda r: with_public(r, steps_epsilon=None),
+    "weights that are all alike": lambda r: with_public(r, weights="equal"),
+    "another estimand": lambda r: with_public(r, estimand="ATO"),
+    "a step without its charge": lambda r: without_charge(r, "propensity"),
+    "sums that cost less": lambda r: with_sums(r, PureEvent(0.1)),
+    "less noise than was paid": FORGED["less noise than was paid"],
+    "numbers off the grid": FORGED["numbers off the grid"],
+    "numbers beyond the records": lambda r: replace(r, statistics=r.statistics + 2.0**20),
+}
+
+
+@pytest.mark.parametrize("change", FORGED_SCORES)
+def test_forged_scores_do_not_verify(change, tmp_path):
+    assert "inconsistent" in refused(FORGED_SCORES[change](released("scores")), tmp_path)
+
+
+def test_sums_of_outcomes_state_no_composition(tmp_path):
+    assert "sums no scores" in refused(with_public(released("laplace"), kept=1), tmp_path)
 
 
 def test_a_propensity_needs_its_charge_and_its_settings(tmp_path):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
 from torchdpcate.release.display import draw
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import half_width
@@ -39,13 +39,14 @@ class SubgroupRelease(Release):
         subgroups: The cells.
         released: ``separate``: the numbers are of the cells of each partition; ``crossed``: of the cells of all
             partitions crossed.
-        statistics: Released numbers of each of those, controls before treated, float64 [strata, 2, 3]; see
-            ``cell_effects.BASES``.
+        statistics: Released numbers of each of those, controls before treated, float64 [strata, 2, 3]; of scores
+            [strata, 1, 3]; see ``cell_effects.BASES``.
         law: Law of their noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
         schema: Columns and public bounds.
         privacy: The privacy statement.
         weights: Released propensity; None where the effects use none, or a known one.
+        scores: What doubly robust scores were scaled by; None where outcomes are summed.
 
     Raises:
         InputError: No such law, or a scale that is not positive.
@@ -71,6 +72,7 @@ class SubgroupRelease(Release):
     schema: TableSchema
     privacy: PrivacyStatement
     weights: ReleasedWeights | None = field(default=None)
+    scores: CellScores | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
@@ -89,7 +91,7 @@ class SubgroupRelease(Release):
         """The effects with the laws of their errors."""
         members = self.subgroups.members(self.strata)
         half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records
-        return cell_effects(self.statistics, members, self.law, self.scale, half, per_person)
+        return cell_effects(self.statistics, members, self.law, self.scale, half, per_person, self.scores)
 
     @property
     def estimate(self) -> np.ndarray:
@@ -99,8 +101,10 @@ class SubgroupRelease(Release):
     @property
     def records(self) -> np.ndarray:
         """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights."""
-        unit = torch.ones(2, dtype=torch.float64)
-        if self.weighted:  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
+        unit = torch.ones(1, dtype=torch.float64)
+        if (
+            self.weighted and self.scores is None
+        ):  # inverse probabilities count each record once in either arm, overlap weights 1/4 at most
             share = 2.0 if self.privacy.public.get("estimand") == "ATO" else 0.5
             unit = torch.tensor([float(self.privacy.public.get(name, 1.0)) for name in WEIGHTS]) * share
         return (self.effects.size * unit).sum(1).numpy()
@@ -150,8 +154,9 @@ class SubgroupRelease(Release):
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
 
         Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
-        the two cells' own ones leave. Where a person has k records, each cell's sampling variance counts k times, which
-        holds for the difference too, in whichever cells they lie.
+        the two cells' own ones leave; those of nuisances are counted as if they were opposed. Where a person has k
+        records, each cell's sampling variance counts k times, which holds for the difference too, in whichever cells
+        they lie.
 
         Args:
             cell: Name of a cell, as ``table`` has it.
@@ -177,7 +182,9 @@ class SubgroupRelease(Release):
         one, two = pairs[0]
         value, bound = float(found.estimate[one] - found.estimate[two]), 2 * self.domain.outcome_range
         laplace = torch.cat([found.laplace[one], found.laplace[two]])[None]
-        half = float(half_width(level, torch.hypot(found.gaussian[one], found.gaussian[two])[None], laplace))
+        opposed = 2 * found.nuisances[one] * found.nuisances[two]
+        both = (found.gaussian[one].square() + found.gaussian[two].square() + opposed).sqrt()
+        half = float(half_width(level, both[None], laplace))
         if bool(found.noise_dominated[one] | found.noise_dominated[two]):
             half = 2 * bound
         return value, max(value - half, -bound), min(value + half, bound)
@@ -263,7 +270,11 @@ class SubgroupRelease(Release):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
-        return {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
+        found = {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
+        held = self.scores
+        if held is None:
+            return found
+        return found | {SCORES: torch.tensor([held.centre, held.clip, held.error], dtype=torch.float64)}
 
     def facts(self) -> dict[str, Any]:
         """Return the cells, and the law and scale of the noise."""
@@ -282,7 +293,13 @@ class SubgroupRelease(Release):
         """Rebuild a release from ``tensors`` and ``facts``, and refuse whatever else they hold."""
         subgroups, weights = Subgroups.of(facts["subgroups"], schema), facts["weights"]
         strata = strata_of(subgroups, facts["released"])
-        require_tensor(tensors["statistics"], (strata.size, 2, NUMBERS), "statistics")
+        scores = None
+        if SCORES in tensors:
+            require_tensor(tensors[SCORES], (3,), SCORES)
+            centre, clip, error = tensors[SCORES].tolist()
+            scores = CellScores(centre, clip, error, privacy.n)
+        arms = 2 if scores is None else 1
+        require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
         release = cls(
             subgroups,
             facts["released"],
@@ -292,12 +309,15 @@ class SubgroupRelease(Release):
             schema,
             privacy,
             None if weights is None else ReleasedWeights.build(tensors, weights, schema.domain),
+            scores,
         )
         if json.dumps(facts, sort_keys=True) != json.dumps(release.facts(), sort_keys=True):
             raise ValueError("facts that are none of its own, or are written otherwise")
         return release
 
 
+SCORES = "scores"
+"""Name of the tensor of centre, clip and error of scores."""
 WEIGHTS = ("weight_control", "weight_treated")
 """Public constants: the largest weight of a control and of a treated record."""
 

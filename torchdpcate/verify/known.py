@@ -87,7 +87,7 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
     PolicyRelease.kind: (Purpose.NUISANCES, Purpose.RELEASE),
-    SubgroupRelease.kind: (Purpose.WEIGHTS, Purpose.RELEASE),
+    SubgroupRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""

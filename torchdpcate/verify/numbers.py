@@ -17,7 +17,15 @@ from torchdpcate.release.release import QueryRelease, Release
 
 _PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")
 # follow from others, which their mechanism works out anew: a bisection's grid, a plan, deviations
-_FOLLOWS = ("main", "beside", "balance.before_sd", "balance.after_sd", "balance.expected", "balance.expected_sd")
+_FOLLOWS = (
+    "main",
+    "beside",
+    "scores",
+    "balance.before_sd",
+    "balance.after_sd",
+    "balance.expected",
+    "balance.expected_sd",
+)
 _BITS = 14  # float32 weights near one with noise of a thousandth
 _FEW = 4  # answers that may be one number: near queries
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.recompute import CLOSE, UNFIT, requested_budget, same, share_problems, shown
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.blocks import Block, StatedCharge
 
 SUMS = "scores"
 """The part of the release that both sums are."""
@@ -135,23 +136,9 @@ class ClippedScores(AverageMechanism):
 
     @classmethod
     def plan_of(cls, stated: StatedEffect) -> AveragePlan:
-        """Return the plan of a release.
-
-        Raises:
-            ContradictionError: Its facts are those of no plan, or not what the plan makes them.
-        """
-        domain = clipped_domain(stated.release.domain, stated.estimand)
-        try:
-            block = next(block for block in stated.release.privacy.blocks if block.name == RECORDS)
-            requested_budget(block, stated.public["steps_epsilon"], stated.public["steps_delta"])
-            plan = AveragePlan.from_facts(stated.public, stated.n, domain, stated.release.domain.overlap)
-        except UNFIT as problem:
-            raise ContradictionError(f"its settings are those of no plan: {problem}") from None
-        for name, value in plan.facts().items():
-            if stated.public[name] != value:
-                said, needed = shown(stated.public[name]), shown(value)
-                raise ContradictionError(f"{name} = {said} is stated, but the plan makes it {needed}")
-        return plan
+        """Return the plan of a release; see ``stated_plan``."""
+        block = next((block for block in stated.release.privacy.blocks if block.name == RECORDS), None)
+        return stated_plan(stated.public, block, stated.n, stated.release.domain, stated.estimand)
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
@@ -164,18 +151,13 @@ class ClippedScores(AverageMechanism):
         # the accountant is asked in steps of 1e-9, and a plan that is made anew may end one beside
         if not math.isclose(epsilon, plan.score_epsilon, rel_tol=1e-7):
             raise ContradictionError("its sums were not charged what its plan leaves for them")
-        steps = [
-            charge
-            for block in stated.release.privacy.blocks
-            for charge in block.charges
-            if (charge.charge.purpose, charge.charge.mechanism) == (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
-        ]
+        steps = [charge for block in stated.release.privacy.blocks for charge in block.charges if is_step(charge)]
         for problem in share_problems(steps, {step: plan.shares.due(step) for step in plan.shares.shares}):
             raise ContradictionError(problem)
         sums = {name: value.item() for name, value in stated.sums().items()}
-        scales = ScoreScales.of(clipped_domain(stated.release.domain, stated.estimand))
-        clip, levels = sums["clip"] * unit, plan.constants.quantile_levels
-        if not same(clip, scales.high) and not scales.on_grid(clip / plan.clip_factor, levels):
+        domain = clipped_domain(stated.release.domain, stated.estimand)
+        scales, clip = ScoreScales.of(domain), sums["clip"] * unit
+        if not clip_on_grid(clip, plan, domain):
             raise ContradictionError(f"its clip {clip:.6g} is not on the grid of its quantile")
         if not (abs(sums["centre"]) <= 1 + CLOSE and 0 <= sums["error"] <= 1 + CLOSE):
             raise ContradictionError("its centre or its error is larger than the outcome's range")
@@ -190,6 +172,46 @@ class ClippedScores(AverageMechanism):
             "error": (1.0, 0.0),
         }
         return Recomputed(found, {}, reaches)
+
+
+def stated_plan(
+    public: Mapping[str, Any], block: Block | None, n: int, domain: Domain, estimand: Estimand
+) -> AveragePlan:
+    """Return the plan that a statement's facts describe, which they follow from again.
+
+    Args:
+        public: Public constants of the statement.
+        block: The records that paid.
+        n: Number of records.
+        domain: Public bounds.
+        estimand: With the clip of the propensity.
+
+    Raises:
+        ContradictionError: Its facts are those of no plan, or not what the plan makes them.
+    """
+    try:
+        if block is None:
+            raise ValueError(f"no block {RECORDS!r}")
+        requested_budget(block, public["steps_epsilon"], public["steps_delta"])
+        plan = AveragePlan.from_facts(public, n, clipped_domain(domain, estimand), domain.overlap)
+    except UNFIT as problem:
+        raise ContradictionError(f"its settings are those of no plan: {problem}") from None
+    for name, value in plan.facts().items():
+        if public[name] != value:
+            said, needed = shown(public[name]), shown(value)
+            raise ContradictionError(f"{name} = {said} is stated, but the plan makes it {needed}")
+    return plan
+
+
+def is_step(charge: StatedCharge) -> bool:
+    """Whether a charge is for a step of the composition."""
+    return (charge.charge.purpose, charge.charge.mechanism) == (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
+
+
+def clip_on_grid(clip: float, plan: AveragePlan, domain: Domain) -> bool:
+    """Whether a clip, in outcome units, is on the grid of its quantile, or the largest; of a clipped domain."""
+    scales = ScoreScales.of(domain)
+    return same(clip, scales.high) or scales.on_grid(clip / plan.clip_factor, plan.constants.quantile_levels)
 
 
 def clipped_domain(domain: Domain, estimand: Estimand) -> Domain:

@@ -93,11 +93,10 @@ class ComposedAverageEffect(AverageEffectLearner):
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``: the prior says how far scores lie from their mean."""
         prior, plan = self._prior(prior), self.plan(n)
-        deviation = 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
+        deviation = planned_deviation(plan, prior)
         noise = nuisances = 0.0
         if plan.score_epsilon is not None:
-            clip = deviation * (plan.spread if not plan.binary else 2.0)
-            noise = laplace(clip * sums_mechanism(n, plan.score_epsilon).released_scale(2) / n)
+            noise = laplace(planned_clip(plan, prior) * sums_mechanism(n, plan.score_epsilon).released_scale(2) / n)
             if not plan.known_propensity:
                 nuisances = self._planned_nuisances(plan, prior)
         sampling = deviation / math.sqrt(n)
@@ -169,3 +168,13 @@ class ComposedAverageEffect(AverageEffectLearner):
     def _public(self) -> dict[str, Any]:
         plan = self._plan
         return plan.facts() | ({} if plan.score_epsilon is None else {f"epsilon_{SUMS}": plan.score_epsilon})
+
+
+def planned_deviation(plan: AveragePlan, prior: ErrorPrior) -> float:
+    """Return the planned standard deviation of scores, in outcome ranges."""
+    return 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
+
+
+def planned_clip(plan: AveragePlan, prior: ErrorPrior) -> float:
+    """Return the planned clip of scores, in outcome ranges."""
+    return planned_deviation(plan, prior) * (plan.spread if not plan.binary else 2.0)

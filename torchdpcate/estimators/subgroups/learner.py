@@ -22,19 +22,21 @@ from torchdpcate.erm.records import StackedRecords, arm
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.base import PrivateEstimator
+from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.mechanism import SubgroupSums, numbers_of
+from torchdpcate.estimators.subgroups.mechanism import ScoreSums, SubgroupSums, numbers_of
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
-from torchdpcate.estimators.subgroups.weighting import ATE, EQUAL, FITTED, KNOWN, Weighting
+from torchdpcate.estimators.subgroups.scores import ScorePlan, places
+from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers, score_numbers
+from torchdpcate.estimators.subgroups.weighting import ATE, COMPOSED, EQUAL, FITTED, KNOWN, Weighting
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose, propensity_by
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.cell_effects import LAPLACE, CellEffects, cell_effects
+from torchdpcate.release.cell_effects import LAPLACE, CellEffects, CellScores, cell_effects
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.subgroups import SubgroupRelease
 
@@ -42,6 +44,10 @@ RECORDS = "records"
 """The one block: all of the records."""
 
 _NONE = 1e-12  # scale of no noise
+_ASSUMED = (
+    "cells of a partition are all as large, mean outcomes at a quarter of their range",
+    "cells of a partition are all as large, and scores as wide as for an average effect",
+)  # of outcomes, and of scores
 _KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
 
 
@@ -55,25 +61,35 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     .. math:: \tau_c = \bar y_{c1} - \bar y_{c0}, \qquad
         \bar y_{cz} = \frac{\sum_{i \in c,\, a_i = z} w_i y_i}{\sum_{i \in c,\, a_i = z} w_i}
 
+    Where the propensity is estimated and delta > 0, one composition learns it and both arms' outcomes on all records,
+    with two fifths of epsilon left for the sums, and the effect is the mean of the cell's doubly robust scores,
+
+    .. math:: \tau_c = c + \frac{S}{N_c} \sum_{i \in c} \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, \pm 1\Big)
+
+    with :math:`\varphi`, c and S those of ``ComposedAverageEffect``.
+
     Cells of one partition are disjoint: a record is in one of them, so that any number of cells cost as much as one.
     Several partitions share one noise vector, calibrated jointly. Which sums get noise, and of which law, follows from
     public facts as wins most (``plan``).
 
     Guarantee:
-        Certified: pure, or (epsilon, delta) where the noise is Gaussian. n, cells, bounds and settings are public; that
-        effects are causal rests on unconfoundedness and overlap, and intervals on what the release names under
-        ``holds_if``. Proof: docs/guarantees/subgroups.md.
+        Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
+        settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
+        release names under ``holds_if``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        docs/guarantees/clipped_scores.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns.
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         subgroups: Partitions, or a yaml file of them; see ``Subgroups.of``.
-        propensity: ``auto``: known where the domain states it, else fitted; ``randomised``: one probability within each
-            cell, which need not be known; ``known``; or ``fitted``: a private logistic regression.
+        propensity: ``auto``: known where the domain states it, else composed, or fitted where delta = 0 or ATO is
+            asked for; ``randomised``: one probability within each cell, which need not be known; ``known``;
+            ``fitted``: a private logistic regression on the public ranges; or ``composed``: doubly robust scores by
+            one composition, which needs delta > 0.
         estimand: ``ATE``: the average effect of each cell; ``ATO``: weighted by e(x) (1 - e(x)), with e the propensity,
             hence of those who might be in either arm; ``auto``: ATE, but ATO where the propensity is fitted.
-        overlap: Public clip of a fitted propensity, in (0, 0.5]; None takes the domain's. The noise of the ATE grows as
-            its inverse, that of the ATO hardly.
+        overlap: Public clip of an estimated propensity, in (0, 0.5]; None takes the domain's. The noise of the ATE
+            grows as its inverse, that of the ATO hardly.
         law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``, the one of less noise.
         released: ``separate``: sums of the cells of each partition; ``crossed``: of those of all partitions crossed,
             whose unions the cells are; ``auto`` takes the one of less noise.
@@ -126,7 +142,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         """
         if self.budget is None:
             self._cells()
-            self._weighting()
+            self._score_plan(n, self._weighting())
         else:
             self.plan(n)
 
@@ -143,8 +159,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         if weighting.way == FITTED:
             share = probability("propensity_share", self.propensity_share, above_zero=True)
             budget = PrivacyBudget(budget.epsilon * (1 - share) * _KEPT, budget.delta)
-        half = TableSchema.of(self.domain).domain.outcome_range / 2
-        return plan_subgroups(n, cells, budget, weighting, half, self.law, self.released)
+        half, scores = TableSchema.of(self.domain).domain.outcome_range / 2, self._score_plan(n, weighting)
+        return plan_subgroups(n, cells, budget, weighting, half, self.law, self.released, scores)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the standard deviation in the noisiest cell, if a partition's are all as large.
@@ -155,7 +171,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         domain = TableSchema.of(self.domain).domain
         swamped = bool((plan.records < plan.least_records).any())
         level = Level.CONDITIONAL if self._own_learner() else Level.CERTIFIED
-        fitted = ("the noise of the propensity",) if plan.weighting.way == FITTED else ()
+        way = plan.weighting.way
+        fitted = {FITTED: ("the noise of the propensity",), COMPOSED: ("errors of both nuisances",)}.get(way, ())
         return PlannedNoise(
             math.inf if swamped else plan.expected_noise,
             "the effect in the noisiest cell",
@@ -164,7 +181,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             budget,
             {f"effect by {name}": noise for name, noise in plan.of_partitions().items()},
             level,
-            ("cells of a partition are all as large, mean outcomes at a quarter of their range",),
+            (_ASSUMED[way == COMPOSED],),
             ("sampling", *fitted),
             plan.remarks(),
         )
@@ -179,22 +196,27 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return self._once(self._release)  # type: ignore[no-any-return]
 
     def _release(self) -> SubgroupRelease:
-        session, plan = self._session, self.plan_
+        plan = self.plan_
         assert plan is not None
-        own = session.scope([RECORDS], Charge(Purpose.RELEASE, SubgroupSums.name))
-        found = SubgroupSums.prepare(self._sums, plan, self._own_learner()).run(own)
-        statement = self._statement_of(SubgroupSums, found.guarantee, self.settings_, own.entries)
-        numbers = numbers_of(found.output, plan.strata.size)
+        found, own = self._noisy_sums(plan) if plan.scores is None else self._paid
+        kind = SubgroupSums if plan.scores is None else ScoreSums
+        statement = self._statement_of(kind, found.guarantee, self.settings_, own)
         return SubgroupRelease(
             self.subgroups_,
             plan.released,
-            numbers,
+            numbers_of(found.output, plan.strata.size),
             plan.law,
             plan.scale,
             self.schema_,
             statement,
             self.weights_,
+            self._scores,
         )
+
+    def _noisy_sums(self, plan: SubgroupPlan) -> tuple[Prepared, set[int]]:
+        """Pay for the sums; return them with their entries of the ledger."""
+        own = self._session.scope([RECORDS], Charge(Purpose.RELEASE, SubgroupSums.name))
+        return SubgroupSums.prepare(self._sums, plan, self._own_learner()).run(own), own.entries
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.
@@ -204,15 +226,18 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         """
         self._require_fitted("nonprivate_effects")
         law, strata = (LAPLACE, self.subgroups_) if self.plan_ is None else (self.plan_.law, self.plan_.strata)
-        half = self.schema_.domain.outcome_range / 2
-        return cell_effects(self._sums, self.subgroups_.members(strata), law, _NONE, half, self.protected.records)
+        half, scores = self.schema_.domain.outcome_range / 2, self._scores
+        exact = None if scores is None else replace(scores, error=0.0)
+        per_person = self.protected.records
+        return cell_effects(self._sums, self.subgroups_.members(strata), law, _NONE, half, per_person, exact)
 
     def _cells(self) -> Subgroups:
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
 
     def _weighting(self) -> Weighting:
         schema = TableSchema.of(self.domain)
-        weighting = Weighting.of(self.propensity, schema, self.overlap, self.estimand)
+        composes = self.budget is None or self.budget.delta > 0
+        weighting = Weighting.of(self.propensity, schema, self.overlap, self.estimand, composes)
         known = schema.domain.known_propensity
         if (
             weighting.way == KNOWN
@@ -221,6 +246,12 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         ):
             return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
         return weighting
+
+    def _score_plan(self, n: int, weighting: Weighting) -> ScorePlan | None:
+        """Return the plan of doubly robust scores; None where outcomes are summed."""
+        if weighting.way != COMPOSED:
+            return None
+        return ScorePlan.of(n, self.budget, TableSchema.of(self.domain), weighting.low)
 
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
@@ -233,17 +264,31 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _learn(self, records: CausalData) -> None:
         """Pay for the propensity, if it is not known, and sum; the records themselves are not kept."""
         weighting, plan = self._weighting(), self.plan_
-        weights = weighting.weights(records.a, self._propensity(records, weighting))
         law, strata = (LAPLACE, self.subgroups_) if plan is None else (plan.law, plan.strata)
-        numbers = record_numbers(records.y, weights, law, self.schema_.domain)
-        self._sums = cell_sums(numbers, records.a, strata.positions(records.x), strata.size)
+        positions = strata.positions(records.x)
+        self._fit_public: dict[str, Any] = {}
+        self.weights_: ReleasedWeights | None = None
+        self._scores: CellScores | None = None
+        scores = self._score_plan(records.n, weighting)
+        if scores is None:
+            weights = weighting.weights(records.a, self._propensity(records, weighting))
+            numbers = record_numbers(records.y, weights, law, self.schema_.domain)
+            self._sums = cell_sums(numbers, records.a, positions, strata.size)
+        else:
+            self._fit_public = {"eta": weighting.low}
+            nuisances = scores.nuisances(records, self.schema_, self._session.scope([RECORDS], COMPOSED_SCORES))
+            self._sums = cell_sums(score_numbers(places(nuisances), law), None, positions, strata.size)
+            sums, scale = self._sums, 0.0
+            if plan is not None:
+                # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
+                self._paid = self._noisy_sums(plan)
+                sums, scale = numbers_of(self._paid[0].output, strata.size), plan.scale
+            self._scores = scores.scores(nuisances, sums, law, scale, len(strata.partitions))
         constants: Mapping[str, Any] = {} if plan is None else plan.public()
         self.settings_ = {"learner": type(self).__name__, **constants, **self._fit_public}
 
     def _propensity(self, records: CausalData, weighting: Weighting) -> Tensor | None:
         """Return the propensity of each record [n]; None where all weigh the same."""
-        self._fit_public: dict[str, Any] = {}
-        self.weights_: ReleasedWeights | None = None
         known = self.schema_.domain.known_propensity
         if weighting.way == KNOWN and known is not None:
             return known.of(records)

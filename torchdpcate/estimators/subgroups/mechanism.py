@@ -10,6 +10,7 @@ from torchdpcate.estimators.mechanism import Prepared, ReleaseMechanism, Stated
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.cell_effects import NUMBERS
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.release import Release
 from torchdpcate.release.subgroups import SubgroupRelease
@@ -19,14 +20,16 @@ CONSTANTS = (
     *("weights", "estimand", "weight_control", "weight_treated"),
 )
 """Public constants of every release."""
+STEPS = ("kept", "steps", "huber_quantile", "steps_epsilon", "steps_delta", "constants")
+"""Further ones where scores are summed: what the plan of their composition is made of."""
 
 
 class SubgroupSums:
     r"""Three sums over the records of each cell and arm, with Laplace or Gaussian noise, in one charge.
 
     A record adds three numbers to one cell and arm of each partition: not negative and 1 in all, for Laplace noise;
-    1, u and 1 - u^2, for Gaussian noise, u being its outcome in [-1, 1]. So with P partitions a replaced record moves
-    all numbers together by at most
+    1, u and 1 - u^2, for Gaussian noise, u being its outcome in [-1, 1]; or to one cell, u being its clipped score. So
+    with P partitions a replaced record moves all numbers together by at most
 
     .. math:: \Delta_1 = 2 P, \qquad \Delta_2 = 2 \sqrt P,
 
@@ -46,7 +49,7 @@ class SubgroupSums:
         Level.CERTIFIED,
         (SubgroupRelease.kind,),
         frozenset(CONSTANTS),
-        frozenset((HOLDS_IF, "eta")),
+        frozenset((HOLDS_IF, "eta", *STEPS)),
         fits=("weights",),
     )
 
@@ -55,7 +58,7 @@ class SubgroupSums:
         """Return the mechanism on the sums of a fit, ready to run.
 
         Args:
-            sums: Exact sums of the plan's strata, [strata, 2, 3].
+            sums: Exact sums of the plan's strata, [strata, arms, 3].
             plan: The public plan.
             conditions: Of a user's own code, on which the guarantee rests.
         """
@@ -76,9 +79,19 @@ class SubgroupSums:
         yield from problems(cls.name, release)
 
 
+class ScoreSums(SubgroupSums):
+    """The same sums of clipped doubly robust scores in place of outcomes, without arms."""
+
+    formula: ClassVar[str] = (
+        "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; Laplace noise of scale "
+        "2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of clipped doubly robust scores of "
+        "each cell of P partitions; docs/guarantees/subgroups.md"
+    )
+
+
 def numbers_of(output: Tensor, strata: int) -> Tensor:
-    """Return the numbers of a run [p] by cell and arm, [strata, 2, 3]."""
-    return output.reshape(strata, 2, -1).to(torch.float64)
+    """Return the numbers of a run [p] by cell and arm, [strata, arms, 3]."""
+    return output.reshape(strata, -1, NUMBERS).to(torch.float64)
 
 
 SUBGROUP_MECHANISMS: Mapping[str, ReleaseMechanism] = {SubgroupSums.name: SubgroupSums}  # type: ignore[dict-item]

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.subgroups.scores import ScorePlan
 from torchdpcate.estimators.subgroups.sums import sensitivity
 from torchdpcate.estimators.subgroups.weighting import Weighting
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
 from torchdpcate.release.cell_effects import DEVIATIONS, DOMINATED, GAUSSIAN, LAPLACE, NUMBERS, count_noise, mean_noise
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, strata_of
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_STRATA = 4096
-_TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side
+_TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side; that of scores is 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ class SubgroupPlan:
         budget: What they cost together.
         weighting: How records weigh.
         half_range: Half of the outcome's range.
+        scores: The plan of doubly robust scores; None where outcomes are summed.
     """
 
     n: int
@@ -48,6 +51,7 @@ class SubgroupPlan:
     budget: PrivacyBudget
     weighting: Weighting
     half_range: float
+    scores: ScorePlan | None = None
 
     @property
     def strata(self) -> Subgroups:
@@ -57,7 +61,7 @@ class SubgroupPlan:
     @property
     def scale(self) -> float:
         """Scale of the noise of each number."""
-        return self.mechanism.released_scale(2 * NUMBERS * self.strata.size)
+        return self.mechanism.released_scale(len(self.weighting.mass) * NUMBERS * self.strata.size)
 
     @property
     def unions(self) -> Tensor:
@@ -75,12 +79,13 @@ class SubgroupPlan:
         """Standard deviation of the privacy noise to expect of each cell, in outcome units, float64 [cells].
 
         For cells of a partition that are all as large, and mean outcomes half way from the middle of their range to an
-        end: 1.3 times as much at an end, 0.9 in the middle.
+        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
-        pull = float(mean_noise(self.law, torch.tensor(_TYPICAL_MEAN, dtype=torch.float64)).norm())
+        mean, unit = (_TYPICAL_MEAN, self.half_range) if self.scores is None else (0.0, self.scores.clip)
+        pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
-        return self.half_range * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
+        return unit * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
 
     @property
     def expected_noise(self) -> float:
@@ -138,6 +143,7 @@ class SubgroupPlan:
             "sensitivity": self.mechanism.sensitivity,
             "scale": self.scale,
             **self.weighting.public(),
+            **({} if self.scores is None else self.scores.public()),
         }
 
 
@@ -149,6 +155,7 @@ def plan_subgroups(
     half_range: float,
     law: str = "auto",
     released: str = "auto",
+    scores: ScorePlan | None = None,
 ) -> SubgroupPlan:
     """Return the plan of least noise, by public facts alone.
 
@@ -158,11 +165,12 @@ def plan_subgroups(
     Args:
         n: Number of records.
         subgroups: The cells.
-        budget: What all sums together may cost.
+        budget: What all sums together may cost; of scores, what their plan leaves takes its place.
         weighting: How records weigh.
         half_range: Half of the outcome's range.
         law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``.
         released: ``separate``, ``crossed`` or ``auto``.
+        scores: The plan of doubly robust scores; None sums outcomes.
 
     Raises:
         InputError: No such law or way, Gaussian noise without delta, or too many crossed cells.
@@ -181,12 +189,13 @@ def plan_subgroups(
         raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
     found = []
     for own, way in itertools.product(laws, ways):
-        if own == GAUSSIAN and budget.delta == 0:
+        if own == GAUSSIAN and (budget.delta == 0 or not (law == own or scores is None or scores.has(own))):
             continue
         if way == CROSSED and not _crosses(subgroups, released):
             continue
-        mechanism = noise_of(own, budget, strata_of(subgroups, way), n)
-        found.append(SubgroupPlan(n, subgroups, way, own, mechanism, budget, weighting, half_range))
+        strata, cost = strata_of(subgroups, way), budget if scores is None else scores.cost(own)
+        mechanism = noise_of(own, cost, strata, n) if scores is None else noise_by(scores.event(own), strata, n)
+        found.append(SubgroupPlan(n, subgroups, way, own, mechanism, cost, weighting, half_range, scores))
     return min(found, key=_error)
 
 
@@ -194,6 +203,13 @@ def noise_of(law: str, budget: PrivacyBudget, strata: Subgroups, n: int) -> Addi
     """Return the noise of the sums of these cells, over n records, at a budget."""
     moved = sensitivity(law, len(strata.partitions), n)
     return LaplaceMechanism(budget.epsilon, moved) if law == LAPLACE else GaussianMechanism(budget, moved)
+
+
+def noise_by(event: PureEvent | GaussianEvent, strata: Subgroups, n: int) -> AdditiveMechanism:
+    """Return the noise of the sums of these cells, over n records, that this event pays for."""
+    if isinstance(event, PureEvent):
+        return LaplaceMechanism(event.epsilon, sensitivity(LAPLACE, len(strata.partitions), n))
+    return GaussianMechanism.of_event(event, sensitivity(GAUSSIAN, len(strata.partitions), n))
 
 
 def _chosen(name: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:

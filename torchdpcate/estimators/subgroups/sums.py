@@ -1,4 +1,4 @@
-"""The sums that effects in subgroups follow from: exact in floating point, by cell and arm."""
+"""The sums that effects in subgroups follow from: exact in floating point, by cell and arm, or of scores by cell."""
 
 import math
 
@@ -23,23 +23,34 @@ def record_numbers(y: Tensor, weights: Tensor, law: str, domain: Domain) -> Tens
     return weights[:, None] * (powers(u) @ basis(law).T)
 
 
-def cell_sums(numbers: Tensor, a: Tensor, positions: Tensor, strata: int) -> Tensor:
-    """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, 2, 3].
+def score_numbers(scores: Tensor, law: str) -> Tensor:
+    """Return what each record adds to the numbers of its cells by its score in [-1, 1], float64 [n, 3].
+
+    Args:
+        scores: About their centre, over their clip, [n]; those beyond are clipped.
+        law: Law of the noise, which decides the basis.
+    """
+    return powers(scores.clamp(-1, 1)) @ basis(law).T
+
+
+def cell_sums(numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int) -> Tensor:
+    """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, 3].
 
     Each number is rounded to ``sum_grid(n, 1)``, of which float64 adds multiples without error.
 
     Args:
         numbers: What each record adds, in [-1, 1], [n, 3].
-        a: Treatment in {0, 1}, [n].
+        a: Treatment in {0, 1}, [n]; None sums both arms together, [strata, 1, 3].
         positions: Cells of each record, one of each partition, [n, partitions].
         strata: Number of cells.
     """
     step = sum_grid(len(numbers), 1.0)
     steps = numbers.clamp(-1, 1).div(step).round()
-    total = torch.zeros(2 * strata, NUMBERS, dtype=torch.float64)
+    arms, own = (1, 0) if a is None else (2, (a > 0.5).long())
+    total = torch.zeros(arms * strata, NUMBERS, dtype=torch.float64)
     for cells in positions.T:  # one of each partition
-        total.index_add_(0, 2 * cells + (a > 0.5).long(), steps)
-    return total.mul_(step).reshape(strata, 2, NUMBERS)
+        total.index_add_(0, arms * cells + own, steps)
+    return total.mul_(step).reshape(strata, arms, NUMBERS)
 
 
 def sensitivity(law: str, partitions: int, n: int) -> float:

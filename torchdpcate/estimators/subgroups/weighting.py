@@ -9,9 +9,9 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
-EQUAL, KNOWN, FITTED = "equal", "known", "fitted"
-"""All alike; by the propensity that the domain states; by a private logistic regression."""
-PROPENSITIES = ("auto", "randomised", KNOWN, FITTED)
+EQUAL, KNOWN, FITTED, COMPOSED = "equal", "known", "fitted", "composed"
+"""All alike; by the propensity that the domain states; by a private logistic regression; doubly robust scores."""
+PROPENSITIES = ("auto", "randomised", KNOWN, FITTED, COMPOSED)
 """What a user may say of the propensity."""
 ATE, ATO = "ATE", "ATO"
 """Average effect of a cell; and that average weighted by e(x) (1 - e(x)), of those who might be in either arm."""
@@ -25,6 +25,12 @@ _HOLDS_IF = {
     FITTED: (
         "the log-odds of treatment are linear in the covariates with the released coefficients, whose noise the "
         "intervals do not count; where they are not, estimates are biased and intervals may never hold the effects"
+    ),
+    COMPOSED: (
+        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
+        "pay for, or the domain states the propensity; scores beyond the clip cancel in each cell; and errors of both "
+        "nuisances are at most (n / N)^(1/4) times as large in a cell of N records as among all n; where not, "
+        "estimates are biased and intervals may never hold the effects"
     ),
 }
 _OVERLAPPING = 0.2  # planned mean of e (1 - e) where e is not known; 1/4 at most
@@ -42,7 +48,8 @@ class Weighting:
     regression balance its covariates.
 
     Attributes:
-        way: ``equal``, ``known`` or ``fitted``.
+        way: ``equal``, ``known``, ``fitted``, or ``composed``: records weigh the same, and their doubly robust scores
+            are summed.
         low: Least propensity, public.
         high: Largest propensity, public.
         planned: Share of the treated that a plan expects.
@@ -56,18 +63,27 @@ class Weighting:
     estimand: str = ATE
 
     @classmethod
-    def of(cls, given: str, schema: TableSchema, overlap: float | None = None, estimand: str = "auto") -> "Weighting":
+    def of(
+        cls,
+        given: str,
+        schema: TableSchema,
+        overlap: float | None = None,
+        estimand: str = "auto",
+        composes: bool = False,
+    ) -> "Weighting":
         """Return the weighting for what a user says of the propensity.
 
         Args:
-            given: ``auto``: known where the domain states it, else fitted; ``randomised``: one probability within each
-                cell, which need not be known; ``known``; or ``fitted``.
+            given: ``auto``: known where the domain states it, else composed or fitted; ``randomised``: one probability
+                within each cell, which need not be known; ``known``; ``fitted``; or ``composed``.
             schema: Columns and public facts.
             overlap: Public clip of a fitted propensity; None takes the domain's.
             estimand: ``ATE``, ``ATO``, or ``auto``: ATE, but of a fitted propensity ATO.
+            composes: Whether ``auto`` takes composed where the propensity is not known and ATO is not asked for.
 
         Raises:
-            InputError: No such word, a known propensity that the domain does not state, or a clip outside (0, 1/2].
+            InputError: No such word, a known propensity that the domain does not state, a clip outside (0, 1/2], or
+                ATO of scores.
         """
         if estimand not in ("auto", ATE, ATO):
             raise InputError(f"estimand = {estimand!r}: choose auto, {ATE} or {ATO}")
@@ -78,25 +94,31 @@ class Weighting:
             raise InputError("propensity = known: the domain states none; give it as propensity: in the domain yaml")
         if given == "randomised":
             return cls(EQUAL, 0.5, 0.5)
-        if known is not None and given != FITTED:
+        if given == COMPOSED and estimand == ATO:
+            raise InputError(f"estimand = {ATO}: propensity={COMPOSED} estimates {ATE}; take propensity={FITTED}")
+        if known is not None and given not in (FITTED, COMPOSED):
             low, high = known.bounds
             asked = ATO if estimand == ATO and low < high else ATE  # one and the same where all weigh the same
             return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2, asked)
         clip = schema.domain.overlap if overlap is None else overlap
         if not 0 < clip <= 0.5:
             raise InputError(f"overlap = {clip}: give a number in (0, 0.5]")
+        if given == COMPOSED or (given == "auto" and composes and estimand != ATO):
+            return cls(COMPOSED, clip, 1 - clip)
         return cls(FITTED, clip, 1 - clip, estimand=ATE if estimand == ATE else ATO)
 
     @property
     def largest(self) -> tuple[float, float]:
         """Largest weight of a control and of a treated record before they are scaled; 1 where all weigh the same."""
-        if self.way == EQUAL:
+        if self.way in (EQUAL, COMPOSED):
             return 1.0, 1.0
         return (self.high, 1 - self.low) if self.estimand == ATO else (1 / (1 - self.high), 1 / self.low)
 
     @property
-    def mass(self) -> tuple[float, float]:
-        """Expected sum of the weights of controls and of treated, for each record of a cell."""
+    def mass(self) -> tuple[float, ...]:
+        """Expected sum of the weights of controls and of treated, for each record of a cell; of both, of scores."""
+        if self.way == COMPOSED:
+            return (1.0,)
         if self.way == EQUAL:
             return 1 - self.planned, self.planned
         if self.estimand == ATO:
