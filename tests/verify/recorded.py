@@ -70,7 +70,9 @@ MORE: dict[str, Callable[[], Any]] = {
     "rule, pure": lambda: fitted(EffectRule, budget=FEW).release(),
     "selection": lambda: fitted(PolicySelector, policies=POLICIES).release(),
     "selection, pure": lambda: fitted(PolicySelector, budget=FEW, policies=POLICIES).release(),
-    "selection of three arms": lambda: fitted(PolicySelector, arms=3, policies=[Constants([0, 1, 2])]).release(),
+    "selection of three arms": lambda: fitted(
+        PolicySelector, arms=3, actions=[0, 1, 2], policies=[Constants([0, 1, 2])]
+    ).release(),
 }
 LEFT_OUT = ("fixed", "composed, fixed noise")
 """Kinds that bring a source of noise of their own."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.verify import recorded
+from tests.verify.test_every_forgery import DEFAULT
 
 CLOSE = 1e-6
 """Of a number, or of the largest of its tensor: a processor's own order of additions moves the last digits alone."""
@@ -40,7 +41,9 @@ def test_every_kind_is_recorded():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", recorded.kinds())
+@pytest.mark.parametrize(
+    "kind", [kind if kind in DEFAULT else pytest.param(kind, marks=pytest.mark.slow) for kind in recorded.kinds()]
+)
 def test_a_release_has_its_numbers(kind):
     (tensors, facts), (needed, stated) = recorded.numbers(kind), before()[kind]
     assert differences(facts, stated, "file") == []
