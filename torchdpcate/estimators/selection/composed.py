@@ -172,7 +172,7 @@ class ComposedScores(ScoreSource):
 class AutoScores(ScoreSource):
     """What public facts ask for: a known propensity, else one composition, else stable fits.
 
-    - ``centred`` where the domain knows the propensity: a private centre of the outcome, and no clip of residuals within
+    - ``centred`` where the domain knows the propensity: about a private centre of the outcome; residuals are clipped at
       half of the outcome's range, unless records are few, so that those of a rare region count;
     - ``fixed`` there where the outcome is binary, whose middle is a centre;
     - ``composed`` for delta > 0, and for delta = 0 with two actions;

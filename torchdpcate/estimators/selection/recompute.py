@@ -85,6 +85,9 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreSource]) -> Iterator[
         yield "it was charged for more than one choice"
     if not paid[SCORING] or (guarantee.moves_all_scores and not _pays_share(paid, _choice_share(privacy.public))):
         yield "a block whose records move the choice did not pay for it"
+    purposes = {charge.purpose for block in charges.values() for charge in block}
+    if guarantee is not CentredNuisances and Purpose.OUTCOME in purposes:
+        yield "it was charged for a centre of the outcome, which its scores do not have"
     if guarantee is ComposedScores:
         return
     fitted = any(c.purpose is Purpose.NUISANCES and c.charge != ARMS for c in charges.get(NUISANCE, ()))

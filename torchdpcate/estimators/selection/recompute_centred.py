@@ -1,4 +1,4 @@
-"""What of a choice by scores about a private centre does not follow from its public facts: cost, centre, clip, range."""
+"""What of a choice by scores about a private centre does not follow from its public facts: cost, clip and range."""
 
 import math
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ def score_step(n: int, outcome_range: float, overlap: float) -> float:
 def centred_problems(release: PolicyRelease) -> Iterator[str]:
     """Return problems of a choice by centred scores that claims something.
 
-    Its cost follows from n and epsilon; centre and clip are released numbers of public grids; the range follows from the
-    clip and the known propensity.
+    Its cost follows from n and epsilon; centre and clip are released numbers of public grids; the range follows from
+    the clip and the known propensity.
 
     Args:
         release: The release.

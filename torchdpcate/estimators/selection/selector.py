@@ -74,8 +74,9 @@ class PolicySelector(SelectionSettings):
         nuisance: ``ScoreSource``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
             takes the guarantee's default.
         nuisance_guarantee: ``auto`` (what public facts ask for, see ``AutoScores``), ``composed`` (one composition on
-            all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
-            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
+            all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
+            constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
+            numbers); None takes the nuisances' own, or ``auto``.
         mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
             composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.

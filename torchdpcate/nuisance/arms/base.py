@@ -212,7 +212,7 @@ class ScoreNuisances(ScoreSource):
         """Return nuisances with their range sensitivity, paying for them where they cost something.
 
         Args:
-            records: The training block, its actions as positions 0 to K - 1; the scoring block where nothing is trained.
+            records: The training block, or the scoring block where nothing is trained; actions as positions 0 to K - 1.
             facts: Public facts.
             session: Pays, and draws the noise; None fits without privacy.
 

@@ -24,16 +24,16 @@ _COUNTS = 60.0  # n epsilon of the centre, where its share allows
 _SHARES = 0.01, 0.1  # of epsilon, that the centre has
 _CLIP_SHARE = 0.1
 _FEW = 1_500.0  # n epsilon below which a clip is asked for
-_BEYOND = 60.0  # over epsilon: records that lie beyond that clip
+_BEYOND = 100.0  # over epsilon: records that lie beyond that clip
 
 
 @dataclass(frozen=True)
 class CentrePlan:
     r"""What the centre and the clip of the outcome cost, by public numbers alone.
 
-    The centre has :math:`\epsilon_c = \min(\max(60/n, .01 \epsilon), .1 \epsilon)`. A clip is asked for, with a tenth of
-    epsilon, where :math:`n \epsilon < 1500`: there the noise of scores that keep half of the outcome's range would hide
-    effects of usual size. Elsewhere nothing but that half is clipped, so that effects of few records count.
+    The centre has :math:`\epsilon_c = \min(\max(60/n, .01 \epsilon), .1 \epsilon)`. A clip is asked for, with a tenth
+    of epsilon, where :math:`n \epsilon < 1500`: there the noise of scores that keep half of the outcome's range would
+    hide effects of usual size. Elsewhere residuals are clipped at that half, so that effects of few records count.
 
     Attributes:
         n: Number of records.
@@ -121,8 +121,8 @@ class CentredNuisances(ScoreNuisances):
         super().check(facts, budget)
         if facts.known is None:
             raise InputError(
-                "nuisance_guarantee = centred: the domain knows no propensity; write propensity: into the domain, or use "
-                "nuisance_guarantee=composed"
+                "nuisance_guarantee = centred: the domain knows no propensity; write propensity: into the domain, or "
+                "use nuisance_guarantee=composed"
             )
 
     def fit(
