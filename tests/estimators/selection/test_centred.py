@@ -115,7 +115,7 @@ THREE = TableSchema.from_dict(
 
 @pytest.mark.parametrize(("domain", "actions", "least"), [(DOMAIN, (0, 1), 0.4), (THREE, (0, 1, 2), 0.2)])
 def test_no_neighbour_moves_policies_farther_apart_than_the_range_which_one_attains(domain, actions, least):
-    policies = [Constants(list(actions)), Thresholds(["x0", "x1"], [0.3, 0.6])]
+    policies = [Constants(list(actions)), Thresholds(["x0", "x1"], [0.3, 0.6], above=1, below=0)]
     x, _, y = records(30, seed=3)
     a = torch.arange(30).double() % len(actions)
 
