@@ -1,14 +1,13 @@
 """Classes by the names that users, statements and release files give them: one yaml of ``conf/`` names each."""
 
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._renamed import warn_renamed
 from torchdpcate.errors import InputError
 
 _PACKAGE = Path(__file__).parent
@@ -36,7 +35,6 @@ class Registry(MutableMapping[str, Any]):
     Args:
         group: Folder below ``conf/``.
         package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
-        old: New names by those of earlier versions, which are found with a warning.
         more: Further folders whose yaml files name classes, by their own names.
 
     Example:
@@ -45,14 +43,8 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(
-        self,
-        group: str,
-        package: str = "torchdpcate",
-        old: Mapping[str, str] | None = None,
-        more: tuple[str, ...] = (),
-    ) -> None:
-        self.group, self.package, self.old, self.more = group, package, old or {}, more
+    def __init__(self, group: str, package: str = "torchdpcate", more: tuple[str, ...] = ()) -> None:
+        self.group, self.package, self.more = group, package, more
 
     def find(self, name: str) -> Any:
         """Return the class of this name.
@@ -60,9 +52,6 @@ class Registry(MutableMapping[str, Any]):
         Raises:
             InputError: There is none; the message lists those there are.
         """
-        if isinstance(name, str) and name in self.old:
-            warn_renamed(name, self.old[name])
-            name = self.old[name]
         if not isinstance(name, str) or name not in self:
             raise InputError(f"{self.group} = {name}: choose one of {', '.join(self)}")
         return self[name]

@@ -29,7 +29,6 @@ from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.plain_values import readable_words
-from torchdpcate.cli.renamed import new_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.selection_generators import RareRegionStudy
@@ -58,7 +57,7 @@ def spillover(words: Sequence[str]) -> None:
         InputError: A user's mistake.
         AuditFailure: A neighbour refutes a guarantee.
     """
-    folder, neighbours, guarantees, rest = _parse(new_words(words))
+    folder, neighbours, guarantees, rest = _parse(words)
     configs = {name: _compose(rest, name) for name in guarantees}
     config = next(iter(configs.values()))
     source: StudySource = instantiate(config.data)

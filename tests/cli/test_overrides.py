@@ -54,6 +54,12 @@ def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeyp
     assert not list(Path(tmp_path).rglob("*.json"))
 
 
+@pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
+def test_a_wrong_setting_of_a_block_that_the_method_brings_is_not_said_to_be_of_that_method(task, tmp_path, capsys):
+    assert main(["train", f"task={task}", "rule.shar=1", f"run_dir={tmp_path / 'r'}"]) == 2
+    assert "there is no setting rule.shar; the nearest is rule.share" in one_line(capsys)
+
+
 @pytest.mark.slow
 def test_a_setting_of_any_swept_choice_is_known(tmp_path, capsys):
     words = [

@@ -34,13 +34,10 @@ ESTIMATORS = {
     ),
     "rule": lambda budget: OutcomeWeightedLearner(DOMAIN, budget),
     "tuned rule": lambda budget: PrivatelyTunedRule(OutcomeWeightedLearner(DOMAIN, budget), ridges=[3.0, 30.0]),
-    "selection": lambda budget: PolicySelector(DOMAIN, budget, policies=[Constants([0, 1])], certificate="fixed"),
+    "selection": lambda budget: PolicySelector(
+        DOMAIN, budget, policies=[Constants([0, 1])], nuisance_guarantee="fixed"
+    ),
     "average effect": lambda budget: DifferenceInMeansEffect(DOMAIN, budget),
-}
-OLD_NAMES = {
-    "effects": ("nonprivate_effect", "curator_effect", X[:3]),
-    "rule": ("nonprivate_score", "curator_score", X[:3]),
-    "average effect": ("nonprivate_estimate", "curator_estimate", None),
 }
 
 
@@ -112,18 +109,6 @@ def test_a_fit_that_is_refused_leaves_nothing_to_release(name):
 def test_settings_are_given_by_name(name):
     with pytest.raises(TypeError, match="positional"):
         type(ESTIMATORS[name](BUDGET))(DOMAIN, BUDGET, 1)
-
-
-@pytest.mark.parametrize("name", OLD_NAMES)
-def test_names_of_earlier_versions_are_known_with_a_warning(name):
-    new, old, argument = OLD_NAMES[name]
-    estimator = ESTIMATORS[name](BUDGET).fit(X, A, Y)
-    arguments = () if argument is None else (argument,)
-    with pytest.warns(FutureWarning, match=new):
-        found = getattr(estimator, old)(*arguments)
-    expected = getattr(estimator, new)(*arguments)
-    assert found is not None
-    assert (found == expected) if argument is None else (found == expected).all()
 
 
 def test_effects_are_released_in_the_way_that_is_asked_for():

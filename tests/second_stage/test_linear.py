@@ -279,15 +279,3 @@ def test_bad_settings_are_refused(settings, message):
 def test_bad_private_thresholds_are_refused(settings):
     with pytest.raises(InputError, match=r"second_stage\.private_threshold"):
         PrivateThreshold(**settings)
-
-
-def test_earlier_names_of_the_private_threshold_are_known_with_a_warning():
-    from torchdpcate import second_stage
-
-    with pytest.warns(FutureWarning, match="ThresholdPurchase is now PrivateThreshold"):
-        old = second_stage.ThresholdPurchase
-    with pytest.warns(FutureWarning, match="share is now budget_fraction"):
-        settings = old(share=0.1)
-    with pytest.warns(FutureWarning, match="purchase is now private_threshold"):
-        stage = LinearSecondStage(purchase=settings)
-    assert stage.private_threshold == PrivateThreshold(budget_fraction=0.1)

@@ -268,7 +268,7 @@ def _check_used(override: Override, used: Mapping[str, str]) -> None:
     key, task = override.key_or_group, used["task"]
     name = key.partition(".")[0]
     found = {} if name in used else users(name, used)
-    if not any(found.values()) or task in found.get("task", ()):
+    if not any(found.values()) or any(used.get(group) in choices for group, choices in found.items()):
         return  # of this run, or no name at all
     [(group, choices), *_] = found.items()
     chosen = "" if group == "task" else f" with {group}={used[group]}"

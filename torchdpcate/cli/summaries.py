@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchdpcate._text import is_plain, plain
-from torchdpcate.cli.renamed import by_any_name
 from torchdpcate.cli.task import TaskSpec, family_of
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import RELEASE_FILE, load_release
@@ -38,7 +37,7 @@ def read_summary(path: Path) -> dict[str, Any]:
             "folder": path.parent,
             "run": _folder_name(path.parent),
             "task": summary["task"],
-            **{name: "-" if (value := by_any_name(summary, name)) is None else _word(value) for name in names},
+            **{name: "-" if (value := summary.get(name)) is None else _word(value) for name in names},
             **{name: _word(summary[name]) for name in WORDS},
             "settings": settings,
             **{name: _whole(summary[name]) for name in COUNTS},

@@ -19,7 +19,6 @@ from torchdpcate._files import PRIVATE
 from torchdpcate._torchrun import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
 from torchdpcate.cli.plain_values import readable_words, text_of
-from torchdpcate.cli.renamed import new_words
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import conf_dir
 
@@ -82,8 +81,8 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
 
 def _prepared(overrides: Sequence[str]) -> list[str]:
-    """Return the words under their present names, as Hydra's grammar takes them, and with the folder of a sweep."""
-    return _sweep_folder(readable_words(new_words(overrides)))
+    """Return the words as Hydra's grammar takes them, and with the folder of a sweep."""
+    return _sweep_folder(readable_words(overrides))
 
 
 def _sweep_folder(overrides: Sequence[str]) -> list[str]:

@@ -85,14 +85,16 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
     if isinstance(release, DecisionRelease):
         return Curve(points, release.score(rows).tolist(), ())
     if isinstance(release, EffectRelease):
-        ends = release.interval(rows, LEVEL).tolist() if _has_interval(release) else []
+        ends = []
+        if isinstance(release, ComposedRelease) and release.law is not None:
+            ends = release.interval(rows, LEVEL).tolist()
         return Curve(points, release.effect(rows).tolist(), [(low, high) for low, high in ends])
     return Curve(points, release.answer(release.schema.matrix(rows)).double().tolist(), ())
 
 
 def _interval(release: EffectRelease, row: Any) -> str:
     if isinstance(release, ComposedRelease):
-        if not _has_interval(release):
+        if release.law is None:
             return f"no interval: {release.without}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"
@@ -102,10 +104,6 @@ def _interval(release: EffectRelease, row: Any) -> str:
     except InputError:
         return "no interval, and no public noise scale"
     return f"{LEVEL:.0%} of the second stage's noise lies within {low:.4g} to {high:.4g}; no confidence interval"
-
-
-def _has_interval(release: EffectRelease) -> bool:
-    return isinstance(release, ComposedRelease) and release.law is not None
 
 
 def _frame(rows: list[dict[str, Any]] | list[Mapping[str, Any]]) -> Any:

@@ -12,7 +12,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from torchdpcate._renamed import renamed_arguments
 from torchdpcate._signals import HeldSignals
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
@@ -68,7 +67,6 @@ class DPSGD(Callback):
             fixed noise source.
     """
 
-    @renamed_arguments(label="charge")
     def __init__(
         self,
         plan: DPSGDPlan,

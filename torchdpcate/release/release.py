@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import warn_renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.given import as_frame
 from torchdpcate.data.schema import TableSchema
@@ -204,15 +203,6 @@ class EffectRelease(Release):
         half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)) * self._noise_scale(x)
         effect, bound = self.effect_tensor(x), self.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
-
-    def interval(self, X: Covariates, level: float = 0.95) -> np.ndarray:
-        """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2].
-
-        Releases of one composition have intervals in the proper sense: ``ComposedRelease.interval``.
-        """
-        found = self.noise_band(X, level)
-        warn_renamed("interval of a release with a noise band", "noise_band")
-        return found
 
     def plot(
         self,

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import warn_renamed
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -52,12 +51,6 @@ class View(ABC):
         half = quantile(level) * _required_scale(self, x)
         effect, bound = self.effect_tensor(x), self.schema.domain.outcome_range
         return torch.stack([effect - half, effect + half], 1).clamp(-bound, bound).numpy()
-
-    def interval(self, X: Covariates, level: float = 0.95) -> np.ndarray:
-        """Return what ``noise_band`` returns, of which this is the earlier name, with a warning; [m, 2]."""
-        found = self.noise_band(X, level)
-        warn_renamed("interval of a view", "noise_band")
-        return found
 
     @abstractmethod
     def effect_tensor(self, x: Tensor) -> Tensor:

@@ -22,7 +22,6 @@ __getattr__, __dir__, __all__ = exports(
             "RidgeSecondStage",
             "SecondStage",
             "PrivateThreshold",
-            "ThresholdPurchase",
         ),
         "stage": (
             "FittedStage",

@@ -16,7 +16,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, ResidualLoss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem
 from torchdpcate.second_stage.linear import huber_sensitivity, squared_sensitivity
-from torchdpcate.second_stage.recipes import RidgeSecondStage, old_names
+from torchdpcate.second_stage.recipes import RidgeSecondStage
 from torchdpcate.second_stage.stage import RKHSStage, SecondStageBlock
 
 if TYPE_CHECKING:
@@ -163,7 +163,6 @@ class KernelStage(RKHSStage):
         return self if self.loss == SQUARED else dataclasses.replace(self, loss=SQUARED)
 
 
-@old_names
 @dataclass(frozen=True)
 class KernelSecondStage(RidgeSecondStage):
     """Weighted kernel ridge regression; further settings are those of ``RidgeSecondStage``.

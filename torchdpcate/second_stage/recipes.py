@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from torchdpcate._renamed import renamed, warn_renamed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap, Legendre
 from torchdpcate.features.user_maps import on_domain
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _NONPRIVATE_RIDGE = 1e-4
 
 
-@renamed(share="budget_fraction")
 @dataclass(frozen=True)
 class PrivateThreshold:
     """A private Huber threshold: a private quantile of |s| on the nuisance block.
@@ -82,9 +80,6 @@ class SecondStage(ABC):
             trainer: Makes a Lightning Trainer; heads that train, train under it.
             seed: Public seed of initial weights and batches.
         """
-
-
-old_names = renamed(purchase="private_threshold")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +147,6 @@ class RidgeSecondStage(SecondStage):
         return 2 * weight_bound * sigma / (self.noise_ratio * n)
 
 
-@old_names
 @dataclass(frozen=True)
 class LinearSecondStage(RidgeSecondStage):
     """A linear head on a public feature map; further settings are those of ``RidgeSecondStage``.
@@ -251,10 +245,3 @@ class NeuralSecondStage(SecondStage):
                 tolerance=self.tolerance,
             )
         return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)
-
-
-def __getattr__(name: str) -> type[PrivateThreshold]:
-    if name != "ThresholdPurchase":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_renamed(name, PrivateThreshold.__name__)
-    return PrivateThreshold

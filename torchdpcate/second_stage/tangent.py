@@ -5,10 +5,9 @@ from typing import ClassVar
 
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.tangent import Tangent
-from torchdpcate.second_stage.recipes import LinearSecondStage, old_names
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 
-@old_names
 @dataclass(frozen=True)
 class TangentSecondStage(LinearSecondStage):
     """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.

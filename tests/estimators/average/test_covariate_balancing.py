@@ -292,10 +292,3 @@ def test_estimates_on_lalonde(controls, plain, intercept):
         w = estimand.weights(psi @ theta, z)
         means = [(w * arm * y).sum() / (w * arm).sum() for arm in (z, 1 - z)]
         assert abs((means[0] - means[1]).item() - value) < 2e-6
-
-
-def test_the_clip_under_its_old_name():
-    with pytest.warns(FutureWarning, match="eta is now overlap") as caught:
-        release = CovariateBalancingEffect(DOMAIN, BUDGET, eta=0.1).fit(*arrays(500, 0)).release()
-    assert len([one for one in caught if one.category is FutureWarning]) == 1
-    assert release.privacy.public["eta"] == 0.1

@@ -24,7 +24,7 @@ _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
-    "certificate", "effect", "estimand", "estimate",
+    "effect", "estimand", "estimate",
     "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
 }  # fmt: skip
 _SETTINGS = (

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
@@ -37,7 +36,6 @@ from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 
 
-@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class CovariateBalancingEffect(AverageEffectLearner):
     r"""Average effect of records whose weights balance treated and controls, with an interval.

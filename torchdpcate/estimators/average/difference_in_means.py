@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from torchdpcate._renamed import renamed
 from torchdpcate.erm.records import Batch, Records
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total, Weighted
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -57,7 +56,6 @@ def plain_difference(records: Records) -> NoisyEstimate:
     return _TABLE.without_noise(equal_weights(records), EffectFacts(records.n, EQUAL))
 
 
-@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class DifferenceInMeansEffect(AverageEffectLearner):
     r"""Difference of the arms' mean outcomes, which adjusts for nothing.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from torchdpcate._renamed import renamed
 from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.records import CausalData
@@ -44,7 +43,6 @@ PRODUCT = "a bias where neither the propensity nor the outcome models follow the
 """What its planned error does not count."""
 
 
-@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class DoublyRobustEffect(AverageEffectLearner):
     r"""Average effect by augmented inverse propensity weights, with the influence function's variance.

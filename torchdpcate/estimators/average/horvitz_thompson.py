@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
@@ -160,7 +159,6 @@ def horvitz_thompson_terms(batch: Batch, facts: EffectFacts, theta: Tensor) -> T
     return exact_sum(arm(batch) * w * batch.y, facts.n, of.largest)[:, None]
 
 
-@renamed(eta="overlap", least_penalty="ridge")
 @dataclass(eq=False, repr=False)
 class HorvitzThompsonEffect(AverageEffectLearner):
     r"""Average effect by inverse propensity weights, a peer to compare with: no interval, noise of order 1/eta.

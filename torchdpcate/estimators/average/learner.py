@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
@@ -37,7 +36,6 @@ from torchdpcate.release.holds_if import HOLDS_IF
 DOMINATED = "noise dominates the estimate's denominator, so that any effect is possible"
 
 
-@renamed(curator_estimate="nonprivate_estimate")
 @dataclass(eq=False, repr=False)
 class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     r"""Learner of a weighted average effect.

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
 from torchdpcate.erm.losses import Logistic
@@ -158,7 +157,6 @@ def subsample_aggregate(
     return release_mean(estimates if len(estimates) > 1 else estimates.expand(runs, -1), plan, FitSession(noise))
 
 
-@renamed(eta="overlap")
 @dataclass(eq=False, repr=False)
 class SubsampleAggregateEffect(AverageEffectLearner):
     r"""Average effect as the mean over small groups, a peer to compare with.

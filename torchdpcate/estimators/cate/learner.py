@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 
-@renamed(compare_noise="plan", curator_effect="nonprivate_effect")
 @dataclass(eq=False, repr=False)
 class CATELearner(AnswersEffects, PrivateEstimator):
     """Two-stage learner of E[Y(1) - Y(0) | x].

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -48,11 +47,6 @@ RECORDS, WEIGHTS = "records", "weights"
 """Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
 
 
-old_names = renamed(gamma="ridge", gamma_bound="ridge_bound", curator_score="nonprivate_score", explain_noise="plan")
-"""Names of learners of rules in earlier versions."""
-
-
-@old_names
 @dataclass(eq=False, repr=False)
 class RuleLearner(AnswersDecisions, PrivateEstimator):
     r"""Learner of a rule d(x) = 1{psi(x)'theta > 0} by weighted empirical risk minimisation.

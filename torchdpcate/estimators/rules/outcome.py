@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -177,7 +176,6 @@ class SignedResidual(Outcome):
         return centre, clip
 
 
-@renamed(share="budget_fraction")
 class PrivateResidual(Outcome):
     r"""A ``SignedResidual`` by private quantiles: the median outcome, and a quantile of the distances to it.
 
@@ -243,7 +241,7 @@ class PrivateResidual(Outcome):
         return {}
 
 
-OUTCOMES = Registry("outcome", old={"bought_residual": "private_residual"})
+OUTCOMES = Registry("outcome")
 """Outcome maps by their names."""
 
 

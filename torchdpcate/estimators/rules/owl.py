@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.rules.learner import RuleLearner, old_names
+from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
 
 
-@old_names
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutcomeWeightedLearner(RuleLearner):
     r"""Outcome weighted learning (Zhao et al. 2012) by a private weighted ERM (Giddens et al. 2023).

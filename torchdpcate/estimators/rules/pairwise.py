@@ -14,7 +14,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Squared
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
-from torchdpcate.estimators.rules.learner import RuleLearner, old_names
+from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.matching import Matching, make_matching, pair_bounds
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
@@ -28,7 +28,6 @@ from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
 _POINTS, _ALIKE = 32, 1e-6  # public points at which a model is tried, and ranges of the outcome that rounding may add
 
 
-@old_names
 @dataclass(eq=False, repr=False, kw_only=True)
 class PairwiseRule(RuleLearner):
     r"""Matched learning with a public kernel and normaliser.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import renamed, renamed_arguments
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 _HELD_OUT = 0.3  # of the public records, in every repeat
 
 
-@renamed(gamma="ridge")
 @dataclass(frozen=True, eq=False)
 class RidgeChoice:
     """A ridge chosen by trial.
@@ -42,7 +40,6 @@ class RidgeChoice:
     table: "pd.DataFrame"
 
 
-@renamed_arguments(gammas="ridges")
 def tune_on_public(
     learner: RuleLearner,
     X: Any,

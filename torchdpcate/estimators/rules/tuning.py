@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.bounds import WeightBounds
@@ -35,7 +34,6 @@ SELECTION = "selection"
 _CANDIDATES = 30  # of the audit: the more there are, the nearer the worst pair comes to epsilon
 
 
-@renamed(gammas="ridges", block="selection_fraction")
 class PrivatelyTunedRule(TunedRule):
     r"""Tries candidates on disjoint parts of the records and chooses one privately on another part.
 
@@ -146,7 +144,6 @@ class PrivatelyTunedRule(TunedRule):
         return choose(torch.cat(scores), problems[0].bounds.first / 2, epsilon, self._noise)
 
 
-@renamed(gammas="ridges")
 class CrossValidatedRule(TunedRule):
     """Chooses ridge by cross-validation on the private records, without a charge: for research alone.
 

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from torchdpcate.estimators.rules.learner import RuleLearner, old_names
+from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.nuisance.weights.scheme import WEIGHTS, WeightScheme
 
 
-@old_names
 @dataclass(eq=False, repr=False, kw_only=True)
 class TwoStageRule(RuleLearner):
     r"""Two-stage ERM (Lee & Chen 2026): balancing weights, then a private weighted ERM.

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
@@ -42,7 +41,6 @@ _ROW_BY_ROW = Condition(
 )
 
 
-@renamed(certificate="nuisance_guarantee", floor="overlap", spread_="range_sensitivity_", certified_="guaranteed_")
 @dataclass(eq=False, repr=False)
 class PolicySelector(SelectionSettings):
     r"""Chooses a policy of a public library by doubly robust scores, privately.

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.maps import FeatureMap
@@ -38,7 +37,6 @@ _RIDGES = 1e-9, 1e9  # between which a default is sought
 _STEPS = 200  # of bisection
 
 
-@renamed(guess="target", share="budget_fraction")
 @dataclass(frozen=True)
 class StableNuisances(ScoreNuisances):
     r"""Ridge outcome models and a ridge logistic (for K > 2 multinomial) propensity, with a stability guarantee.

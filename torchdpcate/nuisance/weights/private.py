@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate._renamed import renamed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
@@ -34,7 +33,6 @@ _NONPRIVATE_RIDGE = 1e-4  # a record
 _LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
-@renamed(share="budget_fraction", block="block_fraction")
 @dataclass(frozen=True)
 class PrivateWeights(WeightScheme):
     r"""Weights 1 / (2 clip(pi(a|x))) by a private logistic regression, whose coefficients are paid for.
