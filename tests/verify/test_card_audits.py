@@ -54,7 +54,7 @@ def test_every_charge_has_a_shipped_audit():
         assert set(charge_audits(charge)) <= SHIPPED.keys(), charge
 
 
-@pytest.mark.parametrize("kind", [*DEFAULT, "composed, rule", "selection, pure", "average, outcome_table"])
+@pytest.mark.parametrize("kind", [*DEFAULT, "composed, rule", "selection, pure", "average, table of ATE"])
 def test_all_that_a_release_was_charged_for_has_its_audits(kind):
     privacy = EVERY[kind]().privacy
     names = [name for name in audits_of(privacy) if name not in WITHOUT]

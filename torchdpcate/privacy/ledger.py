@@ -451,7 +451,7 @@ class Ledger:
                 f"ledger {self._path}: its blocks, budgets, unit, filter = {book.filter} or private = {book.private} "
                 "differ; use another path"
             )
-        if book.id != known.id:
+        if known.id and book.id != known.id:
             raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")
         revision, digest = _LATEST.get(book.id, (0, ""))
         if book.revision < revision:
