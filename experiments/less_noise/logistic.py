@@ -16,21 +16,25 @@ from torchdpcate.composition.perturbed_objective import LARGEST, least_ridge
 from torchdpcate.erm import Logistic
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.perturbation import TODAY, VERSIONS, calibrate_objective
+from torchdpcate.erm.perturbation import calibrate_objective
 from torchdpcate.erm.records import arm
 from torchdpcate.estimators.rules.ridge import default_ridge
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.private import PrivateWeights
 
-EPSILONS, AT_ONCE, APART = (0.1, 0.25, 0.5, 1.0), 50, VERSIONS[1]
+EPSILONS, AT_ONCE = (0.1, 0.25, 0.5, 1.0), 50
 _LEARNED = 11  # features of a propensity
+
+
+class Apart(Logistic):
+    """The logistic loss as any other of its slope and curvature."""
 
 
 def compared(law: str, draws: int, epsilon: float) -> list[str]:
     """Return a line of the table: noise scale and root error of either formula."""
     features, share = on_domain(None, domain(law)), LAWS[law][2]
     budget, fit = PrivacyBudget(epsilon, 0.0), ObjectiveFit("box")
-    ways = [fit._prepared(Logistic(), N, features, budget, version) for version in (APART, TODAY)]
+    ways = [fit.prepare(loss, N, features, budget) for loss in (Apart(), Logistic())]
     errors: list[list[torch.Tensor]] = [[], []]
     for seed in range(math.ceil(draws / AT_ONCE)):
         records = data_sets(law, AT_ONCE, seed)
@@ -57,10 +61,10 @@ def elsewhere() -> list[list[str]]:
             "rule, n = 500": (1.0, default_ridge(500, epsilon, known, Logistic.curvature)),
         }
         for name, (curved, ridge) in rows.items():
-            common = {"slope": 1.0, "bounds": known, "gamma": ridge, "size": _LEARNED, "logistic": True}
+            common = {"slope": 1.0, "bounds": known, "gamma": ridge, "size": _LEARNED}
             before, after = (
-                calibrate_objective(budget, kind="gamma", curvature=curved / 4, version=version, **common)
-                for version in (APART, TODAY)
+                calibrate_objective(budget, kind="gamma", curvature=curved / 4, logistic=together, **common)
+                for together in (False, True)
             )
             costs = [f"{100 * way.jacobian / epsilon:.1f} %" for way in (before, after)]
             scales = [f"{way.scale:.4g}" for way in (before, after)]

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
+from contextlib import nullcontext
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -11,7 +12,7 @@ from experiments.less_noise.weights import confounded
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import SOLVER_SHARE, VERSIONS, calibrate_objective
+from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_objective
 from torchdpcate.estimators.rules import mechanisms
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.features.maps import Legendre
@@ -19,9 +20,13 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.noise import NoiseSource
 
-AFTER, BEFORE = VERSIONS[:2]
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 4.0), (1e-2, 1e-5, 1e-8)
 REPEATS, SIZE, FRESH, DELTA = 40, 2_000, 5_000, 1e-5
+
+
+def any_loss(*given: Any, **facts: Any) -> ObjectiveNoise:
+    """Return the noise of a loss of which slope and curvature alone are known."""
+    return calibrate_objective(*given, **{**facts, "logistic": False, "monotone": False})
 
 
 def scales() -> Iterator[str]:
@@ -39,10 +44,9 @@ def scales() -> Iterator[str]:
                 curvature=loss.curvature,
                 gamma=20 * loss.curvature / epsilon,
                 size=10,
-                monotone=loss.monotone,
-                version=version,
+                monotone=monotone,
             )
-            for version in (BEFORE, AFTER)
+            for monotone in (False, loss.monotone)
         )
         share = 1 - SOLVER_SHARE
         least = analytic_gaussian_sigma(epsilon * share - after.jacobian, delta * share, bounds.first)
@@ -57,7 +61,7 @@ def accuracy(epsilon: float) -> tuple[float, float, float]:
         data, _ = confounded(SIZE, seed)
         fresh, effect = confounded(FRESH, 10_000 + seed)
         pair = []
-        for version in (BEFORE, AFTER):
+        for after in (False, True):
             learner = OutcomeWeightedLearner(
                 domain,
                 PrivacyBudget(epsilon, DELTA),
@@ -65,8 +69,7 @@ def accuracy(epsilon: float) -> tuple[float, float, float]:
                 perturbation="gaussian",
                 noise=NoiseSource.fixed(seed),
             ).fit(data.x, data.a, data.y)
-            calibrate = partial(calibrate_objective, version=version)
-            with patch.object(mechanisms, "calibrate_objective", calibrate):
+            with nullcontext() if after else patch.object(mechanisms, "calibrate_objective", any_loss):
                 rule = learner.release()
             pair.append(float(((torch.as_tensor(rule.score(fresh.x)) > 0) == (effect > 0)).double().mean()))
         found.append(pair)

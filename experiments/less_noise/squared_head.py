@@ -1,6 +1,8 @@
 """Sensitivity of the squared head: `python -m experiments.less_noise.squared_head` prints its page."""
 
-from torchdpcate.second_stage.linear import first_squared_sensitivity, squared_sensitivity
+import math
+
+from torchdpcate.second_stage.linear import squared_sensitivity
 from torchdpcate.second_stage.worst_pair import worst_pair
 
 B, S, N, RIDGES = 0.9, 1.0, 10_000, (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
@@ -15,7 +17,8 @@ def main() -> None:
     print("| ridge | sensitivity before | after | change | share of it that the worst pair known moves |")
     print("| --- | --- | --- | --- | --- |")
     for ridge in RIDGES:
-        before, after = first_squared_sensitivity(B, S, ridge, N), squared_sensitivity(B, S, ridge, N)
+        before = 2 * B * S / (ridge * N) * (1 + B / (4 * math.sqrt(ridge)))
+        after = squared_sensitivity(B, S, ridge, N)
         share = worst_pair(B, S, ridge, N).share
         print(f"| {ridge:g} | {before:.4g} | {after:.4g} | {100 * (after / before - 1):.1f} % | {share:.3f} |")
 

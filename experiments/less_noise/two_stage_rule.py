@@ -9,17 +9,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from statistics import fmean, stdev
 from unittest.mock import patch
 
 import torch
 
 from experiments.defaults.random_laws import random_setting
+from experiments.less_noise.monotone_losses import any_loss
 from experiments.less_noise.weights import FirstLogistic, FirstTilting
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.perturbation import VERSIONS, calibrate_objective
 from torchdpcate.estimators.rules import mechanisms, noise_report
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.nuisance.weights import private
@@ -31,7 +31,6 @@ from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
-EARLIER = VERSIONS[1]
 WEIGHTS: dict[str, tuple[WeightScheme, WeightScheme]] = {
     "known": (KnownWeights(), KnownWeights()),
     "ipw": (FirstLogistic(), LogisticWeights()),
@@ -85,9 +84,8 @@ def right(drawn: Law, seed: int, scheme: WeightScheme, n: int, budget: PrivacyBu
     rule = TwoStageRule(schema, budget, weights=scheme, ridge_bound=1e12, noise=NoiseSource.fixed(seed))
     with ExitStack() as undo:
         if earlier:
-            calibrate = partial(calibrate_objective, version=EARLIER)
             for module in (mechanisms, noise_report, private):
-                undo.enter_context(patch.object(module, "calibrate_objective", calibrate))
+                undo.enter_context(patch.object(module, "calibrate_objective", any_loss))
         rule.fit(records.x, records.a, records.y, **propensity)
         mechanism = rule._mechanism(n, rule.problem_.bounds)
         prepared = mechanism.prepare(rule.problem_, rule._rule_budget(budget))

@@ -1,5 +1,6 @@
 """What two-stage rules have to hide before and after: `python -m experiments.less_noise.weights` prints weights.md."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -10,10 +11,10 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.nuisance.weights.balancing import BalancingWeights, largest_inverse
-from torchdpcate.nuisance.weights.logistic import LogisticWeights, first_logistic_indirect_sensitivity
-from torchdpcate.nuisance.weights.mmd import MMDWeights, first_mmd_indirect_sensitivity
+from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights, first_tilting_indirect_sensitivity
+from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -22,14 +23,16 @@ EPSILONS, REPEATS, SIZE, FRESH = (0.5, 1.0, 2.0), 20, 2_000, 2_000
 
 
 def first_bounds(scheme: BalancingWeights, n: int, domain: Domain) -> WeightBounds:
-    """Return the bounds that releases of the first certificate were made with."""
+    """Return the bounds of the first certificate, without stationarity."""
     cap = largest_inverse(getattr(scheme, "cap", None), domain)
     if isinstance(scheme, MMDWeights):
-        indirect = first_mmd_indirect_sensitivity(n, cap, scheme.alpha, scheme.ridge)
+        widest = max(w * w - 2 * scheme.alpha * w + 2 * scheme.alpha for w in (0.0, cap))
+        indirect = math.sqrt((n - 1) / (n * scheme.ridge) * widest) / 2
     elif isinstance(scheme, TiltingWeights):
-        indirect = first_tilting_indirect_sensitivity(cap, scheme.ridge)
+        indirect = math.hypot(1, cap - 1) * min(2 * cap / scheme.ridge, math.sqrt(cap / scheme.ridge)) / 2
     else:
-        indirect = first_logistic_indirect_sensitivity(domain.overlap, scheme.ridge)
+        eta = domain.overlap
+        indirect = min(2 * (1 / eta - 1) / scheme.ridge, math.sqrt((1 - eta) / (eta**3 * scheme.ridge))) / 2
     return WeightBounds.with_indirect(cap / 2, indirect)
 
 

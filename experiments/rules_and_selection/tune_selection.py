@@ -12,6 +12,7 @@ noise. What the study's table shows is not looked at here.
 
 import math
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -88,7 +89,7 @@ def setting(seed: int) -> Setting | None:
     return None if found is None or found.case.schema.domain.known_propensity is not None else found
 
 
-def lost(drawn: Setting, constants: PlanConstants) -> float:
+def lost(drawn: Setting, constants: SelectionConstants) -> float:
     """Return the expected regret of the choice by these constants, over that of a policy drawn at random."""
     case, noise = drawn.case, NoiseSource.fixed(zlib.crc32(drawn.name.encode()))
     policies, scores = linear_library(case.schema), ComposedScores(constants=constants)
@@ -103,8 +104,9 @@ def lost(drawn: Setting, constants: PlanConstants) -> float:
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
     base = SelectionConstants()
+    of_effects = SelectionConstants(**asdict(PlanConstants()), least_clip=2.0, clip_growth=4.0, farthest=1 / 20)
     tuning = Tuning.asked(__doc__.splitlines()[0], base, VALUES, Path(__file__).parent / "selection_tuning.csv")
-    others: dict[str, PlanConstants] = {EFFECTS: PlanConstants(), **tuning.others}
+    others: dict[str, SelectionConstants] = {EFFECTS: of_effects, **tuning.others}
     first: list[tuple[float, int]] = []
     found: dict[str, list[float]] = {name: [] for name in others}
     for seed in track(tuning.seeds, "settings"):

@@ -206,7 +206,7 @@ def grid_guesses(cover: GaussianMechanism | None) -> list[float]:
 def test_the_grid_of_the_objective_noise_is_covered(monkeypatch):
     # chance is off by 0.05 once in a billion
     assert grid_guesses(None) == pytest.approx([0.5, 0.5], abs=0.05)
-    # on the grid of earlier versions the solver's stop alone would not cover it, and refute epsilon = 1
+    # on the grid of other noise the solver's stop alone would not cover it, and refute epsilon = 1
     monkeypatch.setattr(NoiseSource, "tilt_grid", staticmethod(NoiseSource.grid))
     problem = linear_stage((NEAR, 0.5), n=10, ridge=1.0, threshold=0.01).problem
     stop = GaussianMechanism(PrivacyBudget(0.01, 1e-7), problem.tolerance / problem.ridge)

@@ -26,6 +26,7 @@ from torchdpcate.release.file import load_release
 SUMMARY = {
     "task": "cate",
     "data": "dataset1",
+    "generated": True,
     "learner": "RLearner",
     "release": "function",
     "mechanism": "objective",
@@ -33,7 +34,7 @@ SUMMARY = {
     "epsilon": 1.0,
     "delta": 1e-5,
     "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {"second_stage.ridge": "0.02"}},
-    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99}},
+    "spent": {"nuisance": {"epsilon": 1.0}, "total": {"epsilon": 0.99, "delta": 1e-5}},
     "n": 1350,
     "seed": 0,
     "noise": 0.5,

@@ -1,13 +1,13 @@
 """Binary outcomes: a logistic outcome regression, no quantiles, no clipped residuals."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
 from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import effect_error
@@ -116,10 +116,11 @@ def test_a_part_that_is_not_positive_is_refused():
             PlanConstants(binary_part=part)
 
 
-@pytest.mark.parametrize("kind", [PlanConstants, RuleConstants])
-def test_statements_of_before_have_the_prior_variances_of_other_outcomes(kind):
-    lines = [line for line in kind().to_text() if not line.startswith("binary_part")]
-    read = kind.from_text(lines)
-    assert read.binary_part == 1.0
-    assert read.to_text() == lines
-    assert len(kind().to_text()) == len(lines) + 1
+@pytest.mark.parametrize("constants", [PlanConstants(most=3), RuleConstants(pairs=0), SelectionConstants(spike=0.1)])
+def test_statements_have_all_constants_and_give_them_back(constants):
+    lines = constants.to_text()
+    assert [line.split("=")[0] for line in lines] == [f.name for f in fields(constants)]
+    assert type(constants).from_text(lines) == constants
+    for other in (lines[1:], lines[:-1], [*lines, lines[0]], lines[::-1]):
+        with pytest.raises(InputError, match="other names"):
+            type(constants).from_text(other)

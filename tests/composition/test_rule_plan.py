@@ -159,17 +159,6 @@ def test_a_plan_is_lean_at_small_n_of_many_covariates_and_of_rules_alone():
     assert not any(plan(n, covariates=13).lean for n in (200, 700, 1_500))
 
 
-def test_statements_of_before_lean_plans_mean_plans_that_are_not():
-    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1)
-    facts = ComposedPlan.of(200, ONE, domain, constants=RuleConstants()).facts()
-    new = ("lean", "effect_sizes", "found_share")
-    facts["constants"] = [line for line in facts["constants"] if not line.startswith(new)]
-    before = ComposedPlan.from_facts(facts, 200, domain)
-    assert (before.constants.effect_sizes, before.constants.found_share) == ((1.0,), 1.0)
-    assert "outcome" in before.shares.shares
-    assert not before.lean
-
-
 # -- by pure events
 
 

@@ -15,7 +15,7 @@ from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import CrossEntropy, Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit, ridge_of
-from torchdpcate.erm.perturbation import VERSIONS, calibrate_objective, logistic_jacobian
+from torchdpcate.erm.perturbation import calibrate_objective, logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier
@@ -66,9 +66,8 @@ def test_ridge_and_scale_are_those_of_the_note(loss, kind, ridge, scale):
     assert fit.public["epsilon_jacobian"] == pytest.approx(spent, rel=1e-12)
 
 
-@pytest.mark.parametrize("version", VERSIONS, ids=["today", "before", "coarse grid"])
-def test_a_fit_of_an_earlier_version_is_recomputed_by_its_own_formula(version):
-    told = ObjectiveFit("box")._prepared(LOGISTIC, 5000, LINE, PLAIN, version)
+def test_a_fit_is_recomputed():
+    told = ObjectiveFit("box").prepare(LOGISTIC, 5000, LINE, PLAIN)
     found = ObjectiveFit.recompute(told.public, told.event, 1, LOGISTIC, 5000, LINE)
     assert found.public == told.public
 

@@ -18,7 +18,6 @@ from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale, object
 from torchdpcate.erm.losses import HuberHinge, Logistic
 from torchdpcate.erm.perturbation import (
     SOLVER_SHARE,
-    VERSIONS,
     calibrate_objective,
     jacobian,
     logistic_jacobian,
@@ -105,9 +104,9 @@ def test_box_noise_counts_the_largest_entry():
 
 def test_monotone_losses_have_less_gaussian_noise_where_only_the_own_term_changes():
     facts, spent = {"kind": "gaussian", **COMMON}, jacobian(OWN, 1.0, 40.0)
-    scales = [calibrate_objective(BOTH, bounds=OWN, monotone=True, version=v, **facts).scale for v in VERSIONS]
-    assert scales[0] == pytest.approx(8 * analytic_gaussian_sigma(0.99 - spent, 0.99e-5), rel=1e-7)
-    assert scales[1] == scales[2] == calibrate_objective(BOTH, bounds=OWN, **facts).scale > scales[0]
+    scale = calibrate_objective(BOTH, bounds=OWN, monotone=True, **facts).scale
+    assert scale == pytest.approx(8 * analytic_gaussian_sigma(0.99 - spent, 0.99e-5), rel=1e-7)
+    assert calibrate_objective(BOTH, bounds=OWN, **facts).scale > scale
     indirect = WeightBounds.with_indirect(4.0, 2.0)
     foreign = [calibrate_objective(BOTH, bounds=indirect, monotone=m, **facts).scale for m in (True, False)]
     assert foreign[0] == foreign[1]
@@ -196,8 +195,6 @@ def test_noise_for_stop_and_grid_does_not_reach_the_tilt_in_ten_million_records(
     by_tilt = objective.deviation * torch.linalg.inv(H).norm() / 2  # root mean square over the coefficients
     by_solver = objective.solver_scale * {"gaussian": 1.0}.get(kind, math.sqrt(5))
     assert by_solver < 0.1 * by_tilt
-    coarse = calibrate_objective(BOTH, kind=kind, gamma=gamma, version=VERSIONS[-1], **facts)
-    assert coarse.solver_scale > 3 * by_tilt  # what earlier versions added
 
 
 # privacy, by exact densities ----------------------------------------------------------------------------------------

@@ -1,41 +1,28 @@
-"""What charges are for: in types, in words, and as older files said it."""
+"""What charges are for: in types, and in words."""
 
 import pytest
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy import charge as module
-from torchdpcate.privacy.charge import Charge, Purpose, charge_of_label
+from torchdpcate.privacy.charge import Charge, Purpose
 
-OLD = [
-    *module._OLD_FIXED,
-    "candidate 3: weights, outcome and rule",
-    "weights: private",
-    "weights: propensity by noisy_gradient",
-    "outcome model: by objective",
-    "release by objective",
-    "release by aipw: score",
-    "release by outcome_table: balance (sums)",
-]
+MADE = {
+    **module._FIXED,
+    Charge(Purpose.CANDIDATE, part="3"): "candidate 3: weights, outcome and rule",
+    Charge(Purpose.WEIGHTS, "private"): "weights: private",
+    Charge(Purpose.WEIGHTS, "noisy_gradient", "propensity"): "weights: propensity by noisy_gradient",
+    Charge(Purpose.OUTCOME_MODEL, "objective"): "outcome model: by objective",
+    Charge(Purpose.RELEASE, "objective"): "release by objective",
+    Charge(Purpose.RELEASE, "aipw", "score"): "release by aipw: score",
+    Charge(Purpose.RELEASE, "outcome_table", "balance", "sums"): "release by outcome_table: balance (sums)",
+    Charge(Purpose.OTHER, text="mine"): "mine",
+}
 
 
-@pytest.mark.parametrize("label", OLD)
-def test_old_labels_have_types_whose_words_they_are(label):
-    charge = charge_of_label(label)
-    assert charge.purpose is not Purpose.OTHER
-    assert charge.words == label
+@pytest.mark.parametrize("charge", MADE, ids=lambda charge: charge.words)
+def test_charges_have_words_and_come_back(charge):
+    assert charge.words == MADE[charge]
     assert Charge.from_dict(charge.to_dict()) == charge
-
-
-@pytest.mark.parametrize("label", ["", "mine", "release", "release by a\nb", "candidate x: weights, outcome and rule"])
-def test_other_labels_stay_words(label):
-    assert charge_of_label(label) == Charge(Purpose.OTHER, text=label)
-    assert charge_of_label(label).words == label
-
-
-def test_old_labels_are_read_whatever_the_words_are_now(monkeypatch):
-    monkeypatch.setattr(module, "words_of", lambda charge: "other words")
-    assert charge_of_label("DP-SGD") == module.DP_SGD
-    assert module.DP_SGD.words == "other words"
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,10 @@ def test_foreign_safetensors_file(tmp_path):
         load_release(tmp_path / "f.safetensors")
 
 
-@pytest.mark.parametrize("version", ["1", "3", "99", "x" * 1000])
+@pytest.mark.parametrize("version", ["0", "2", "4", "99", "x" * 1000])
 def test_another_format(version, tmp_path):
     path = rewritten(function_release().save(tmp_path / "r.safetensors"), format_version=version)
-    with pytest.raises(ReleaseFileError, match=r"is not the one that this torchdpcate reads \(4\)"):
+    with pytest.raises(ReleaseFileError, match=r"is not the one that this torchdpcate reads \(1\)"):
         load_release(path)
 
 

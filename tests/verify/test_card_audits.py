@@ -2,23 +2,22 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from tests.verify.recorded import EVERY
 from tests.verify.test_card import AUDIT
+from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.registry import registry
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.privacy import charge as charges
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
-from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.card_audits import audits_of, charge_audits, mechanism_audits
 from torchdpcate.verify.known import FAMILIES
 
 SHIPPED = shipped_results()
-SPECIMENS = sorted((Path(__file__).parents[1] / "data" / "specimens").glob("*/*.safetensors"))
 MECHANISMS = [name for family in FAMILIES for name in family]
 LEARNERS = ("RLearner", "DRLearner", "EffectRule")
 WITHOUT = {"plug_in"}  # post-processing of nuisances, whose charges have theirs
@@ -28,7 +27,7 @@ COMPOSED = {charges.COMPOSED_SCORES}  # steps, of which ``audits_of`` says more
 
 @cache
 def composed():
-    return load_release(next(path for path in SPECIMENS if path.stem == "composed_function"))
+    return EVERY["effect, continuous"]()
 
 
 def of(mechanism: str, **changes):
@@ -55,13 +54,13 @@ def test_every_charge_has_a_shipped_audit():
         assert set(charge_audits(charge)) <= SHIPPED.keys(), charge
 
 
-def test_all_that_a_release_was_charged_for_has_its_audits():
-    for path in SPECIMENS:
-        privacy = load_release(path).privacy
-        names = [name for name in audits_of(privacy) if name not in WITHOUT]
-        assert names, path
-        assert set(names) <= SHIPPED.keys(), path
-        assert names[: len(mechanism_audits(privacy))] == [*mechanism_audits(privacy)] or privacy.mechanism in WITHOUT
+@pytest.mark.parametrize("kind", [*DEFAULT, "composed, rule", "selection, pure", "average, table of ATE"])
+def test_all_that_a_release_was_charged_for_has_its_audits(kind):
+    privacy = EVERY[kind]().privacy
+    names = [name for name in audits_of(privacy) if name not in WITHOUT]
+    assert names
+    assert set(names) <= SHIPPED.keys()
+    assert names[: len(mechanism_audits(privacy))] == [*mechanism_audits(privacy)] or privacy.mechanism in WITHOUT
 
 
 def test_a_card_shows_them():

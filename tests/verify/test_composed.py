@@ -133,9 +133,10 @@ def all_of_it(draft: forge.Draft) -> None:
     forge.recost(draft)
 
 
-def constants(line: int, text: str) -> forge.Edit:
+def constants(name: str, text: str) -> forge.Edit:
     def edit(draft: forge.Draft) -> None:
-        draft.privacy["public"]["constants"][line] = text
+        lines = draft.privacy["public"]["constants"]
+        lines[next(i for i, line in enumerate(lines) if line.startswith(f"{name}="))] = text
 
     return edit
 
@@ -170,10 +171,10 @@ FORGERIES = [
     ("function", forge.constant("constant_only", True), PLAN),
     ("function", forge.constant("learner", "DRLearner"), "not on the grid|not those that its plan asks for"),
     ("function", forge.constant("learner", ["RLearner"]), "not those of one release|no composition"),
-    ("function", constants(3, "moment_share=0.01"), "was not charged its share"),
-    ("function", constants(0, "quantile_levels=ten"), "not those of one release"),
-    ("function", constants(0, "mu=1"), "not those of one release"),
-    ("function", constants(-1, 'kinds="1"'), PLAN),
+    ("function", constants("moment_share", "moment_share=0.01"), "was not charged its share"),
+    ("function", constants("quantile_levels", "quantile_levels=ten"), "not those of one release"),
+    ("function", constants("quantile_levels", "mu=1"), "not those of one release"),
+    ("function", constants("kinds", 'kinds="1"'), PLAN),
     ("function", cheaper("effect"), "the step 'effect' was not charged its share"),
     ("function", cheaper("centre"), "the step 'centre' was not charged its share"),
     ("function", unpaid("outcome"), "the steps that it was charged for are not those"),
@@ -208,7 +209,7 @@ FORGERIES = [
     ("queries", forge.constant("kept", 1), PLAN),
     ("planned rule", forge.constant("target", "effect"), "not those of one release|" + PLAN),
     ("planned rule", forge.constant("learner", "OutcomeWeightedLearner"), "which has no composition"),
-    ("small planned rule", constants(-3, "linear_below=1.0"), "its features and energies are not those"),
+    ("small planned rule", constants("linear_below", "linear_below=1.0"), "its features and energies are not those"),
     ("small planned rule", times("theta", 1.01), "its coefficients do not follow"),
     ("rule", forge.constant("steps", 41), PLAN),
     ("rule", cheaper("effect"), "the step 'effect' was not charged its share"),

@@ -216,7 +216,7 @@ def _curves(runs: pd.DataFrame) -> dict[float, dict[str, EffectCurves]]:
     for folder, epsilon, method in zip(runs["folder"], runs["requested_epsilon"], runs["method"], strict=True):
         path = folder / "curator" / CURVES_FILE
         if not os.path.lexists(path):
-            continue  # a query release, a rule, or an older run
+            continue  # a query release, or a rule
         found = EffectCurves.load(path)
         covariate = covariate or found.covariate
         if found.covariate == covariate:

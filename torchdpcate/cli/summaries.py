@@ -31,8 +31,8 @@ def read_summary(path: Path) -> dict[str, Any]:
         summary = json.loads(path.read_text(encoding="utf-8"))
         family = family_of(summary["task"])
         spent = summary["spent"]["total"]["epsilon"]
-        settings = {_text(key): _text(value) for key, value in summary["requested"].get("settings", {}).items()}
-        names = ("data", *family.settings)  # summaries of older runs lack some
+        settings = {_text(key): _text(value) for key, value in summary["requested"]["settings"].items()}
+        names = ("data", *family.settings)  # a run has some of them
         return {
             "folder": path.parent,
             "run": _folder_name(path.parent),
@@ -43,8 +43,8 @@ def read_summary(path: Path) -> dict[str, Any]:
             **{name: _whole(summary[name]) for name in COUNTS},
             "requested_epsilon": _positive(summary["requested"]["epsilon"]),
             "spent_epsilon": None if spent is None else _positive(spent),
-            "spent_delta": _number(summary["spent"]["total"].get("delta")),  # older runs lack it, and the next
-            "generated": _flag(summary.get("generated")),
+            "spent_delta": _number(summary["spent"]["total"]["delta"]),
+            "generated": _flag(summary["generated"]),
             **{name: _number(summary[name]) for name in _numbers_of(family) if name in summary},
             "seconds": _positive(summary["seconds"]),
         }
@@ -93,8 +93,8 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _flag(value: Any) -> bool | None:
-    if not (value is None or isinstance(value, bool)):
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
         raise ValueError
     return value
 

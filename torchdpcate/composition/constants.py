@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
@@ -84,22 +84,6 @@ class PlanConstants:
             errors of one of its counts, without which a search may end at the top.
     """
 
-    before: ClassVar[Mapping[str, Any]] = {
-        "binary_part": 1.0,
-        "score_margin": 0.0,
-        "window_rank": 0.0,
-        "window_share": 0.0,
-        "wide_nuisance_share": 0.0,
-        "tail_variance": 0.0,
-        "missed": 0.0,
-        "shrinking_noise": 1.0,
-        "pairs": 0,
-        "pair_size": 0.0,
-        "pair_share": 0.0,
-        "pair_variance": 0.0,
-    }
-    """What statements mean that were made before a constant was."""
-
     quantile_levels: int = 10
     rank_error: float = 0.03
     quantile_shares: tuple[float, float] = (0.015, 0.12)
@@ -164,21 +148,21 @@ class PlanConstants:
         return self.part_shares[place] if place < len(self.part_shares) else self.pair_variance
 
     def to_text(self) -> list[str]:
-        """Return the constants as statements have them: ``name=value``, values as JSON, but for those of ``before``."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values = {name: value for name, value in values.items() if self.before.get(name, math.nan) != value}
-        return [f"{name}={json.dumps(value)}" for name, value in values.items()]
+        """Return the constants as statements have them: ``name=value``, values as JSON."""
+        return [f"{f.name}={json.dumps(getattr(self, f.name))}" for f in fields(self)]
 
     @classmethod
     def from_text(cls, lines: Sequence[str]) -> Self:
         """Inverse of ``to_text``.
 
         Raises:
-            InputError: A constant is unknown or malformed.
+            InputError: They are not all of them in their order, or one is malformed.
         """
         try:
             pairs = [line.split("=", 1) for line in lines]
-            return cls(**{**cls.before, **{name: json.loads(value) for name, value in pairs}})
+            if [name for name, _ in pairs] != [f.name for f in fields(cls)]:
+                raise ValueError("other names")
+            return cls(**{name: json.loads(value) for name, value in pairs})
         except (TypeError, ValueError) as error:
             raise InputError(f"constants of the plan are not what PlanConstants.to_text writes: {error}") from None
 
@@ -233,14 +217,6 @@ class RuleConstants(PlanConstants):
         constant_gain: Such a rule is constant where its planned correlation is so many times that of a linear one: a
             constant does well where the effect's mean is far from zero alone.
     """
-
-    before: ClassVar[Mapping[str, Any]] = {
-        **PlanConstants.before,
-        "lean_below": 0.0,
-        "effect_sizes": (1.0,),
-        "found_share": 1.0,
-        "sums_below": 0.0,
-    }
 
     nuisance_share: float = 0.35
     head_variance: float = 0.3

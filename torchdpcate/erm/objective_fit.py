@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, TODAY, VERSIONS, Version, calibrate_objective
+from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_objective
 from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
@@ -75,11 +75,6 @@ class ObjectiveFit(PrivateLinearFit):
 
     def prepare(self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget) -> PreparedFit:
         """See ``PrivateLinearFit``; n does not move what is released."""
-        return self._prepared(loss, n, features, budget, TODAY)
-
-    def _prepared(
-        self, loss: Loss, n: int, features: FeatureMap, budget: PrivacyBudget, version: Version
-    ) -> PreparedFit:
         q = self.share_of(loss)
         ridge = ridge_of(loss.curvature, (1 - q) * (1 - SOLVER_SHARE) * budget.epsilon)
         objective = calibrate_objective(
@@ -93,7 +88,6 @@ class ObjectiveFit(PrivateLinearFit):
             largest_entry=features.largest_entry,
             logistic=type(loss) in _LOGISTIC,
             monotone=loss.monotone,
-            version=version,
         )
 
         def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
@@ -118,14 +112,7 @@ class ObjectiveFit(PrivateLinearFit):
         if not isinstance(event, PureEvent | ApproximateEvent):
             raise InputError(f"charge = {event}: none of objective perturbation")
         fit = cls(public["perturbation"], public["share"])
-        budget = PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0))
-        found = [fit._prepared(loss, n, features, budget, version) for version in VERSIONS]
-        scales = ("tilt_scale", "solver_scale")
-
-        def apart(one: PreparedFit) -> float:
-            return sum(abs(float(public[name]) / one.public[name] - 1) for name in scales)
-
-        return min(found, key=apart)
+        return fit.prepare(loss, n, features, PrivacyBudget(event.epsilon, getattr(event, "delta", 0.0)))
 
     def share_of(self, loss: Loss) -> float:
         """Return q for a loss.

@@ -20,30 +20,6 @@ from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism,
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Curve
 
-Grid = Callable[[float], float]
-"""Spacing of a noise's numbers, by its scale."""
-GRIDS: tuple[Grid, ...] = (NoiseSource.tilt_grid, NoiseSource.grid)
-"""Those on which releases' objective noise was drawn: today's, and that of earlier versions."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """How a version of the package calibrates objective noise; each is proved, so a release may be of any.
-
-    Attributes:
-        grid: On which b is drawn.
-        shapes: Whether losses have the scale of their own shape: Gaussian noise of monotone ones, see
-            ``gaussian_scale``, and pure noise of logistic ones, see ``logistic_jacobian``.
-    """
-
-    grid: Grid
-    shapes: bool
-
-
-VERSIONS = (Version(GRIDS[0], True), Version(GRIDS[0], False), Version(GRIDS[1], False))
-"""Those that releases were made by, the latest first."""
-TODAY = VERSIONS[0]
-
 SOLVER_SHARE = 0.01
 """Share of the budget for the noise that hides the solver's stop and the grid, about 1e-3 of the objective noise."""
 
@@ -226,7 +202,6 @@ def calibrate_objective(
     logistic: bool = False,
     remedy: str = "mechanism=output",
     monotone: bool = False,
-    version: Version = TODAY,
 ) -> ObjectiveNoise:
     r"""Calibrate objective perturbation of sum w_i l(psi_i'theta, t_i) + (gamma/2)||theta||^2 + b'theta.
 
@@ -254,7 +229,6 @@ def calibrate_objective(
             where only the own term changes.
         remedy: What to use instead where the determinants spend all of epsilon, for the error.
         monotone: Whether the loss's slope never changes its sign; see ``Loss``.
-        version: Today's, or one of ``VERSIONS`` that a release is verified by.
 
     Raises:
         InputError: If J >= epsilon, if the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -276,7 +250,7 @@ def calibrate_objective(
             f"ridge = {gamma:.4g}: objective perturbation spends J = {spent:.4g} of epsilon = {epsilon:.4g}; give a "
             f"ridge of at least {needed:.3g}, or {remedy}"
         )
-    if logistic and version.shapes and bounds.own and kind != "gaussian":
+    if logistic and bounds.own and kind != "gaussian":
         spent = logistic_jacobian(epsilon, bounds.most * curvature / Logistic.curvature, gamma, slope)
     return calibrate_change(
         budget,
@@ -288,10 +262,9 @@ def calibrate_objective(
         tolerance=default_tolerance(slope, bounds.most) if tolerance is None else positive("tolerance", tolerance),
         on_grid=tolerance is None,
         dimension=min(size, 2) if bounds.own else size,
-        corners=_corners(bounds, monotone and version.shapes),
+        corners=_corners(bounds, monotone),
         largest_entry=largest_entry,
         distance=2.0 if constrained else 1.0,
-        grid=version.grid,
     )
 
 
@@ -309,7 +282,6 @@ def calibrate_change(
     corners: Sequence[Corners] = (),
     largest_entry: float = 1.0,
     distance: float = 1.0,
-    grid: Grid = NoiseSource.tilt_grid,
 ) -> ObjectiveNoise:
     r"""Calibrate the noise b of any strongly convex objective by what one record changes.
 
@@ -334,8 +306,6 @@ def calibrate_change(
         corners: See ``gaussian_scale``.
         largest_entry: Public bound of |psi_j|, at most 1.
         distance: c, so that the minimiser lies within c tau / gamma.
-        grid: b's grid by its scale. ``NoiseSource.grid`` is that of releases of earlier versions, which verification
-            recomputes; b is drawn on the finer one of today.
 
     Raises:
         InputError: If the budget has no delta for a Gaussian, or an argument is outside its range.
@@ -349,7 +319,7 @@ def calibrate_change(
     else:
         scale = shift * (positive("largest_entry", largest_entry) if kind == "box" else 1.0) / (epsilon - jacobian)
         event = PureEvent(budget.epsilon)
-    move = grid_move(size, scale, grid) + _float_move(kind, size, scale, grid)
+    move = grid_move(size, scale) + _float_move(kind, size, scale)
     stop = tolerance + move / 10 if on_grid else tolerance
     stray = (distance * stop + move) / gamma
     solver: AdditiveMechanism
@@ -368,15 +338,14 @@ def _corners(bounds: WeightBounds, one_slope: bool) -> tuple[Corners, ...]:
     return (PARALLELOGRAM, TRIANGLE) if one_slope else (PARALLELOGRAM,)
 
 
-def grid_move(size: int, scale: float, grid: Grid = NoiseSource.tilt_grid) -> float:
+def grid_move(size: int, scale: float) -> float:
     """How far rounding to its public grid moves noise of ``size`` numbers: half a step each, together sqrt(p) g/2."""
-    return math.sqrt(size) * grid(scale) / 2
+    return math.sqrt(size) * NoiseSource.tilt_grid(scale) / 2
 
 
-def _float_move(kind: str, size: int, scale: float, grid: Grid) -> float:
-    """How far float64 may move a draw besides: not at all where it is discrete; earlier versions did not count it."""
-    exact = kind == "gaussian" or grid is NoiseSource.grid
-    return 0.0 if exact else math.sqrt(size) * _FLOAT * (size + 1) * scale
+def _float_move(kind: str, size: int, scale: float) -> float:
+    """How far float64 may move a draw besides: not at all where it is discrete."""
+    return 0.0 if kind == "gaussian" else math.sqrt(size) * _FLOAT * (size + 1) * scale
 
 
 def output_mechanism(

@@ -119,7 +119,7 @@ class BlockAccount:
         costs, filter, budget = self.costs, self.filter, self.budget
         reserve = self.reserve if costs else None
         if costs and (reserve is None or not filter.fits(reserve, costs)):
-            # of an old file: accepted by no filter, so that other outputs may have been answered by all of the reserve
+            # of a file by another hand: accepted by no filter, so that other outputs may have had all of the reserve
             total, least = filter.total(costs), reserve or FilterCost(0.0, 0.0)
             costs = [FilterCost(max(total.size, least.size), max(total.delta, least.delta))]
         pure = filter.compose(fixed, costs, 0.0)

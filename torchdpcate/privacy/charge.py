@@ -1,6 +1,5 @@
 """What a charge of a ledger is for: in types, with the words that people read derived from them here alone."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -158,45 +157,3 @@ def words_of(charge: Charge) -> str:
     what = purpose.value.replace("_", " ") + (f" {charge.text}" if charge.text else "")
     what += f" by {mechanism}" if mechanism else ""
     return what + (f": {part}" if part else "") + (f" ({piece})" if piece else "")
-
-
-_OLD = (
-    (r"candidate (?P<part>[0-9]+): weights, outcome and rule", Purpose.CANDIDATE),
-    (r"weights: (?P<part>propensity) by (?P<mechanism>.+)", Purpose.WEIGHTS),
-    (r"weights: (?P<mechanism>.+)", Purpose.WEIGHTS),
-    (r"outcome model: by (?P<mechanism>.+)", Purpose.OUTCOME_MODEL),
-    (r"nuisances: (?P<part>.+)", Purpose.NUISANCES),  # of a recipe from outside the library
-    (r"release by (?P<mechanism>[^:]+): (?P<part>[^(]+) \((?P<piece>[^()]+)\)", Purpose.RELEASE),
-    (r"release by (?P<mechanism>[^:]+): (?P<part>.+)", Purpose.RELEASE),
-    (r"release by (?P<mechanism>.+)", Purpose.RELEASE),
-)
-_OLD_FIXED = {
-    "DP-SGD": DP_SGD,
-    "nuisances: median outcome": MEDIAN,
-    "nuisances: joint objective": JOINT,
-    "nuisances: shares and means of the arms": ARMS,
-    "screening of covariates": SCREENING,
-    "Huber threshold: private quantile of |s|": THRESHOLD,
-    "second stage: features and ridge": TUNING,
-    "outcome: centre and clip": OUTCOME,
-    "choice among candidates, by weights of its own": CHOICE,
-    "rule, its ridge cross-validated on the same records": CROSS_VALIDATION,
-}
-
-
-def charge_of_label(label: str) -> Charge:
-    """Return the charge of a label, as ledgers up to version 2 and releases up to version 3 have them.
-
-    Example:
-        >>> charge_of_label("release by aipw: score")
-        Charge(purpose=<Purpose.RELEASE: 'release'>, mechanism='aipw', part='score', piece='', text='')
-        >>> charge_of_label("my own words").purpose.value
-        'other'
-    """
-    if label in _OLD_FIXED:
-        return _OLD_FIXED[label]
-    for pattern, purpose in _OLD if is_plain(label) else ():
-        found = re.fullmatch(pattern, label)
-        if found:
-            return Charge(purpose, **found.groupdict())
-    return Charge(Purpose.OTHER, text=label)

@@ -453,7 +453,7 @@ class Ledger:
             )
         if known.id and book.id != known.id:
             raise InputError(f"ledger {self._path}: another one is in its place; restore it, the budget is not known")
-        revision, digest = _LATEST.get(book.id, (0, "")) if book.id else (0, "")
+        revision, digest = _LATEST.get(book.id, (0, ""))
         if book.revision < revision:
             raise InputError(
                 f"ledger {self._path}: entries were lost, it is older than what this process has written or read; "
@@ -477,7 +477,7 @@ class Ledger:
 
 
 def _remember(book: Book) -> None:
-    if book.id and book.revision >= _LATEST.get(book.id, (0, ""))[0]:
+    if book.revision >= _LATEST.get(book.id, (0, ""))[0]:
         _LATEST[book.id] = book.revision, book.digest
 
 

@@ -5,25 +5,23 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number, some_delta
-from torchdpcate.privacy.charge import Charge, charge_of_label
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event, event_from_dict
-from torchdpcate.privacy.filters import Filter, FilterCost, SumFilter, filter_from
+from torchdpcate.privacy.filters import Filter, FilterCost, filter_from
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 _FORMAT = "torchdpcate ledger"
-_VERSION = 3  # 1 did not say what was fixed before any output, 2 said what a charge was for in free text
+_VERSION = 1
 _NAMES = {"format", "version", "id", "revision", "private", "filter", "blocks", "entries", "chain"}
 _UNIT = "unit"  # of persons alone
-_FIRST_NAMES = {"format", "version", "private", "blocks", "entries"}
 _COUNTS = ("id", "count", "planned", "reserved", "used")
 
 
@@ -97,7 +95,7 @@ class Book:
         private: Whether the noise is private.
         filter: How charges count that were chosen after an output.
         entries: In the order of their charge.
-        id: Random name of the ledger, which a copy shares; empty in a file of version 1.
+        id: Random name of the ledger, which a copy shares.
         revision: How often it was changed.
         unit: Who is protected; budgets and charges are by record all the same.
     """
@@ -112,7 +110,7 @@ class Book:
 
     def changed(self, entries: tuple[Entry, ...]) -> "Book":
         """Return the book with other entries, one revision later."""
-        return replace(self, entries=entries, revision=self.revision + 1, id=self.id or secrets.token_hex(16))
+        return replace(self, entries=entries, revision=self.revision + 1)
 
     @property
     def digest(self) -> str:
@@ -137,16 +135,12 @@ class Book:
         }
 
     def _chain(self) -> list[str]:
-        return _chain((self._head(), *(entry.to_dict() for entry in self.entries)))
-
-
-def _chain(parts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return SHA-256 of the head, and then of each entry with the digest before it."""
-    digests = [""]
-    for part in parts:
-        text = json.dumps(part, sort_keys=True, allow_nan=False)
-        digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
-    return digests[1:]
+        """Return SHA-256 of the head, and then of each entry with the digest before it."""
+        digests = [""]
+        for part in (self._head(), *(entry.to_dict() for entry in self.entries)):
+            text = json.dumps(part, sort_keys=True, allow_nan=False)
+            digests.append(hashlib.sha256(f"{digests[-1]}{text}".encode()).hexdigest())
+        return digests[1:]
 
 
 def parse(path: Path) -> Book:
@@ -163,9 +157,9 @@ def parse(path: Path) -> Book:
         )
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
-        if content["format"] != _FORMAT or content["version"] not in (1, 2, _VERSION):
+        if content["format"] != _FORMAT or content["version"] != _VERSION:
             raise InputError(f"format {content['format']!r}, version {content['version']!r}")
-        book = _first_version(content) if content["version"] == 1 else _book(content)
+        book = _book(content)
         if [e.id for e in book.entries] != list(range(len(book.entries))):
             raise InputError("its entries do not belong together")
         return book
@@ -177,49 +171,15 @@ def parse(path: Path) -> Book:
 def _book(content: Mapping[str, Any]) -> Book:
     if content.keys() - {_UNIT} != _NAMES:
         raise InputError(f"its names are not {', '.join(sorted(_NAMES))}")
-    known = content["version"] == _VERSION
-    entries = tuple(Entry.from_dict(values if known else _typed(values)) for values in content["entries"])
+    entries = tuple(map(Entry.from_dict, content["entries"]))
     revision, identity = integer("revision", content["revision"], least=0), str(content["id"])
     rule, unit = filter_from(content["filter"]), PrivacyUnit.from_dict(content.get(_UNIT, {}))
     book = Book(_blocks(content), _private(content), rule, entries, identity, revision, unit)
     if any(e.block not in book.blocks for e in entries):
         raise InputError("its entries do not belong together")
-    head = {name: content[name] for name in _NAMES - {"entries", "chain"}}
-    chain = book._chain() if known else _chain((head, *content["entries"]))
-    if chain != content["chain"] or not identity:
+    if book._chain() != content["chain"] or not identity:
         raise InputError("its entries are not those that were written: edited, reordered or cut")
     return book
-
-
-def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry of version 1 or 2 with the charge that its label stands for."""
-    return {**values, "charge": charge_of_label(str(values["label"])).to_dict()}
-
-
-def _first_version(content: Mapping[str, Any]) -> Book:
-    """A file of version 1, which does not say what was fixed: all but a block's first charge may have been chosen."""
-    if content.keys() != _FIRST_NAMES:
-        raise InputError(f"its names are not {', '.join(sorted(_FIRST_NAMES))}")
-    blocks, rule = _blocks(content), SumFilter()
-    entries: list[Entry] = []
-    for values in content["entries"]:
-        new = Entry.from_dict({**_typed(values), "reserved": values["planned"], "used": values["count"], "cost": None})
-        budget, before = blocks[new.block], [e for e in entries if e.block == new.block]
-        if before:
-            reserve = rule.reserve([(e.event, e.reserved) for e in before if e.fixed], budget)
-            costs = [e.cost for e in before if e.cost is not None]
-            left = None if reserve is None else rule.left(reserve, costs)
-            cost = None if left is None else rule.cost(new.event, max(new.planned, 1), left)
-            new = replace(new, cost=cost or _alone(new, budget))
-        entries.append(new)
-    return Book(blocks, _private(content), rule, tuple(entries), id="")
-
-
-def _alone(entry: Entry, budget: PrivacyBudget) -> FilterCost:
-    """What a charge counts that no filter would have accepted: all of the block's delta, or all of its epsilon."""
-    cost = SumFilter().cost(entry.event, max(entry.planned, 1), FilterCost(budget.epsilon, 0.0))
-    epsilon = compose([(entry.event, max(entry.planned, 1))], budget.delta)
-    return cost or FilterCost(epsilon, budget.delta)
 
 
 def _blocks(content: Mapping[str, Any]) -> dict[str, PrivacyBudget]:

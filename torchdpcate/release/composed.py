@@ -21,11 +21,6 @@ from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.typing import Covariates
 
-_NO_LAW = (
-    "it was fitted without the numbers they rest on; they are asked for where the domain knows the propensity "
-    "(propensity: in the domain, second_stage.intervals=auto or true)"
-)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComposedRelease(EffectRelease):
@@ -254,7 +249,7 @@ class ComposedRelease(EffectRelease):
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:
-            raise InputError(f"interval: this release has none that would hold: {self.without or _NO_LAW}")
+            raise InputError(f"interval: this release has none that would hold: {self.without}")
         return self.law
 
     def _noise_scale(self, x: Tensor) -> Tensor:

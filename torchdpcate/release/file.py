@@ -20,7 +20,7 @@ from torchdpcate.release.statement import PrivacyStatement
 RELEASE_FILE = "release.safetensors"
 """Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 1
 _CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
     "average_effect": "average_effect.AverageEffectRelease",
     "composed": "composed.ComposedRelease",

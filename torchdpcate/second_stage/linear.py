@@ -134,19 +134,6 @@ def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, 
     return 2 * weight_bound * target_bound / (ridge * n) * math.sqrt(1 - cos**2) * (1 + beta / 2 * cos)
 
 
-def first_squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int) -> float:
-    """Return the larger bound of earlier releases, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))).
-
-    Source: theory note ``dp_cate``, section 3.3.
-
-    Example:
-        >>> round(first_squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
-        0.433333333
-    """
-    beta = weight_bound / math.sqrt(ridge)
-    return 2 * weight_bound * target_bound / (ridge * n) * (1 + beta / 4)
-
-
 def sensitivity(problem: LinearProblem) -> float:
     """Return how far one replaced record moves the returned fit, its inexactness included.
 

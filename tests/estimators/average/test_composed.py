@@ -157,14 +157,11 @@ def test_the_clips_search_is_kept_off_the_largest_size(n, epsilon):
     )
 
 
-def test_a_plan_of_an_earlier_version_has_its_own_clip():
-    """Its statement has no margin: the quantile is .97, and the factor that of 2.170090 deviations."""
-    facts = AveragePlan.within(1_500, BUDGET, domain()).facts()
-    earlier = [line for line in facts["constants"].split("; ") if not line.startswith("score_margin")]
-    plan = AveragePlan.from_facts({**facts, "constants": "; ".join(earlier)}, 1_500, domain())
+def test_without_a_margin_the_clip_is_that_of_the_quantile():
+    plan = AveragePlan.within(1_500, BUDGET, domain(), PlanConstants())
     assert plan.score_quantile == 0.97
     assert plan.clip_factor == plan.spread / 2.170090
-    assert plan.facts()["constants"] == "; ".join(earlier)
+    assert AveragePlan.from_facts(plan.facts(), 1_500, domain()) == plan
 
 
 @pytest.mark.parametrize(("kind", "known", "effect"), [

@@ -9,7 +9,7 @@ import torch
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.composition.constants import PlanConstants, SelectionConstants
+from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
@@ -102,7 +102,8 @@ def test_the_declared_pair_reaches_two_clips():
 
 
 def test_the_clips_are_those_of_the_theory_and_by_default_half_of_them():
-    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN, constants=PlanConstants())
+    twice = SelectionConstants(least_clip=2.0, clip_growth=4.0, farthest=0.05)
+    plan = ChoicePlan(4_000, PrivacyBudget(1.0, 1e-5), 160, DOMAIN, constants=twice)
     half = replace(plan, constants=SelectionConstants(farthest=0.05))
     assert half.first_clip(0.5) == plan.first_clip(0.5) / 2
     eta, k = plan.eta, math.log(160)
@@ -118,9 +119,9 @@ def test_the_clips_are_those_of_the_theory_and_by_default_half_of_them():
     assert replace(plan, clip=2.5).first_clip(0.5) == 2.5
 
 
-@pytest.mark.parametrize("constants", [PlanConstants(), SelectionConstants(), SelectionConstants(clip_growth=5.0)])
+@pytest.mark.parametrize("constants", [SelectionConstants(), SelectionConstants(clip_growth=5.0)])
 @pytest.mark.parametrize("arms", [2, 3])
-def test_plans_come_back_from_their_facts_and_older_ones_as_they_were(constants, arms):
+def test_plans_come_back_from_their_facts(constants, arms):
     plan = ChoicePlan(4_000, BUDGET, 160, DOMAIN, constants=constants, arms=arms)
     facts = {**plan.facts(), "policies": 160, "actions": list(range(arms))}
     assert ChoicePlan.from_facts(facts, 4_000, DOMAIN) == plan

@@ -14,7 +14,6 @@ from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.nuisance.weights.mmd import (
     MMDWeights,
     box_minimum,
-    first_mmd_indirect_sensitivity,
     mmd_indirect_sensitivity,
 )
 
@@ -29,10 +28,8 @@ def test_certificate():
     h = max(widest(w, 0.5) for w in (0.0, 4.0))
     assert h == pytest.approx(4.301163, abs=1e-6)
     ratio = math.sqrt(13 / (h**2 / 0.5))
-    first = first_mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0)
-    assert 2 * first == pytest.approx(6.075154 * ratio, abs=1e-6)
-    assert 2 * first / ratio + 2 * 4.0 == pytest.approx(14.075154, abs=1e-6)
-    assert mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0) == pytest.approx(first * math.sqrt(48 / 52))
+    ours = 2 * mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0)
+    assert ours == pytest.approx(6.075154 * ratio * math.sqrt(48 / 52), abs=1e-6)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9, 1.0])
@@ -43,7 +40,7 @@ def test_the_pull_of_a_record(alpha, cap):
     pull = {w: w * form[0] - alpha for w in (0.0, cap)}
     assert {w: np.linalg.norm(r) for w, r in pull.items()} == pytest.approx({w: widest(w, alpha) for w in pull})
     ours = max(r @ np.linalg.solve(form, r) for r in pull.values())
-    assert 4 * first_mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 == pytest.approx(0.999 / 0.1 * ours)
+    assert 4 * mmd_indirect_sensitivity(1000, cap, alpha, 0.1) ** 2 <= 0.999 / 0.1 * ours * (1 + 1e-9)
     # both records at once: features at any angle that the kernel allows, weights anywhere between their ends
     both = np.kron(np.linalg.inv(form), np.eye(2))
     found = []

@@ -337,11 +337,9 @@ class CentredSums(AverageMechanism):
 
     @classmethod
     def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: no size where it is public, and sums that are one event but in earlier versions."""
-        if not cls.facts_of(stated).public_size:
-            return cls.numbers
-        together = SUMS if stated.own(SUMS) else None
-        return {"centre": "centre", "difference": together or "difference", "spread": together or "spread"}
+        """See ``AverageMechanism``: no size where it is public, and then sums that are one event."""
+        together = {"centre": "centre", "difference": SUMS, "spread": SUMS}
+        return together if cls.facts_of(stated).public_size else cls.numbers
 
     @classmethod
     def facts_of(cls, stated: StatedEffect) -> DesignFacts:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.balanced_difference import SUMS, UPPER
+from torchdpcate.estimators.average.balanced_difference import SUMS
 from torchdpcate.estimators.average.effect_estimator import WEIGHT_RANGES, EffectFacts, with_stated_ranges
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import EQUAL, TABLE_CONSTANTS, OutcomeTable
@@ -23,8 +23,6 @@ from torchdpcate.estimators.average.sum_and_squares import most_deviations, sums
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-
-_RANGE = 2.0  # of the estimate of a group, for outcomes in [0, 1]
 
 
 class DifferenceInMeans(AverageMechanism):
@@ -101,19 +99,11 @@ class SubsampleAggregate(AverageMechanism):
         "squares, as one event; docs/guarantees/subsample_aggregate.md"
     )
     numbers: ClassVar[Mapping[str, str]] = {"sum": SUMS, "spread": SUMS}
-    states: ClassVar[Stated] = states(
-        *("groups", "ridge", "seed", f"epsilon_{SUMS}"),
-        *("epsilon_sum", "epsilon_spread", "sum_scale", "spread_scale"),
-    )
+    states: ClassVar[Stated] = states("groups", "ridge", "seed", f"epsilon_{SUMS}", "sum_scale")
     rests_on: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
         "interval counts neither"
     )
-
-    @classmethod
-    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: in earlier versions either sum was charged by itself."""
-        return cls.numbers if stated.own(SUMS) else {part: part for part in cls.numbers}
 
     @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
@@ -121,20 +111,7 @@ class SubsampleAggregate(AverageMechanism):
         groups = stated.public["groups"]
         if isinstance(groups, bool) or not isinstance(groups, int) or not 2 <= groups <= stated.n:
             raise ContradictionError(f"{groups} groups cannot be made of its records")
-        if not stated.own(SUMS):
-            return _apart(stated, groups)
         sums, scale = stated.sums(), sums_mechanism(groups, stated.epsilon(SUMS)).released_scale(2)
         found = mean_estimate(sums["sum"], sums["spread"], groups, scale)
         reaches = {"sum": (float(groups), scale), "spread": (float(groups), 2 * scale)}
         return Recomputed(found, exactly({"sum_scale": scale}), reaches)
-
-
-def _apart(stated: StatedEffect, groups: int) -> Recomputed:
-    """Return what a release of an earlier version must be: a sum, and squared deviations, each at its own epsilon."""
-    sums, moved = stated.sums(), _RANGE**2 * (1 - 1 / groups) + 2 * groups * sum_grid(groups, _RANGE**2)
-    total, squares = LaplaceMechanism(stated.epsilon("sum"), _RANGE), LaplaceMechanism(stated.epsilon("spread"), moved)
-    scales = {"sum": total.released_scale(1), "spread": squares.released_scale(1)}
-    variance = ((sums["spread"] + UPPER * scales["spread"]) / (groups * (groups - 1))).clamp(0, 1 / groups)
-    found = NoisyEstimate.of_mean(sums["sum"], groups, variance.sqrt(), scales["sum"], sums)
-    reaches = {"sum": (groups * _RANGE / 2, scales["sum"]), "spread": (groups * _RANGE**2, scales["spread"])}
-    return Recomputed(found, exactly({f"{part}_scale": scale for part, scale in scales.items()}), reaches)

@@ -214,12 +214,6 @@ class DoublyRobust(AverageMechanism):
         return dict.fromkeys(("score", "spread"), SUMS) if estimand.public_size else cls.numbers
 
     @classmethod
-    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: in earlier versions each sum was charged by itself."""
-        numbers = cls.numbers_of(stated.estimand)
-        return numbers if stated.own(SUMS) else {name: name for name in numbers}
-
-    @classmethod
     def work_out(cls, stated: StatedEffect) -> Recomputed:
         """See ``AverageMechanism``; of sums apart, ranges of the nuisances are stated in part alone."""
         of, every = stated.estimand, stated.release.privacy.n
@@ -228,7 +222,7 @@ class DoublyRobust(AverageMechanism):
             raise ContradictionError(f"its size_range is none of the {of.name} at this overlap")
         if stated.n != every - round(stated.number("split") * every):
             raise ContradictionError("its blocks are not those of its split")
-        return _together(stated) if stated.own(SUMS) else _apart(stated, least, most)
+        return _together(stated) if of.public_size else _apart(stated, least, most)
 
 
 def _together(stated: StatedEffect) -> Recomputed:
@@ -249,20 +243,17 @@ def _together(stated: StatedEffect) -> Recomputed:
 
 
 def _apart(stated: StatedEffect, least: float, most: float) -> Recomputed:
-    """Return what a release must be whose sums are charged one by one: of a private size, or of an earlier version."""
+    """Return what a release must be whose sums are charged one by one, for its size is private."""
     of, n = stated.estimand, stated.n
-    parts = ("score", "spread") if of.public_size else tuple(SHARES)
     sums, widest = stated.sums(), ScoreRanges.widest(of)
-    unit = {part: released_scale(stated.epsilon(part)) for part in parts}
+    unit = {part: released_scale(stated.epsilon(part)) for part in SHARES}
     ends = (torch.full((1, 2), end, dtype=torch.float64) for end in (least, most))
     ranges = ScoreRanges(widest.low, widest.high, *ends)
     moved = sensitivities(ranges, n)
     constants = {"score_scale": (of.least_score_change(most) * unit["score"], moved["score"].item() * unit["score"])}
-    noise_a, noise_b = torch.tensor([stated.number("score_scale")], dtype=torch.float64), torch.zeros(1).double()
-    if "size" in unit:
-        noise_b = moved["size"] * unit["size"]
-        constants |= exactly({"size_scale": noise_b.item()})
-    tau, divisor = effect(sums["score"], sums.get("size", torch.full_like(noise_a, n)), noise_b, ranges, n)
+    noise_a, noise_b = torch.tensor([stated.number("score_scale")], dtype=torch.float64), moved["size"] * unit["size"]
+    constants |= exactly({"size_scale": noise_b.item()})
+    tau, divisor = effect(sums["score"], sums["size"], noise_b, ranges, n)
     # a score's reach is at least half of how far one record moves the sum, but for the size
     step, shift = sum_grid(n, widest.largest), tau.abs() * (most - least)
     narrow = (((noise_a / unit["score"] - step - shift).clamp_min(0)) / 2).square()

@@ -24,12 +24,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.linear import (
-    LinearProblem,
-    first_squared_sensitivity,
-    sensitivity,
-    squared_sensitivity,
-)
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity
 
 LEARNERS = Registry("learner")
 """Learners of effects by the names that users give."""
@@ -140,15 +135,8 @@ class EffectFacts:
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the fit: by the bound of earlier releases of the squared loss, if that is stated."""
-        problem = self.problem(self.threshold)
-        moved, stated = sensitivity(problem), as_number(self.privacy.public["sensitivity"])
-        if problem.squared:
-            bounds = problem.weight_bound, problem.target_bound, problem.ridge, problem.n
-            earlier = moved - squared_sensitivity(*bounds) + first_squared_sensitivity(*bounds)
-            if math.isclose(stated, earlier, rel_tol=CLOSE):
-                return earlier
-        return moved
+        """How far one record moves the fit."""
+        return sensitivity(self.problem(self.threshold))
 
     def problem(self, threshold: float) -> LinearProblem:
         """Return a regression of as many records with the same public bounds, without any."""

@@ -196,7 +196,7 @@ def _intervals(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
             same_shape = name in stated and tensor.shape == stated[name].shape
             if not same_shape or not torch.allclose(stated[name], tensor, rtol=1e-6, atol=size):
                 yield f"its law of intervals does not follow from its numbers: {name}"
-    if release.without is not None and release.without != (None if law else why_none(plan, numbers is not None)):
+    if release.without != (None if law else why_none(plan, numbers is not None)):
         yield "why it has no intervals is not what its plan says"
 
 

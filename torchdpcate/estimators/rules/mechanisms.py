@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic, Loss
-from torchdpcate.erm.perturbation import TODAY, VERSIONS, ObjectiveNoise, Version, calibrate_objective, output_mechanism
+from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.mechanism import Prepared, Stated
@@ -218,24 +218,20 @@ class ObjectiveRule(RuleMechanism):
         """See ``RuleMechanism.problems``."""
         if facts.public["perturbation"] != self.perturbation:
             yield "its perturbation is not that of its mechanism"
-        yield from min((list(self._noise_problems(facts, version)) for version in VERSIONS), key=len)
-        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
-        yield from facts.far(facts.number("tilt_scale") / facts.number("ridge"))
-
-    def _noise_problems(self, facts: RuleFacts, version: Version) -> Iterator[str]:
-        """Return problems of its noise, if it is that of this version."""
         bounds, most = facts.weights
         if most is not None:
-            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds, version).scale)
+            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds).scale)
             yield from facts.largest(bounds, most)
-        yield from facts.determinants(bounds, version.shapes and self.perturbation != "gaussian")
-        noise = self._stated_noise_of(facts, bounds, version)
+        yield from facts.determinants(bounds, self.perturbation != "gaussian")
+        noise = self._stated_noise_of(facts, bounds)
         yield from facts.compared("tilt_scale", noise.scale)
         # a candidate's tilt had less than is known here: the weight that follows from it, and its stop, are too large
         least = bounds if facts.alone else facts.weights[0]
-        yield from facts.compared("solver_scale", self._stated_noise_of(facts, least, version).solver_scale)
+        yield from facts.compared("solver_scale", self._stated_noise_of(facts, least).solver_scale)
+        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
+        yield from facts.far(facts.number("tilt_scale") / facts.number("ridge"))
 
-    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds, version: Version = TODAY) -> ObjectiveNoise:
+    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:
         """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
         features = facts.release.features
         return calibrate_objective(
@@ -249,7 +245,6 @@ class ObjectiveRule(RuleMechanism):
             largest_entry=features.largest_entry,
             constrained=facts.constrained,
             monotone=facts.monotone,
-            version=version,
         )
 
 

@@ -154,7 +154,7 @@ class RuleFacts:
 
         Args:
             bounds: Of the weights.
-            shapes: Whether a logistic loss has the cost of its own shape; see ``erm.perturbation.Version``.
+            shapes: Whether a logistic loss has the cost of its own shape: with pure noise, see ``logistic_jacobian``.
         """
         spent, ridge = self.number("epsilon_jacobian"), self.number("ridge")
         if shapes and bounds.own and self.logistic:

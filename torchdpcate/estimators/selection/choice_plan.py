@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.constants import PlanConstants, SelectionConstants
+from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.expectations import RESIDUAL_SCALE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_plan import kind_of_plan
@@ -24,7 +24,6 @@ CLIP = "clip"
 _STEPS, _QUANTILE = 0.3, 0.1  # of mu^2: scores, and their clip
 _PURE_STEPS = 0.5  # of epsilon, where delta = 0: scores
 _LEVELS = 6  # halvings between the first clip and the largest, in logarithms
-_OLD = SelectionConstants(least_clip=2.0, clip_growth=4.0, farthest=1 / 20)  # of plans that do not state theirs
 _RANKS = 1.5  # standard errors of a rank
 
 
@@ -67,7 +66,7 @@ class ChoicePlan:
     policies: int
     domain: Domain
     clip: float | None = None
-    constants: PlanConstants = field(default_factory=SelectionConstants)
+    constants: SelectionConstants = field(default_factory=SelectionConstants)
     arms: int = 2
 
     def __post_init__(self) -> None:
@@ -96,7 +95,7 @@ class ChoicePlan:
         """
         if self.clip is not None or self.budget is None or self.pure:
             return False
-        return self._beyond(self._both) <= self._own.farthest * self.n
+        return self._beyond(self._both) <= self.constants.farthest * self.n
 
     @cached_property
     def shares(self) -> Shares:
@@ -135,7 +134,7 @@ class ChoicePlan:
             return min(self.clip, self.most)
         if self.budget is None:
             return self.most
-        size, own = (scale / 2 if self.composed.binary else scale) * self.arms / 2, self._own
+        size, own = (scale / 2 if self.composed.binary else scale) * self.arms / 2, self.constants
         grown = math.sqrt(self.n * self.eta / math.log(self.policies)) / own.clip_growth
         return min(size * max(own.least_clip, grown), self.most)
 
@@ -169,8 +168,7 @@ class ChoicePlan:
         """
         try:
             budget = PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"])
-            stated = any(line.startswith("clip_growth=") for line in facts["constants"])
-            constants = (SelectionConstants if stated else PlanConstants).from_text(facts["constants"])
+            constants = SelectionConstants.from_text(facts["constants"])
             policies, arms = int(facts["policies"]), len(facts["actions"])
             return cls(n, budget, policies, domain, facts["given_clip"], constants, arms)
         except (TypeError, ValueError, KeyError) as error:
@@ -186,10 +184,6 @@ class ChoicePlan:
             assert self.budget is not None
             return self.budget.epsilon * (1 - _PURE_STEPS)
         return self._range(_STEPS + _QUANTILE * self.clips_by_quantile, event)
-
-    @property
-    def _own(self) -> SelectionConstants:
-        return self.constants if isinstance(self.constants, SelectionConstants) else _OLD
 
     @cached_property
     def _both(self) -> float:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants, SelectionConstants
+from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.noisy_newton import NoisyNewton
 from torchdpcate.composition.nuisances import ComposedNuisance
@@ -99,7 +99,7 @@ class ComposedScores(ScoreSource):
     )
 
     clip: float | None = None
-    constants: PlanConstants = field(default_factory=SelectionConstants)
+    constants: SelectionConstants = field(default_factory=SelectionConstants)
     solver: Solver = field(default_factory=NoisyNewton)
     nuisance: ComposedNuisance | None = None
 

@@ -17,7 +17,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.session import FitSession
 
 CERTIFICATE = 2
-"""Which bounds of weights and of their indirect sensitivity releases are made with; where none is stated, 1."""
+"""Which bounds of weights and of their indirect sensitivity releases are made with."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,9 @@ class BalancingWeights(WeightScheme):
     def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
         """See ``WeightScheme.stated_bounds``."""
         cap = public.get("weights_cap")
-        most = (1 / overlap if cap is None else as_number(cap)) / 2
-        certificate = public.get("weights_certificate", 1)
-        if certificate not in (1, CERTIFICATE):
-            raise InputError(f"weights_certificate = {certificate!r}: this version knows 1 and {CERTIFICATE}")
-        if certificate == CERTIFICATE:
-            most = cls.largest(as_number(public["weights_ridge"]), 2 * most)
+        if (certificate := public.get("weights_certificate")) != CERTIFICATE:
+            raise InputError(f"weights_certificate = {certificate!r}: it is {CERTIFICATE}")
+        most = cls.largest(as_number(public["weights_ridge"]), 1 / overlap if cap is None else as_number(cap))
         return WeightBounds.with_indirect(most, as_number(public["indirect_sensitivity"])), None
 
     @classmethod

@@ -81,23 +81,6 @@ def logistic_indirect_sensitivity(overlap: float, ridge: float) -> float:
     return largest_difference(lambda u: expit(-u), reach, 0.25) * least_bound(least, 4 * most)
 
 
-def first_logistic_indirect_sensitivity(overlap: float, ridge: float) -> float:
-    r"""The bound that releases before certificate 2 were made with, without stationarity.
-
-    .. math:: D_1 = \tfrac12 \min\Big\{ \frac{2}{\rho}\Big(\frac1\zeta - 1\Big),\;
-        \sqrt{\frac{1 - \zeta}{\zeta^3 \rho}} \Big\}
-
-    Source: theory note ``policy_learning``, section 4.2.
-
-    Example:
-        >>> round(first_logistic_indirect_sensitivity(0.25, 0.1), 6)
-        10.954451
-    """
-    steep = 2 * (1 / overlap - 1) / ridge
-    monotone = math.sqrt((1 - overlap) / (overlap**3 * ridge))
-    return min(steep, monotone) / 2
-
-
 @dataclass(frozen=True)
 class LogisticWeights(BalancingWeights):
     r"""Weights 1 / (2 clip(pi(a|x))) with pi by ridge logistic regression on the same records, without privacy.

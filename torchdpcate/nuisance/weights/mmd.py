@@ -52,17 +52,6 @@ def mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> 
     return math.sqrt((n - 1) / (n * ridge) * max(pulls)) / 4
 
 
-def first_mmd_indirect_sensitivity(n: int, cap: float, alpha: float, ridge: float) -> float:
-    r"""The bound that releases before certificate 2 were made with: 2 h for H, h the larger of the two lengths.
-
-    Example:
-        >>> round(first_mmd_indirect_sensitivity(400, 4.0, 0.5, 1.0), 6)
-        1.800521
-    """
-    widest = max(w * w - 2 * alpha * w + 2 * alpha for w in (0.0, cap))
-    return math.sqrt((n - 1) / (n * ridge) * widest) / 2
-
-
 @dataclass(frozen=True)
 class MMDWeights(BalancingWeights):
     r"""Kernel balancing: weights that bring each arm near everybody, and the arms near each other, in a kernel's norm.

@@ -76,21 +76,6 @@ def tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
     return max(2 * cap * moved(mean / 2), (stays + 2) * moved(mean * stays / (stays + 2)))
 
 
-def first_tilting_indirect_sensitivity(cap: float, ridge: float) -> float:
-    r"""The bound that releases before certificate 2 were made with, without stationarity.
-
-    .. math:: D_1 = \tfrac12 \sqrt{1 + (c - 1)^2}\, \min\{ 2 c / \rho,\; \sqrt{c / \rho} \}
-
-    A record's gradient has norm at most 1 in the other arm's block and c - 1 in its own, hence the root: section 4.2 of
-    the theory note ``policy_learning`` has sqrt(2) (c - 1) there.
-
-    Example:
-        >>> round(first_tilting_indirect_sensitivity(4.0, 0.1), 6)
-        10.0
-    """
-    return math.hypot(1, cap - 1) * min(2 * cap / ridge, math.sqrt(cap / ridge)) / 2
-
-
 @dataclass(frozen=True)
 class TiltingLoss(Loss):
     r"""2 t e^u - u for t in {0, 1}: at its minimum t e^u balances what u is linear in; straight beyond |u| = reach.

@@ -34,10 +34,6 @@ SENSITIVITY = (
     "(2 B S / (ridge n)) max_t sin t (1 + B cos t / (2 sqrt(ridge))) for the squared one"
 )
 """Of one record, of ridge regressions; see ``second_stage.linear.sensitivity``."""
-FIRST_SENSITIVITY = (
-    "Delta = 2 B tau / (ridge n) for the Huber loss, (2 B S / (ridge n)) (1 + B / (4 sqrt(ridge))) for the squared one"
-)
-"""The same of earlier releases."""
 
 
 def effects_stated(
@@ -47,7 +43,6 @@ def effects_stated(
     may: tuple[str, ...] = (),
     highest: Level = Level.CERTIFIED,
     conditions: tuple[str, ...] = (),
-    earlier: tuple[str, ...] = (),
 ) -> Stated:
     """Return what releases of effects by a mechanism may state.
 
@@ -58,10 +53,9 @@ def effects_stated(
         may: Further ones that some state.
         highest: The strongest level.
         conditions: Names of those that the guarantee may rest on.
-        earlier: The noise scale of earlier releases.
     """
     constants = frozenset(("learner", "split", "seed", "ridge", *needs))
-    return Stated(highest, kinds, constants, frozenset(may), conditions, formula, earlier)
+    return Stated(highest, kinds, constants, frozenset(may), conditions, formula)
 
 
 class Mechanism(ABC):

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import (
-    FIRST_SENSITIVITY,
     QUERIES,
     SENSITIVITY,
     QueryMechanism,
@@ -58,7 +57,6 @@ class GaussianProcess(QueryMechanism):
         "jitter",
         "threshold",
         may=("answers",),
-        earlier=(formula.replace(SENSITIVITY, FIRST_SENSITIVITY),),
     )
     loss = "huber"
     accepts = (RidgeSecondStage,)

@@ -9,15 +9,7 @@ from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale
-from torchdpcate.erm.perturbation import (
-    GRIDS,
-    SOLVER_SHARE,
-    Grid,
-    ObjectiveNoise,
-    calibrate_change,
-    jacobian,
-    ridge_ratio,
-)
+from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, jacobian, ridge_ratio
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
@@ -158,13 +150,12 @@ class ObjectivePerturbation(FunctionMechanism):
         return math.hypot(objective.scale / (2 * problem.n * problem.ridge), objective.solver_scale)
 
     @staticmethod
-    def calibrated(problem: LinearProblem, budget: PrivacyBudget, grid: Grid = GRIDS[0]) -> ObjectiveNoise:
+    def calibrated(problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
         """Return the noise of the summed objective, n times the mean one, with that for its stop and grid.
 
         Args:
             problem: The regression, of which public facts alone are looked at.
             budget: What the release may spend.
-            grid: See ``calibrate_change``.
         """
         n, bound = problem.n, problem.weight_bound
         return calibrate_change(
@@ -176,7 +167,6 @@ class ObjectivePerturbation(FunctionMechanism):
             gamma=2 * n * problem.ridge,
             tolerance=n * problem.tolerance,
             on_grid=False,  # the head's stop is the same with noise and without
-            grid=grid,
             **_PROFILE,
         )
 
@@ -192,12 +182,6 @@ class ObjectivePerturbation(FunctionMechanism):
         objective = cls.calibrated(problem, facts.budget)
         yield from facts.once()
         yield from facts.stated(tilt_scale=objective.scale, epsilon_jacobian=objective.jacobian)
-        yield from min((list(cls._noise_problems(facts, problem, grid)) for grid in GRIDS), key=len)
-
-    @classmethod
-    def _noise_problems(cls, facts: EffectFacts, problem: LinearProblem, grid: Grid) -> Iterator[str]:
-        """Problems of what follows from the noise, drawn on this grid."""
-        objective = cls.calibrated(problem, facts.budget, grid)
         band = cls.band(problem, objective)
         yield from facts.band(band)
         if isinstance(facts.release, FunctionRelease):

@@ -2,13 +2,7 @@
 
 from collections.abc import Iterator
 
-from torchdpcate.estimators.cate.mechanisms.base import (
-    FIRST_SENSITIVITY,
-    FUNCTION,
-    SENSITIVITY,
-    FunctionMechanism,
-    effects_stated,
-)
+from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, SENSITIVITY, FunctionMechanism, effects_stated
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
@@ -42,14 +36,7 @@ class OutputPerturbation(FunctionMechanism):
     gaussian = True
     noise_ratio = 0.1  # its noise is what the ratio says, while objective perturbation's is far below that bound
     formula = f"s = Delta sigma_AG(epsilon, delta), {SENSITIVITY}; dp_cate row 2"
-    states = effects_stated(
-        formula,
-        FUNCTION,
-        "sensitivity",
-        "noise_scale",
-        "threshold",
-        earlier=(formula.replace(SENSITIVITY, FIRST_SENSITIVITY),),
-    )
+    states = effects_stated(formula, FUNCTION, "sensitivity", "noise_scale", "threshold")
 
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
         """Return the noisy coefficients' mechanism; the arguments and errors are the base class's."""

@@ -16,7 +16,7 @@ from torchdpcate.release.parts import load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 
 STATE_FILE = "state.safetensors"
-_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "2"
+_FORMAT, _FORMAT_VERSION = "torchdpcate-online", "1"
 
 
 @dataclass(frozen=True, eq=False)
