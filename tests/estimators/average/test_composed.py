@@ -13,6 +13,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.composition.average_nuisances import average_nuisances
 from torchdpcate.composition.average_plan import SCORES, AveragePlan
+from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped
