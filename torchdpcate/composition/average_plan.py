@@ -24,6 +24,7 @@ SCORES = 0.4
 """Part of epsilon that the steps leave to the sums of scores, which exact composition makes more of."""
 _QUANTILE = 0.97  # of the sizes of scores, where n epsilon is large enough for it
 _BINARY = 0.95  # of the largest sizes that scores of a binary outcome may have
+_TAIL = 10.0  # what is shrunk away of a confounder biases an average
 _MARGIN = 3.0  # standard errors of a count that either quantile is below the largest size
 _LEAST_QUANTILE = 0.75  # to which that may move them
 _SPREADS = (3.0, 10.0)  # least and largest clip, in standard deviations of normal scores
@@ -88,7 +89,10 @@ class AveragePlan(DoublyRobustPlan):
                 "delta = 0: effect=composed has Gaussian steps, which are only (epsilon, delta)-private; give "
                 "privacy.delta above 0, for instance 1e-5, or take effect=covariate_balancing, which is pure"
             )
-        settings = {"constants": constants or PlanConstants(spike=_SPIKE, score_margin=_MARGIN), "least": least}
+        settings = {
+            "constants": constants or PlanConstants(spike=_SPIKE, score_margin=_MARGIN, tail_variance=_TAIL),
+            "least": least,
+        }
         if budget is None:
             return cls.of(n, None, domain, **settings)
         steps = PrivacyBudget((1 - SCORES) * budget.epsilon, budget.delta)

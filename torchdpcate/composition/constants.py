@@ -94,7 +94,7 @@ class PlanConstants:
     screening_share: float = 0.17
     nuisance_share: float = 0.4
     wide_nuisance_share: float = 0.5
-    tail_variance: float = 10.0
+    tail_variance: float = 3.0
     propensity_share: float = 0.45
     huber_quantiles: tuple[float, float] = (0.43, 0.9)
     head_variance: float = 0.1
@@ -219,6 +219,7 @@ class RuleConstants(PlanConstants):
     """
 
     nuisance_share: float = 0.35
+    tail_variance: float = 10.0
     head_variance: float = 0.3
     spike: float = 0.05
     constant_variance: float = 0.3
@@ -259,6 +260,7 @@ class SelectionConstants(PlanConstants):
     """
 
     binary_part: float = 1.0  # not tuned for scores
+    tail_variance: float = 10.0
     least_clip: float = 1.0
     clip_growth: float = 8.0
     farthest: float = 0.01

@@ -321,14 +321,16 @@ class ComposedPlan:
     def choices(self) -> dict[str, int]:
         """How many covariates each step chooses, by step.
 
-        A wide plan chooses those that its effect has, and half as many for the outcome, which have features of all
-        kinds in the nuisances.
+        A wide plan chooses half of those that its effect has for the outcome, which have features of all kinds in the
+        nuisances, and the others for the effect: what tells of the outcome often changes the effect, in ways that no
+        slope or hump of the effect shows.
         """
         if not self.wide:
             return {SCREENING: self.kept} if self.screens else {}
         if self.constant_only or not self.chooses_modifiers:
             return {PROGNOSTIC: self.kept}
-        return {PROGNOSTIC: (self.kept + 1) // 2, MODIFIERS: self.kept}
+        heads = (self.kept + 1) // 2
+        return {PROGNOSTIC: heads, **({MODIFIERS: self.kept - heads} if self.kept > heads else {})}
 
     @property
     def heads(self) -> int | None:

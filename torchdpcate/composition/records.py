@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import MODIFIERS, PAIRS
+from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -147,18 +147,20 @@ _R = TypeVar("_R", bound=Regressions)
 def _for_effect(kept: KeptCovariates, z: Tensor, regressions: _R, r: Tensor) -> tuple[KeptCovariates, Tensor, _R]:
     """Return the covariates that the effect has, these standardised, and regressions of them with products that step.
 
-    Those of a wide plan are chosen by r [n], or those that were chosen for the outcome where the effect is one number.
+    Those of a wide plan are the ones that were chosen for the outcome, and others that are chosen by r [n].
     """
     plan = regressions.plan
     if plan.wide:
-        chosen: Sequence[int] = range(plan.kept)
+        first = plan.choices[PROGNOSTIC]
+        chosen: tuple[int, ...] = ()
         if MODIFIERS in plan.choices:
-            chosen = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps).chosen(z, r)
-        places, kept = kept.modifiers(chosen)
+            choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, regressions.steps)
+            chosen = choice.chosen(z[:, first:], r)
+        places, kept = kept.modifiers([*range(first), *(place + first for place in chosen)])
         z, regressions = z[:, places], replace(regressions, two_levels=kept.two_levels)
     if plan.pairs:
-        choice = PairChoice(PAIRS, plan.pairs, plan.n, regressions.steps, kept.two_levels)
-        regressions = replace(regressions, pairs=choice.features(choice.chosen(z, r)))
+        pairs = PairChoice(PAIRS, plan.pairs, plan.n, regressions.steps, kept.two_levels)
+        regressions = replace(regressions, pairs=pairs.features(pairs.chosen(z, r)))
     return kept, z, regressions
 
 

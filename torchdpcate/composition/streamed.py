@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate._threads import threads_for
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.batch_sums import added
-from torchdpcate.composition.division import MODIFIERS, PAIRS
+from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -238,7 +238,7 @@ class _Stream:
         """Return the covariates that the effect has, rows of these alone, and products that step."""
         plan = self.plan
 
-        def chosen(choice: CentredChoice) -> tuple[int, ...]:
+        def chosen(choice: CentredChoice, rest: _Rows) -> tuple[int, ...]:
             def pulls(b: CausalData) -> Tensor:
                 return modifier_residual(b.y, b.a, _pi(b), scale)
 
@@ -246,15 +246,17 @@ class _Stream:
             return choice.by_sums(rest.total(lambda b: choice.sums(b.x, pulls(b), centre)))
 
         if plan.wide:
-            found = tuple(range(plan.kept))
+            first = plan.choices[PROGNOSTIC]
+            found: tuple[int, ...] = ()
             if MODIFIERS in plan.choices:
-                found = chosen(CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, self.steps))
-            places, kept = kept.modifiers(found)
+                choice = CentredChoice(MODIFIERS, plan.choices[MODIFIERS], plan.n, self.steps)
+                found = chosen(choice, rest.then(lambda b: replace(b, x=b.x[:, first:])))
+            places, kept = kept.modifiers([*range(first), *(place + first for place in found)])
             rest = rest.then(lambda b: replace(b, x=b.x[:, places]))
         if not plan.pairs:
             return kept, rest, ()
-        choice = PairChoice(PAIRS, plan.pairs, plan.n, self.steps, kept.two_levels)
-        return kept, rest, choice.features(chosen(choice))
+        pairs = PairChoice(PAIRS, plan.pairs, plan.n, self.steps, kept.two_levels)
+        return kept, rest, pairs.features(chosen(pairs, rest))
 
     def quantile(self, rows: _Rows, column: Column, q: float, low: float, high: float, step: str) -> float:
         """Return a quantile of a column: all thresholds that halving may meet are counted in one pass."""
