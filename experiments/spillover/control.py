@@ -138,7 +138,7 @@ def _regrets(law: Law, name: str, epsilon: float, repeat: int, trees: bool) -> d
         chosen = SELECTIONS.find(mechanism)(epsilon, spread).probabilities(sums)
         found[method, level] = float(chosen @ law.regrets)
 
-    constants = FixedNuisances().planned_range(facts(law))
+    constants = FixedNuisances().fit(None, facts(law)).range_sensitivity
     choose("constants of 1/2, all records", utilities(law, both, half), constants, "permute_and_flip")
     choose("true nuisances", known, 2 / OVERLAP, "permute_and_flip")
     if trees:

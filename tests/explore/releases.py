@@ -24,7 +24,7 @@ def composed():
     """An effect with intervals: 2 more days at site b, of records of mean age 60, mostly of that site."""
     n = 4000
     i = torch.arange(n)
-    frame = pd.DataFrame({"age": 60 + 5 * ((i // 2) % 3 - 1), "site": ["b" if j % 10 < 8 else "a" for j in (i // 2)]})
+    frame = pd.DataFrame({"age": 50 + (i // 2) % 21, "site": ["b" if j % 10 < 8 else "a" for j in (i // 2)]})
     a = i % 2
     y = 3 + 2.0 * a * torch.tensor((frame["site"] == "b").to_numpy()) + 0.5 * ((i // 7) % 2)
     learner = RLearner(SCHEMA, PrivacyBudget(50.0, 1e-5), noise=FixedNoise(1))

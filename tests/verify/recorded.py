@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tests.verify import forgeries as forge
-from tests.verify import test_average
+from tests.verify import test_average, test_subgroups
 from tests.verify.test_every_forgery import KINDS
 from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.thresholds import Thresholds
@@ -67,6 +67,10 @@ MORE: dict[str, Callable[[], Any]] = {
     **{f"pure, {kind}": lambda kind=kind: fitted(RLearner, kind, FEW).release_function() for kind in OUTCOME_KINDS},
     **{f"rule, {kind}": lambda kind=kind: fitted(EffectRule, kind).release() for kind in OUTCOME_KINDS},
     **{f"mean, {kind}": lambda kind=kind: fitted(ComposedAverageEffect, kind).release() for kind in OUTCOME_KINDS},
+    **{  # another test of the process may have made one of those that are kept
+        f"subgroups, {name}": lambda name=name: test_subgroups.released.__wrapped__(name)
+        for name in test_subgroups.SETTINGS
+    },
     "rule, pure": lambda: fitted(EffectRule, budget=FEW).release(),
     "selection": lambda: fitted(PolicySelector, policies=POLICIES).release(),
     "selection, pure": lambda: fitted(PolicySelector, budget=FEW, policies=POLICIES).release(),

@@ -35,7 +35,7 @@ def step(z: Tensor) -> Tensor:
     A product :math:`z_i h(z_j)` is then nearly uncorrelated with :math:`z_i z_j`.
 
     Example:
-        >>> step(torch.tensor([-0.5, 0.0, 2.0])).round(decimals=3).tolist()
+        >>> step(torch.tensor([-0.5, 0.0, 2.0], dtype=torch.float64)).round(decimals=3).tolist()
         [-1.197, 0.0, -1.511]
     """
     return (_STEEP * z).tanh_().sub_(z.clamp(-_FLAT, _FLAT), alpha=_SLOPE).div_(_SIZE)

@@ -24,7 +24,7 @@ class Purpose(StrEnum):
     WEIGHTS = "weights"
     """The weights of a rule or of an average effect."""
     OUTCOME = "outcome"
-    """Constants of a rule's outcome map."""
+    """Constants of a rule's outcome map, or of the outcome in scores of policies."""
     OUTCOME_MODEL = "outcome_model"
     """The outcome model of an average effect."""
     RELEASE = "release"

@@ -86,7 +86,7 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
-    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.RELEASE),
+    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
     SubgroupRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }

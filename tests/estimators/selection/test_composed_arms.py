@@ -129,7 +129,7 @@ def test_known_propensities_are_not_paid_for(tmp_path):
     facts = {"treatment": {"name": "a", "categories": list(ACTIONS)}, "outcome": {"name": "y", "low": -8, "high": 8}}
     facts["covariates"] = {f"x{j}": {"low": -3, "high": 3} for j in range(3)}
     domain = TableSchema.from_dict({**facts, "overlap": 0.1, "propensity": [0.2, 0.3, 0.5]})
-    assert selector(domain).nuisances().guarantee == "fixed"
+    assert selector(domain).nuisances().guarantee == "centred"
     asked = selector(domain, nuisance_guarantee="composed")
     assert not any(step.startswith("propensity") for step in asked.choice_plan(4_000).composed.shares.shares)
     asked.fit(*records(2_000))

@@ -160,7 +160,9 @@ def test_learned_scores_without_a_certificate_are_refused_in_two_lines():
         assert len(str(refusal.value).splitlines()) == 2
     with pytest.raises(InputError, match="nuisance_guarantee = fixed"):
         selector(nuisance=StableNuisances(), nuisance_guarantee="fixed").fit(*records(100))
-    with pytest.raises(InputError, match="choose one of auto, composed, fixed, frozen, private_nuisances, stability"):
+    with pytest.raises(
+        InputError, match="choose one of auto, centred, composed, fixed, frozen, private_nuisances, stability"
+    ):
         selector(nuisance_guarantee="hope").fit(*records(100))
 
 

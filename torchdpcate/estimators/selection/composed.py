@@ -29,7 +29,8 @@ from torchdpcate.privacy.session import FitSession
 _DELETES = 0.1  # of the planned residual scale: a clip below it leaves signs alone
 
 REASONS = {
-    "fixed": "for the domain knows the propensity: nothing is learnt, and nothing is clipped",
+    "centred": "for the domain knows the propensity: of the outcome a private centre is all that is learnt",
+    "fixed": "for the domain knows the propensity, and the outcome has two values: nothing is learnt",
     "composed": "for no propensity is known: nuisances and effect are private steps on all records",
     "stability": "for delta = 0 with more than two actions: ridge fits on a block of their own",
 }
@@ -171,8 +172,9 @@ class ComposedScores(ScoreSource):
 class AutoScores(ScoreSource):
     """What public facts ask for: a known propensity, else one composition, else stable fits.
 
-    - ``fixed`` where the domain knows the propensity: nothing is learnt or clipped, so that records of a rare region
-      count in full;
+    - ``centred`` where the domain knows the propensity: about a private centre of the outcome; residuals are clipped at
+      half of the outcome's range, unless records are few, so that those of a rare region count;
+    - ``fixed`` there where the outcome is binary, whose middle is a centre;
     - ``composed`` for delta > 0, and for delta = 0 with two actions;
     - ``stability`` otherwise.
 
@@ -193,11 +195,12 @@ class AutoScores(ScoreSource):
             actions: Labels of the actions.
             budget: Privacy budget; None fits without privacy.
         """
+        from torchdpcate.nuisance.arms.centred import CentredNuisances
         from torchdpcate.nuisance.arms.fixed import FixedNuisances
         from torchdpcate.nuisance.arms.stable import StableNuisances
 
         if domain.known_propensity is not None:
-            return FixedNuisances()
+            return FixedNuisances() if domain.outcome_kind == "binary" else CentredNuisances()
         if budget is None or budget.delta > 0 or len(actions) == 2:
             return ComposedScores()
         return StableNuisances()

@@ -8,9 +8,11 @@ from typing import Any
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
+from torchdpcate.estimators.selection.recompute_centred import centred_problems
 from torchdpcate.estimators.selection.recompute_composed import composed_problems
 from torchdpcate.nuisance.arms.base import ScoreSource
 from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.nuisance.arms.centred import CentredNuisances
 from torchdpcate.privacy.charge import ARMS, Charge, Purpose
 from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.guarantee import Level
@@ -62,6 +64,8 @@ class PolicyChoice:
         yield from _constants(release)
         if name == ComposedScores.guarantee:
             yield from composed_problems(release)
+        if name == CentredNuisances.guarantee:
+            yield from centred_problems(release)
         functions = isinstance(release.policy, FunctionPolicies) or guarantee.level != Level.CERTIFIED
         if functions and release.privacy.level == Level.CERTIFIED:
             yield "it rests on Python functions, which nobody can prove to look at one record at a time"
@@ -81,6 +85,9 @@ def _payments(release: PolicyRelease, guarantee: type[ScoreSource]) -> Iterator[
         yield "it was charged for more than one choice"
     if not paid[SCORING] or (guarantee.moves_all_scores and not _pays_share(paid, _choice_share(privacy.public))):
         yield "a block whose records move the choice did not pay for it"
+    purposes = {charge.purpose for block in charges.values() for charge in block}
+    if guarantee is not CentredNuisances and Purpose.OUTCOME in purposes:
+        yield "it was charged for a centre of the outcome, which its scores do not have"
     if guarantee is ComposedScores:
         return
     fitted = any(c.purpose is Purpose.NUISANCES and c.charge != ARMS for c in charges.get(NUISANCE, ()))

@@ -1,5 +1,6 @@
 """Private choice of the best policy of a public library."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.blocks import by_position
 from torchdpcate.estimators.selection.composed import ComposedGains, ComposedScores, facts_of
 from torchdpcate.estimators.selection.gains import gains_as_scores
+from torchdpcate.estimators.selection.recompute_centred import score_step
 from torchdpcate.estimators.selection.recompute_composed import FEWEST, clipped_range
 from torchdpcate.estimators.selection.settings import SelectionSettings
 from torchdpcate.estimators.selection.utilities import utilities
@@ -70,8 +72,9 @@ class PolicySelector(SelectionSettings):
         nuisance: ``ScoreSource``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
             takes the guarantee's default.
         nuisance_guarantee: ``auto`` (what public facts ask for, see ``AutoScores``), ``composed`` (one composition on
-            all records), ``stability`` (ridge fits with public constants), ``private_nuisances``, ``frozen`` (public
-            functions fitted on other data) or ``fixed`` (public numbers); None takes the nuisances' own, or ``auto``.
+            all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
+            constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
+            numbers); None takes the nuisances' own, or ``auto``.
         mechanism: ``permute_and_flip``, ``exponential`` or ``report_noisy_max``; None takes ``exponential`` for
             composed scores, beside whose Gaussian steps it costs least, and ``permute_and_flip`` for others.
         actions: Labels of the actions; None takes the schema's, 0 and 1 unless it says otherwise.
@@ -127,11 +130,9 @@ class PolicySelector(SelectionSettings):
             return
         assert isinstance(nuisances, ScoreNuisances)
         blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
-        self.guaranteed_ = nuisances.fit(
-            blocks.get(NUISANCE),
-            self._facts(records.n),
-            session=self._session.scope([NUISANCE], TRAINING),
-        )
+        block = NUISANCE if nuisances.trains else SCORING
+        session = self._session.scope([block], TRAINING)
+        self.guaranteed_ = nuisances.fit(blocks[block], self._facts(records.n), session=session)
         known = self._facts(records.n).known
         if known is not None:
             models = self.guaranteed_.nuisances
@@ -243,11 +244,14 @@ class PolicySelector(SelectionSettings):
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
         outcome, y = nuisances.outcome(records.x) - domain.outcome_middle, records.y - domain.outcome_middle
+        if math.isfinite(clip := self.guaranteed_.clip):  # about the middle: rounded no more than what follows
+            own = outcome.gather(1, records.a.long()[:, None])[:, 0]
+            y = own + (y - own).clamp(-clip, clip)
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         largest, bound = domain.outcome_range * (0.5 + 1 / self._overlap()), self.guaranteed_.range_sensitivity
         # a number is rounded by half a step at most: two policies, two neighbours; and a step for their last places
         if not self._source.moves_all_scores:
-            step = sum_grid(max(records.n, FEWEST), largest)
+            step = score_step(records.n, domain.outcome_range, self._overlap())
             return utilities(torch.round(scores / step) * step, self.library_, records.x), bound + 3 * step
         grids = TwoGrids.of(max(records.n, FEWEST), largest)  # n times a step: the steps must not grow with n
         sums = utilities(grids.parts(scores), self.library_, records.x).sum(0)

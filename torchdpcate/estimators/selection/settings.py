@@ -155,7 +155,7 @@ class SelectionSettings(AnswersDecisions, PrivateEstimator):
             mechanism = chance(self._beside(plan), 2 * plan.planned_clip)
             remarks += (clip_line(plan), sampling_line(plan))
         else:
-            mechanism = chance(budget.epsilon, nuisances.planned_range(facts))
+            mechanism = chance(nuisances.planned_epsilon(facts, budget), nuisances.planned_range(facts, budget))
         lost = mechanism.expected_loss(many) / facts.scoring
         own = self._own_learner() or own_code("nuisances", nuisances) or own_code("mechanism", chance(1.0, 1.0))
         return PlannedNoise(

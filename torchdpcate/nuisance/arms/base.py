@@ -1,5 +1,6 @@
 """What a selector asks of nuisances: functions of K arms, and what one record does at most to scores made of them."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -126,12 +127,14 @@ class GuaranteedNuisances:
             apart, in outcome units; infinite where nothing bounds it.
         public: Public constants, for the statement.
         conditions: What else it rests on, where that cannot be proved.
+        clip: How far an outcome counts at most beside its outcome model, in outcome units; infinite: as far as it is.
     """
 
     nuisances: FittedNuisances
     range_sensitivity: float
     public: dict[str, Any]
     conditions: tuple[Condition, ...] = ()
+    clip: float = math.inf
 
 
 class ScoreSource(ABC):
@@ -159,13 +162,23 @@ class ScoreSource(ABC):
         """What the training block pays for the choice, over what the scoring block pays; 1 unless it paid before."""
         return 1.0
 
-    def planned_range(self, facts: SelectionFacts) -> float:
+    def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """Return the range sensitivity that plans expect: what the domain and the overlap alone allow.
 
         Args:
             facts: Public facts.
+            budget: Of each block.
         """
         return 2 * score_spread(facts.domain, facts.propensity_range(), facts.outcome_range())
+
+    def planned_epsilon(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
+        """Return what the choice has of a block's epsilon: all of it, unless the scoring block pays for nuisances.
+
+        Args:
+            facts: Public facts.
+            budget: Of each block.
+        """
+        return budget.epsilon
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
         """Refuse, before anything is spent, what could not be fitted.
@@ -199,7 +212,7 @@ class ScoreNuisances(ScoreSource):
         """Return nuisances with their range sensitivity, paying for them where they cost something.
 
         Args:
-            records: The training block, its actions as positions 0 to K - 1; None where nothing is trained.
+            records: The training block, or the scoring block where nothing is trained; actions as positions 0 to K - 1.
             facts: Public facts.
             session: Pays, and draws the noise; None fits without privacy.
 

@@ -78,7 +78,7 @@ class FixedNuisances(ScoreNuisances):
             },
         )
 
-    def planned_range(self, facts: SelectionFacts) -> float:
+    def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """Return the range sensitivity, which is known."""
         return 2 * score_spread(facts.domain, *self._ranges(facts))
 

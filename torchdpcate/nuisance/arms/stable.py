@@ -179,7 +179,7 @@ class StableNuisances(ScoreNuisances):
         """See ``ScoreSource``: what a private target leaves of the training block's budget."""
         return 1 - self.budget_fraction if self.target == PRIVATE else 1.0
 
-    def planned_range(self, facts: SelectionFacts) -> float:
+    def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """See ``ScoreNuisances``; a private target is expected to be 1 / K and the middle of the outcome's bounds."""
         return _planned_range(self, facts)
 
