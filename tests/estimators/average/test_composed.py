@@ -195,7 +195,7 @@ def test_an_honest_release_verifies_and_forged_ones_do_not(tmp_path):
         "its centre or its error": replace(release, numbers={**numbers, "centre": 1.5}),
         "its interval does not follow": replace(release, numbers={**numbers, "error": numbers["error"] + 0.01}),
         "the plan makes it": replace(release, privacy=replace(release.privacy, public={**public, "kept": 2})),
-        "spike=2 is stated": replace(
+        "its settings are those of no plan": replace(
             release, privacy=replace(release.privacy, public={**public, "constants": "spike=2"})
         ),
         "was charged": replace(
