@@ -23,8 +23,9 @@ SUMMARY = {
     "level": "certified",
     "epsilon": 1.0,
     "delta": 1e-5,
-    "requested": {"epsilon": 1.0, "delta": 1e-5},
-    "spent": {"total": {"epsilon": 1.0}},
+    "requested": {"epsilon": 1.0, "delta": 1e-5, "settings": {}},
+    "spent": {"total": {"epsilon": 1.0, "delta": 1e-5}},
+    "generated": True,
     "n": 100,
     "seed": 0,
     "pehe": 0.3,
@@ -40,7 +41,7 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     for name in ("0", "1"):
         (folder / name).mkdir()
-    (folder / "0" / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": 2}}))
+    (folder / "0" / "summary.json").write_text(json.dumps(SUMMARY | {"requested": {"epsilon": 2, "settings": {}}}))
     return folder
 
 
