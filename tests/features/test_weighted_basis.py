@@ -1,5 +1,6 @@
 """Features of standardised covariates."""
 
+import pytest
 import torch
 
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features, step
@@ -14,10 +15,9 @@ def normal() -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_step_is_bounded_and_has_nearly_nothing_of_a_line():
     z, weight = normal()
     h = step(z)
-    # the constants are rounded: 1.512 and .89 at most, by quadrature
-    assert 1.51 < float(h.abs().max()) < 1.52
-    assert abs(float((weight * h.square()).sum()) - 1) < 0.25
-    assert abs(float((weight * h * z).sum())) < 0.005
+    assert float(h.abs().max()) == pytest.approx(1.5108, abs=1e-4)
+    assert float((weight * h.square()).sum()) == pytest.approx(0.7862, abs=1e-4)  # by quadrature, as the next one
+    assert abs(float((weight * h * z).sum())) < 0.001
 
 
 def test_products_with_a_step_are_those_of_their_covariates():

@@ -45,7 +45,8 @@ def missed_variance(
         \Big(\Big(\sum_j e_j (t_j^2 - V_{jj})\Big)_+ + \Big(2 \sum_j e_j^2 V_{jj}^2\Big)^{1/2}\Big)
 
     G is the share of the prior variance of effects that the features hold which are asked for: covariates that are not
-    kept, and kinds of features that are not asked for, have the rest. Its size is that of what was found, and
+    kept, and kinds of features that are not asked for, have the rest; products with a step, where there are any, add
+    their own share to it, so that it is divided by that sum. Its size is that of what was found, and
     one standard deviation of the noise of that, or where no feature is asked for the prior's. Gamma is the mean square
     of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides
     effects in them.
