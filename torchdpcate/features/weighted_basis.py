@@ -41,8 +41,8 @@ def step(z: Tensor) -> Tensor:
     return (_STEEP * z).tanh_().sub_(z.clamp(-_FLAT, _FLAT), alpha=_SLOPE).div_(_SIZE)
 
 
-# of mean square one for a standard normal covariate, but for waves (about one) and steps (.786). The first argument holds
-# the covariates and becomes the features in place: copies of some megabytes cost more than the arithmetic.
+# of mean square one for a standard normal covariate, but for waves (about one) and steps (.786). The first argument
+# holds the covariates and becomes the features in place: copies of some megabytes cost more than the arithmetic.
 _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "1": lambda a, b: a,
     "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
