@@ -7,11 +7,12 @@ from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechan
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import charged_gaussian, grid_problems
+from torchdpcate.estimators.recompute import charged_gaussian
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noisy_numbers import grid_problems
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage.linear import sensitivity

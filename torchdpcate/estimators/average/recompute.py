@@ -24,12 +24,13 @@ from torchdpcate.estimators.average.stated import (
     Recomputed,
     StatedEffect,
 )
-from torchdpcate.estimators.recompute import CLOSE, FAR, same
+from torchdpcate.estimators.recompute import CLOSE, same
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level, of_library
+from torchdpcate.privacy.noisy_numbers import FAR
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.holds_if import HOLDS_IF
 from torchdpcate.release.interval_law import IntervalLaw

@@ -11,10 +11,11 @@ from torchdpcate.estimators.average.balanced_difference import SCALES
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.outcome_table import EQUAL, OutcomeTable, floors
 from torchdpcate.estimators.average.stated import FITTED, Entry, StatedEffect
-from torchdpcate.estimators.recompute import CLOSE, FAR, compared, constants_problems, grid_problems, same
+from torchdpcate.estimators.recompute import CLOSE, compared, constants_problems, same
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import k_norm_deviation
+from torchdpcate.privacy.noisy_numbers import FAR, grid_problems
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 

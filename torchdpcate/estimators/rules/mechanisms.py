@@ -13,7 +13,7 @@ from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, ou
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.mechanism import Prepared, Stated
-from torchdpcate.estimators.recompute import charged_gaussian, grid_problems
+from torchdpcate.estimators.recompute import charged_gaussian
 from torchdpcate.estimators.rules.recompute import RuleFacts, library_parts, rule_states, slopes_of
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -21,6 +21,7 @@ from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noisy_numbers import grid_problems
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease

@@ -15,7 +15,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.perturbation import SOLVER_SHARE, jacobian, logistic_jacobian
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import far_problems, scale_problems
+from torchdpcate.estimators.recompute import scale_problems
 from torchdpcate.estimators.rules.loss import LOSSES, stated_slopes
 from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
@@ -23,6 +23,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noisy_numbers import far_problems
 from torchdpcate.registry import Registry
 from torchdpcate.release.rule import RuleRelease
 

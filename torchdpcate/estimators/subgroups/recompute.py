@@ -9,15 +9,7 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.estimators.average.clipped_scores import clip_on_grid, clipped_domain, is_step, stated_plan
 from torchdpcate.estimators.average.stated import ContradictionError
-from torchdpcate.estimators.recompute import (
-    CLOSE,
-    compared,
-    constants_problems,
-    far_problems,
-    grid_problems,
-    scale_problems,
-    share_problems,
-)
+from torchdpcate.estimators.recompute import CLOSE, compared, constants_problems, scale_problems, share_problems
 from torchdpcate.estimators.subgroups.mechanism import STEPS
 from torchdpcate.estimators.subgroups.scores import ScorePlan
 from torchdpcate.estimators.subgroups.sums import sensitivity
@@ -26,6 +18,7 @@ from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
+from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.cell_effects import LAPLACE
 from torchdpcate.release.release import require_tensor

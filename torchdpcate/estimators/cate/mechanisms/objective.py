@@ -16,10 +16,10 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_ga
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import far_problems, grid_problems
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
 from torchdpcate.privacy.worst_case import Curve, Game, worst_case
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage.linear import LinearProblem, solve_perturbed

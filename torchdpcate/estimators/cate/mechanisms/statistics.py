@@ -14,12 +14,13 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.cate.recompute import CLOSE, EffectFacts
 from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import charged_gaussian, grid_problems, same
+from torchdpcate.estimators.recompute import charged_gaussian, same
 from torchdpcate.features.maps import batches
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.noisy_numbers import grid_problems
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
