@@ -12,6 +12,8 @@ from filelock import FileLock
 
 from torchdpcate.cli.main import main
 
+pytest.register_assert_rewrite("tests.contract")
+
 
 @pytest.fixture
 def listening() -> Iterator[None]:

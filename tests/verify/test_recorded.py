@@ -46,7 +46,8 @@ def test_every_kind_is_recorded():
 )
 def test_a_release_has_its_numbers(kind):
     (tensors, facts), (needed, stated) = recorded.numbers(kind), before()[kind]
-    assert differences(facts, stated, "file") == []
+    facts["public"] = {name: value for name, value in facts["public"].items() if name in stated["public"]}
+    assert differences(facts, stated, "file") == []  # settings that were not stated then may be by now
     assert tensors.keys() == needed.keys()
     for name, expected in needed.items():
         size = float(expected.abs().max()) if expected.numel() else 0.0

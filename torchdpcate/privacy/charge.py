@@ -85,6 +85,11 @@ class Charge:
         return replace(self, part=self.part, piece=part) if self.part else replace(self, part=part, piece=piece)
 
     @property
+    def whole(self) -> "Charge":
+        """What this is a part of."""
+        return replace(self, part="", piece="")
+
+    @property
     def words(self) -> str:
         """What it is for, in words for people to read; nothing parses them."""
         return words_of(self)

@@ -56,6 +56,17 @@ class CellScores:
         if not (math.isfinite(self.centre) and 0 < self.clip < math.inf and 0 <= self.error < math.inf):
             raise InputError(f"scores: centre = {self.centre}, clip = {self.clip}, error = {self.error}: of no release")
 
+    @classmethod
+    def of(cls, numbers: Tensor, n: int) -> "CellScores":
+        """Inverse of ``numbers``."""
+        centre, clip, error = numbers.tolist()
+        return cls(centre, clip, error, n)
+
+    @property
+    def numbers(self) -> Tensor:
+        """Centre, clip and error, float64 [3]."""
+        return torch.tensor([self.centre, self.clip, self.error], dtype=torch.float64)
+
     def errors(self, count: Tensor) -> Tensor:
         r"""Return the standard deviation by the errors of both nuisances of each cell's mean score, [cells].
 

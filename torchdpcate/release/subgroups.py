@@ -271,10 +271,7 @@ class SubgroupRelease(Release):
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""
         found = {"statistics": self.statistics} | ({} if self.weights is None else self.weights.tensors())
-        held = self.scores
-        if held is None:
-            return found
-        return found | {SCORES: torch.tensor([held.centre, held.clip, held.error], dtype=torch.float64)}
+        return found if self.scores is None else found | {SCORES: self.scores.numbers}
 
     def facts(self) -> dict[str, Any]:
         """Return the cells, and the law and scale of the noise."""
@@ -296,8 +293,7 @@ class SubgroupRelease(Release):
         scores = None
         if SCORES in tensors:
             require_tensor(tensors[SCORES], (3,), SCORES)
-            centre, clip, error = tensors[SCORES].tolist()
-            scores = CellScores(centre, clip, error, privacy.n)
+            scores = CellScores.of(tensors[SCORES], privacy.n)
         arms = 2 if scores is None else 1
         require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
         release = cls(

@@ -19,7 +19,7 @@ from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import mechanism_of
+from torchdpcate.verify.known import mechanism_of, plan_of
 from torchdpcate.verify.numbers import number_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
@@ -109,10 +109,25 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from contents_problems(file, release)
     facts, privacy = json.loads(file.metadata["facts"]), release.privacy
     yield from statement_problems(privacy, release.kind, release.domain)
+    if plan_of(privacy.mechanism) is not None:
+        yield from _planned(release)
+        yield from number_problems(release)
+        return
     yield from _unpaid(file, privacy)
     yield from block_problems(release, facts)
     yield from number_problems(release)
     yield from _recomputed(release)
+
+
+def _planned(release: Release) -> Iterator[str]:
+    """What is not as the plan makes it that the release's own public facts describe."""
+    kind = plan_of(release.privacy.mechanism)
+    if not release.privacy.claims or kind is None or release.kind not in kind.kinds:
+        return
+    try:
+        yield from kind.restated(release).problems(release)
+    except (*UNFIT, AssertionError):
+        yield "its public constants, its charges and its numbers are not those of one release by its plan"
 
 
 def _recomputed(release: Release) -> Iterator[str]:

@@ -13,8 +13,9 @@ from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
 from torchdpcate.estimators.selection.recompute import CHOICES
-from torchdpcate.estimators.subgroups.mechanism import SUBGROUP_MECHANISMS
+from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
+from torchdpcate.plan import PLANS, Plan
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -25,7 +26,6 @@ from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
-from torchdpcate.release.subgroups import SubgroupRelease
 
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
@@ -33,7 +33,6 @@ FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
-    SUBGROUP_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
 
@@ -43,9 +42,15 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
     return next((family[name] for family in FAMILIES if name in family), None)
 
 
+def plan_of(name: str) -> type[Plan] | None:
+    """Return the plan of the mechanism that statements call so; None if there is none."""
+    assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
+    return PLANS.get(name)
+
+
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return any(name in family for family in FAMILIES)
+    return name in PLANS or any(name in family for family in FAMILIES)
 
 
 def stated(name: str) -> Stated | None:
@@ -53,10 +58,10 @@ def stated(name: str) -> Stated | None:
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
-    mechanism = mechanism_of(name)
+    mechanism: Any = plan_of(name) or mechanism_of(name)
     if mechanism is None:
         return None
-    states = mechanism.states
+    states = Stated(mechanism.level, mechanism.kinds) if name in PLANS else mechanism.states
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
@@ -87,7 +92,6 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
     PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
-    SubgroupRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""

@@ -10,6 +10,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups import learner as module
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.estimators.subgroups.shrunk import shrunk
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -58,7 +59,8 @@ def test_effects_in_subgroups_pass(name):
 
 
 def test_sums_that_leave_without_noise_are_found(monkeypatch):
-    monkeypatch.setattr(module, "numbers_of", lambda output, strata: output.reshape(strata, 2, -1) + leak["sums"])
+    by_cell = SubgroupPlan.by_cell
+    monkeypatch.setattr(SubgroupPlan, "by_cell", lambda plan, numbers: by_cell(plan, numbers) + leak["sums"])
     leak = {}
     sums = module.cell_sums
 

@@ -154,13 +154,13 @@ def test_one_partition_costs_as_much_as_one_cell():
     ],
 )
 def test_the_plan_takes_the_least_noise(partitions, budget, law, released):
-    domain = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
-    cells = Subgroups.of([{f"x{k}": [0.5]} for k in range(partitions)], domain)
+    schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
+    cells = Subgroups.of([{f"x{k}": [0.5]} for k in range(partitions)], schema)
     weighting = Weighting("equal", 0.5, 0.5)
-    found = plan_subgroups(5000, cells, budget, weighting, 0.5)
+    found = plan_subgroups(5000, schema, cells, budget, weighting)
     assert (found.law, found.released) == (law, released)
     others = [
-        plan_subgroups(5000, cells, budget, weighting, 0.5, law=one, released=way)
+        plan_subgroups(5000, schema, cells, budget, weighting, law=one, released=way)
         for one in ((LAPLACE, GAUSSIAN) if budget.delta else (LAPLACE,))
         for way in ("separate", "crossed")
     ]
@@ -232,7 +232,7 @@ def covered(law, eps, n, partitions, seeds, level=0.95):
     budget = PrivacyBudget(eps, 1e-5)
     schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
     asked, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
-    plan = plan_subgroups(n, Subgroups.of(asked, schema), budget, weighting, 0.5, law, "separate")
+    plan = plan_subgroups(n, schema, Subgroups.of(asked, schema), budget, weighting, law, "separate")
     assert plan.mechanism.sensitivity == moved
     noisy = plan.mechanism.add_noise(sums.reshape(seeds, -1), NoiseSource.fixed(2)).reshape(sums.shape)
     found = cell_effects(noisy, torch.eye(seeds * cells, dtype=torch.float64), law, plan.scale, 0.5)

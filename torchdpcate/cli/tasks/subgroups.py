@@ -20,7 +20,7 @@ from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data.study import Study
 from torchdpcate.drawing.subgroups import plot_subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
+from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
@@ -105,7 +105,7 @@ class SubgroupTask(TaskSpec):
     @property
     def mechanism_name(self) -> str:
         """See ``TaskSpec``."""
-        return SubgroupSums.name
+        return SubgroupPlan.name
 
     def size(self) -> int:
         """Return more numbers than the release holds."""
@@ -154,7 +154,7 @@ class SubgroupTask(TaskSpec):
 
     def facts(self) -> dict[str, Any]:
         """Return the public settings of the fit."""
-        return {"public": dict(self.learner.settings_)}
+        return {"public": {} if self.learner.plan_ is None else self.learner.plan_.public()}
 
     def secrets(self) -> dict[str, Tensor]:
         """Return the effects without noise."""

@@ -1,12 +1,10 @@
 """Effects in subgroups of public cuts: checks, a fit session, one release with an interval for each cell."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
@@ -16,26 +14,20 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import StackedRecords, arm
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.mechanism import ScoreSums, SubgroupSums, numbers_of
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
+from torchdpcate.estimators.subgroups.plan import SHARE, SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.scores import ScorePlan, places
 from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers, score_numbers
 from torchdpcate.estimators.subgroups.weighting import ATE, COMPOSED, EQUAL, FITTED, KNOWN, Weighting
-from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose, propensity_by
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.cell_effects import LAPLACE, CellEffects, CellScores, cell_effects
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.subgroups import SubgroupRelease
@@ -48,7 +40,6 @@ _ASSUMED = (
     "cells of a partition are all as large, mean outcomes at a quarter of their range",
     "cells of a partition are all as large, and scores as wide as for an average effect",
 )  # of outcomes, and of scores
-_KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
 
 
 @dataclass(eq=False, repr=False)
@@ -99,8 +90,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     Attributes:
         subgroups_: The cells.
-        plan_: The public plan; None without privacy.
-        settings_: Public settings of the fit, as statements have them.
+        plan_: The public plan, whose ``public()`` is what statements have; None without privacy.
         ledger_: What has been spent; None without privacy.
         sizes_: Records per block, public.
 
@@ -127,7 +117,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     overlap: float | None = None
     law: str = "auto"
     released: str = "auto"
-    propensity_share: float = 0.3
+    propensity_share: float = SHARE
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
@@ -155,12 +145,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         Raises:
             InputError: See the class; or a learner without a budget.
         """
-        budget, cells, weighting = self._planned(n), self._cells(), self._weighting()
-        if weighting.way == FITTED:
-            share = probability("propensity_share", self.propensity_share, above_zero=True)
-            budget = PrivacyBudget(budget.epsilon * (1 - share) * _KEPT, budget.delta)
-        half, scores = TableSchema.of(self.domain).domain.outcome_range / 2, self._score_plan(n, weighting)
-        return plan_subgroups(n, cells, budget, weighting, half, self.law, self.released, scores)
+        budget, schema, weighting = self._planned(n), TableSchema.of(self.domain), self._weighting()
+        settings = {"share": self.propensity_share, "learner": type(self).__name__}
+        return plan_subgroups(n, schema, self._cells(), budget, weighting, self.law, self.released, **settings)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the standard deviation in the noisiest cell, if a partition's are all as large.
@@ -198,25 +185,17 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _release(self) -> SubgroupRelease:
         plan = self.plan_
         assert plan is not None
-        found, own = self._noisy_sums(plan) if plan.scores is None else self._paid
-        kind = SubgroupSums if plan.scores is None else ScoreSums
-        statement = self._statement_of(kind, found.guarantee, self.settings_, own)
-        return SubgroupRelease(
-            self.subgroups_,
-            plan.released,
-            numbers_of(found.output, plan.strata.size),
-            plan.law,
-            plan.scale,
-            self.schema_,
-            statement,
-            self.weights_,
-            self._scores,
-        )
+        if "sums" not in self._answers:
+            self._ask(plan)
+        privacy = self._statement_of(plan, plan.guarantee(), plan.public(), self._own)
+        return plan.conclude(self._answers, privacy)
 
-    def _noisy_sums(self, plan: SubgroupPlan) -> tuple[Prepared, set[int]]:
-        """Pay for the sums; return them with their entries of the ledger."""
-        own = self._session.scope([RECORDS], Charge(Purpose.RELEASE, SubgroupSums.name))
-        return SubgroupSums.prepare(self._sums, plan, self._own_learner()).run(own), own.entries
+    def _ask(self, plan: SubgroupPlan) -> None:
+        """Pay for the sums."""
+        query = plan.queries["sums"]
+        session = self._session.scope([RECORDS], query.charge)
+        self._answers["sums"] = plan.ask("sums", session, self._sums)
+        self._own = session.entries
 
     def nonprivate_effects(self) -> CellEffects:
         """Return the effects without noise in their sums. The curator's, never to be published.
@@ -251,7 +230,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         """Return the plan of doubly robust scores; None where outcomes are summed."""
         if weighting.way != COMPOSED:
             return None
-        return ScorePlan.of(n, self.budget, TableSchema.of(self.domain), weighting.low)
+        if self.budget is not None and self.plan_ is not None:
+            return self.plan_.scores
+        return ScorePlan.of(n, None, TableSchema.of(self.domain), weighting.low)
 
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
@@ -266,26 +247,23 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         weighting, plan = self._weighting(), self.plan_
         law, strata = (LAPLACE, self.subgroups_) if plan is None else (plan.law, plan.strata)
         positions = strata.positions(records.x)
-        self._fit_public: dict[str, Any] = {}
-        self.weights_: ReleasedWeights | None = None
+        self._answers: dict[str, Tensor] = {}
         self._scores: CellScores | None = None
         scores = self._score_plan(records.n, weighting)
         if scores is None:
             weights = weighting.weights(records.a, self._propensity(records, weighting))
             numbers = record_numbers(records.y, weights, law, self.schema_.domain)
             self._sums = cell_sums(numbers, records.a, positions, strata.size)
-        else:
-            self._fit_public = {"eta": weighting.low}
-            nuisances = scores.nuisances(records, self.schema_, self._session.scope([RECORDS], COMPOSED_SCORES))
-            self._sums = cell_sums(score_numbers(places(nuisances), law), None, positions, strata.size)
-            sums, scale = self._sums, 0.0
-            if plan is not None:
-                # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
-                self._paid = self._noisy_sums(plan)
-                sums, scale = numbers_of(self._paid[0].output, strata.size), plan.scale
-            self._scores = scores.scores(nuisances, sums, law, scale, len(strata.partitions))
-        constants: Mapping[str, Any] = {} if plan is None else plan.public()
-        self.settings_ = {"learner": type(self).__name__, **constants, **self._fit_public}
+            return
+        nuisances = scores.nuisances(records, self.schema_, self._session.scope([RECORDS], COMPOSED_SCORES))
+        self._sums = cell_sums(score_numbers(places(nuisances), law), None, positions, strata.size)
+        sums, scale = self._sums, 0.0
+        if plan is not None:
+            # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
+            self._ask(plan)
+            sums, scale = plan.by_cell(self._answers["sums"]), plan.scale
+        self._scores = scores.scores(nuisances, sums, law, scale, len(strata.partitions))
+        self._answers["scores"] = self._scores.numbers
 
     def _propensity(self, records: CausalData, weighting: Weighting) -> Tensor | None:
         """Return the propensity of each record [n]; None where all weigh the same."""
@@ -295,30 +273,11 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         if weighting.way != FITTED:
             return None
         features = on_domain(None, self.schema_.domain)
-        fit = propensity_fit(records.n, features, self.budget, self.propensity_share)
-        session = self._session.scope([RECORDS], Charge(Purpose.WEIGHTS))
-        theta = learnt(StackedRecords.of(records, features, self.schema_.domain), fit, session)
-        self.weights_ = ReleasedWeights(theta, features, make_estimand(weighting.estimand, weighting.low))
-        self._fit_public = {"eta": weighting.low, **{f"weights_{name}": value for name, value in fit.public.items()}}
-        return self.weights_.propensity(records.x)
-
-
-def propensity_fit(n: int, features: FeatureMap, budget: PrivacyBudget | None, share: float) -> PreparedFit:
-    """Return the private logistic regression of a propensity, prepared; without a budget that without noise.
-
-    Args:
-        n: Number of records.
-        features: Its features, set up on the domain.
-        budget: Of fit and release together.
-        share: Of epsilon.
-    """
-    if budget is None:
-        return exact_fit(Logistic(), n, features)
-    return ObjectiveFit().prepare(Logistic(), n, features, PrivacyBudget(budget.epsilon * share, 0.0))
-
-
-def learnt(records: StackedRecords, fit: PreparedFit, session: FitSession) -> Tensor:
-    """Pay for the propensity's coefficients and return them, [p]."""
-    session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
-    drawn = session.noise.released(fit.draw(records, arm, session.noise, 1))
-    return torch.as_tensor(drawn)[0]
+        stacked = StackedRecords.of(records, features, self.schema_.domain)
+        if self.plan_ is None:
+            theta = exact_fit(Logistic(), records.n, features).draw(stacked, arm, self._session.noise, 1)[0]
+        else:
+            charge = self.plan_.queries["propensity"].charge
+            theta = self.plan_.ask("propensity", self._session.scope([RECORDS], charge), stacked, arm)
+        self._answers["propensity"] = theta
+        return ReleasedWeights(theta, features, make_estimand(weighting.estimand, weighting.low)).propensity(records.x)

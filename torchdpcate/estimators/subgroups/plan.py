@@ -2,66 +2,254 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.scores import ScorePlan
 from torchdpcate.estimators.subgroups.sums import sensitivity
-from torchdpcate.estimators.subgroups.weighting import Weighting
-from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.estimators.subgroups.weighting import COMPOSED, EQUAL, FITTED, Weighting
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.plan import AddedNoise, LinearFit, Plan, Query, requested_budget
+from torchdpcate.privacy.budget import PrivacyBudget, probability
+from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose, propensity_by
+from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
-from torchdpcate.release.cell_effects import DEVIATIONS, DOMINATED, GAUSSIAN, LAPLACE, NUMBERS, count_noise, mean_noise
-from torchdpcate.release.subgroups import CROSSED, SEPARATE, strata_of
+from torchdpcate.release.cell_effects import (
+    DEVIATIONS,
+    DOMINATED,
+    GAUSSIAN,
+    LAPLACE,
+    NUMBERS,
+    CellScores,
+    count_noise,
+    mean_noise,
+)
+from torchdpcate.release.release import Release
+from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SHARE = 0.3
+"""Share of epsilon that a fitted propensity costs."""
 _MOST_STRATA = 4096
 _TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side; that of scores is 0
+_KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
+_FORMULA = (
+    "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of {}; "
+    "docs/guarantees/subgroups.md"
+)
+_ARMS = "each cell and arm of P partitions"
+_STEPS = "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; "
+_SCORES = "clipped doubly robust scores of each cell of P partitions"
 
 
 @dataclass(frozen=True, eq=False)
-class SubgroupPlan:
-    """Everything public about effects in subgroups, before any record is read.
+class SubgroupPlan(Plan):
+    r"""Everything public about effects in subgroups, before any record is read.
+
+    Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
+    partition: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise, u being its outcome
+    in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record moves all numbers
+    together by at most
+
+    .. math:: \Delta_1 = 2 P, \qquad \Delta_2 = 2 \sqrt P,
+
+    however many cells there are.
+
+    Guarantee:
+        Certified: pure with Laplace noise, (epsilon, delta) with Gaussian noise; weights are all the same, known by
+        design, or of a propensity that was paid for. Proof: docs/guarantees/subgroups.md.
 
     Attributes:
         n: Number of records.
+        schema: Columns and public bounds.
         subgroups: The cells.
-        released: ``separate`` or ``crossed``: which sums get noise.
-        law: Law of the noise, ``laplace`` or ``gaussian``.
-        mechanism: Noise of all sums together.
-        budget: What they cost together.
+        budget: What everything costs together.
         weighting: How records weigh.
-        half_range: Half of the outcome's range.
-        scores: The plan of doubly robust scores; None where outcomes are summed.
+        law: Law of the noise of the sums, ``laplace`` or ``gaussian``.
+        released: ``separate`` or ``crossed``: which sums get noise.
+        share: Of epsilon that a fitted propensity costs.
+        learner: Name of the learner's class.
     """
 
+    name: ClassVar[str] = "subgroups"
+    kinds: ClassVar[tuple[str, ...]] = (SubgroupRelease.kind,)
+
     n: int
+    schema: TableSchema
     subgroups: Subgroups
-    released: str
-    law: str
-    mechanism: AdditiveMechanism
     budget: PrivacyBudget
     weighting: Weighting
-    half_range: float
-    scores: ScorePlan | None = None
+    law: str
+    released: str
+    share: float = SHARE
+    learner: str = "SubgroupEffects"
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: what learns a propensity, if anything does, and the sums."""
+        found: dict[str, Query] = {}
+        if self.fit is not None:
+            found["propensity"] = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), prefix="weights_")
+        if self.scores is not None:
+            found["steps"] = Query(COMPOSED_SCORES, self.scores.law)
+        size = len(self.weighting.mass) * NUMBERS * self.strata.size
+        sums = AddedNoise(noise_by(self.sums_event, self.strata, self.n), size, float(self.n))
+        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), sums)}
 
     @property
-    def strata(self) -> Subgroups:
-        """The cells whose sums get noise."""
-        return strata_of(self.subgroups, self.released)
+    def formula(self) -> str:
+        """See ``Plan``."""
+        return _FORMULA.format(_ARMS) if self.scores is None else _STEPS + _FORMULA.format(_SCORES)
+
+    def settings(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        estimated = {"eta": self.weighting.low} if self.weighting.way in (FITTED, COMPOSED) else {}
+        return {
+            "learner": self.learner,
+            "epsilon": self.budget.epsilon,
+            **({} if self.law == LAPLACE and self.scores is None else {"delta": self.budget.delta}),
+            "law": self.law,
+            "released": self.released,
+            "partitions": len(self.subgroups.partitions),
+            "cells": self.subgroups.size,
+            "strata": self.strata.size,
+            **self.weighting.public(),
+            **estimated,
+            **({} if self.fit is None else {"propensity_share": self.share}),
+            **({} if self.scores is None else self.scores.public()),
+        }
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """See ``Plan``."""
+        return (self.weighting.holds_if,)
+
+    @classmethod
+    def restated(cls, release: Release) -> Self:
+        """See ``Plan``."""
+        assert isinstance(release, SubgroupRelease)
+        privacy = release.privacy
+        public, block = privacy.public, privacy.blocks[0]
+        way = {EQUAL: "randomised"}.get(public["weights"], public["weights"])
+        weighting = Weighting.of(way, release.schema, public.get("eta"), public["estimand"])
+        return cls(
+            privacy.n,
+            release.schema,
+            release.subgroups,
+            requested_budget(block, public["epsilon"], public.get("delta", 0.0)),
+            weighting,
+            release.law,
+            release.released,
+            public.get("propensity_share", SHARE),
+            str(public["learner"]),
+        )
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``; of scores also their centre, clip and error."""
+        assert isinstance(release, SubgroupRelease)
+        found = {"sums": release.statistics}
+        if release.weights is not None:
+            found["propensity"] = release.weights.theta
+        if release.scores is not None:
+            found["scores"] = release.scores.numbers
+        return found
+
+    def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
+        """See ``Plan``."""
+        weights = scores = None
+        if self.fit is not None:
+            estimand = make_estimand(self.weighting.estimand, self.weighting.low)
+            weights = ReleasedWeights(answers["propensity"], self.features, estimand)
+        if self.scores is not None:
+            scores = CellScores.of(answers["scores"], self.n)
+        return SubgroupRelease(
+            self.subgroups,
+            self.released,
+            self.by_cell(answers["sums"]),
+            self.law,
+            self.scale,
+            self.schema,
+            privacy,
+            weights,
+            scores,
+        )
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; numbers of scores are on the grid of their steps."""
+        yield from super().problems(release)
+        assert isinstance(release, SubgroupRelease)
+        if self.scores is not None and release.scores is not None:
+            yield from self.scores.problems(release.scores)
+
+    @cached_property
+    def features(self) -> FeatureMap:
+        """Features of a fitted propensity."""
+        return on_domain(None, self.schema.domain)
+
+    @cached_property
+    def fit(self) -> PreparedFit | None:
+        """The private logistic regression of a fitted propensity, prepared; None where there is none."""
+        if self.weighting.way != FITTED:
+            return None
+        epsilon = self.budget.epsilon * probability("propensity_share", self.share, above_zero=True)
+        return ObjectiveFit().prepare(Logistic(), self.n, self.features, PrivacyBudget(epsilon, 0.0))
+
+    @cached_property
+    def scores(self) -> ScorePlan | None:
+        """The plan of doubly robust scores; None where outcomes are summed."""
+        if self.weighting.way != COMPOSED:
+            return None
+        return ScorePlan.of(self.n, self.budget, self.schema, self.weighting.low)
+
+    @cached_property
+    def sums_event(self) -> Event:
+        """What the sums cost: what the propensity or the steps of scores leave."""
+        if self.scores is not None:
+            return self.scores.event(self.law)
+        left = PrivacyBudget(self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1), self.budget.delta)
+        return PureEvent(left.epsilon) if self.law == LAPLACE else GaussianMechanism(left, 1.0).event
+
+    @property
+    def mechanism(self) -> AdditiveMechanism:
+        """Noise of all sums together."""
+        return self._sums.mechanism
 
     @property
     def scale(self) -> float:
         """Scale of the noise of each number."""
-        return self.mechanism.released_scale(len(self.weighting.mass) * NUMBERS * self.strata.size)
+        return self._sums.scale
+
+    @property
+    def _sums(self) -> AddedNoise:
+        law = self.queries["sums"].law
+        assert isinstance(law, AddedNoise)
+        return law
+
+    @cached_property
+    def strata(self) -> Subgroups:
+        """The cells whose sums get noise."""
+        return strata_of(self.subgroups, self.released)
+
+    def by_cell(self, numbers: Tensor) -> Tensor:
+        """Return the numbers of all sums by cell and arm, [strata, arms, 3]."""
+        return numbers.reshape(self.strata.size, -1, NUMBERS).to(torch.float64)
 
     @property
     def unions(self) -> Tensor:
@@ -74,7 +262,7 @@ class SubgroupPlan:
         sizes = [partition.size for partition in self.subgroups.partitions for _ in range(partition.size)]
         return self.n / torch.tensor(sizes, dtype=torch.float64)
 
-    @property
+    @cached_property
     def cell_noise(self) -> Tensor:
         """Standard deviation of the privacy noise to expect of each cell, in outcome units, float64 [cells].
 
@@ -82,7 +270,8 @@ class SubgroupPlan:
         end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
-        mean, unit = (_TYPICAL_MEAN, self.half_range) if self.scores is None else (0.0, self.scores.clip)
+        half = self.schema.domain.outcome_range / 2
+        mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.clip)
         pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
         return unit * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
@@ -132,30 +321,16 @@ class SubgroupPlan:
         }
         return pd.DataFrame(columns)
 
-    def public(self) -> dict[str, Any]:
-        """Return the public constants, as statements have them."""
-        return {
-            "law": self.law,
-            "released": self.released,
-            "partitions": len(self.subgroups.partitions),
-            "cells": self.subgroups.size,
-            "strata": self.strata.size,
-            "sensitivity": self.mechanism.sensitivity,
-            "scale": self.scale,
-            **self.weighting.public(),
-            **({} if self.scores is None else self.scores.public()),
-        }
-
 
 def plan_subgroups(
     n: int,
+    schema: TableSchema,
     subgroups: Subgroups,
     budget: PrivacyBudget,
     weighting: Weighting,
-    half_range: float,
     law: str = "auto",
     released: str = "auto",
-    scores: ScorePlan | None = None,
+    **settings: Any,
 ) -> SubgroupPlan:
     """Return the plan of least noise, by public facts alone.
 
@@ -164,23 +339,22 @@ def plan_subgroups(
 
     Args:
         n: Number of records.
+        schema: Columns and public bounds.
         subgroups: The cells.
-        budget: What all sums together may cost; of scores, what their plan leaves takes its place.
+        budget: What everything may cost together.
         weighting: How records weigh.
-        half_range: Half of the outcome's range.
         law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``.
         released: ``separate``, ``crossed`` or ``auto``.
-        scores: The plan of doubly robust scores; None sums outcomes.
+        settings: Further ones of ``SubgroupPlan``.
 
     Raises:
         InputError: No such law or way, Gaussian noise without delta, or too many crossed cells.
 
     Example:
         >>> from torchdpcate.data.domain import Domain
-        >>> from torchdpcate.data.schema import TableSchema
         >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], -1.0, 1.0))
         >>> cells, budget = Subgroups.of([{"x0": [0.5]}], schema), PrivacyBudget(1.0, 1e-5)
-        >>> plan = plan_subgroups(1000, cells, budget, Weighting("equal", 0.5, 0.5), half_range=1.0)
+        >>> plan = plan_subgroups(1000, schema, cells, budget, Weighting("equal", 0.5, 0.5))
         >>> plan.law, round(plan.scale, 4), round(plan.expected_noise, 4)
         ('laplace', 2.0, 0.0265)
     """
@@ -189,26 +363,19 @@ def plan_subgroups(
         raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
     found = []
     for own, way in itertools.product(laws, ways):
-        if own == GAUSSIAN and (budget.delta == 0 or not (law == own or scores is None or scores.has(own))):
+        if (own == GAUSSIAN and budget.delta == 0) or (way == CROSSED and not _crosses(subgroups, released)):
             continue
-        if way == CROSSED and not _crosses(subgroups, released):
-            continue
-        strata, cost = strata_of(subgroups, way), budget if scores is None else scores.cost(own)
-        mechanism = noise_of(own, cost, strata, n) if scores is None else noise_by(scores.event(own), strata, n)
-        found.append(SubgroupPlan(n, subgroups, way, own, mechanism, cost, weighting, half_range, scores))
+        plan = SubgroupPlan(n, schema, subgroups, budget, weighting, own, way, **settings)
+        if law == own or plan.scores is None or plan.scores.has(own):
+            found.append(plan)
     return min(found, key=_error)
 
 
-def noise_of(law: str, budget: PrivacyBudget, strata: Subgroups, n: int) -> AdditiveMechanism:
-    """Return the noise of the sums of these cells, over n records, at a budget."""
-    moved = sensitivity(law, len(strata.partitions), n)
-    return LaplaceMechanism(budget.epsilon, moved) if law == LAPLACE else GaussianMechanism(budget, moved)
-
-
-def noise_by(event: PureEvent | GaussianEvent, strata: Subgroups, n: int) -> AdditiveMechanism:
+def noise_by(event: Event, strata: Subgroups, n: int) -> AdditiveMechanism:
     """Return the noise of the sums of these cells, over n records, that this event pays for."""
     if isinstance(event, PureEvent):
         return LaplaceMechanism(event.epsilon, sensitivity(LAPLACE, len(strata.partitions), n))
+    assert isinstance(event, GaussianEvent)
     return GaussianMechanism.of_event(event, sensitivity(GAUSSIAN, len(strata.partitions), n))
 
 

@@ -1,6 +1,7 @@
 """Effects in subgroups by doubly robust scores, whose nuisances one composition learns on all records."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +11,17 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.settings import known_propensities
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.clipped_scores import clipped_domain
+from torchdpcate.estimators.average.clipped_scores import clip_on_grid, clipped_domain
 from torchdpcate.estimators.average.composed import planned_clip
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.privacy.accounting import compose
+from torchdpcate.plan import CLOSE, Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.session import FitSession
@@ -103,14 +105,6 @@ class ScorePlan:
         left = total * (1 - _INWARDS) - self.steps.mu**2
         return left if left > _LEAST * total else 0.0
 
-    def cost(self, law: str) -> PrivacyBudget:
-        """Return what the sums alone cost."""
-        assert self.budget is not None
-        event = self.event(law)
-        if isinstance(event, PureEvent):
-            return PrivacyBudget(event.epsilon, 0.0)
-        return PrivacyBudget(compose([(event, 1)], self.budget.delta), self.budget.delta)
-
     @property
     def clip(self) -> float:
         """The clip of scores to expect, in outcome units."""
@@ -144,6 +138,19 @@ class ScorePlan:
     def public(self) -> dict[str, Any]:
         """Return the plan's facts, as statements have them."""
         return self.steps.facts()
+
+    @property
+    def law(self) -> Steps:
+        """What the steps ask of the records."""
+        shares = self.steps.shares
+        return Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
+
+    def problems(self, held: CellScores) -> Iterator[str]:
+        """Return what in released numbers of scores no steps of this plan leave."""
+        if not clip_on_grid(held.clip, self.steps, self.domain):
+            yield f"its clip {held.clip:.6g} is not on the grid of its quantile"
+        if not max(abs(held.centre), held.error) <= self.domain.outcome_range * (1 + CLOSE):
+            yield "its centre or its error is larger than the outcome's range"
 
 
 def places(found: AverageNuisances) -> Tensor:

@@ -7,13 +7,11 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.estimators.subgroups.mechanism import SubgroupSums
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
 from torchdpcate.estimators.subgroups.weighting import Weighting
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.worst_case import Game, gaussian_evidence, k_norm_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
@@ -25,7 +23,7 @@ _RUNS = 30_000  # each of 24 exact draws
 def _planned(budget: PrivacyBudget, law: str) -> SubgroupPlan:
     cells = Subgroups.of(_CELLS, TableSchema.from_domain(_DOMAIN))
     weighting = Weighting.of("randomised", TableSchema.from_domain(_DOMAIN))
-    return plan_subgroups(_RECORDS, cells, budget, weighting, 0.5, law, "separate")
+    return plan_subgroups(_RECORDS, TableSchema.from_domain(_DOMAIN), cells, budget, weighting, law, "separate")
 
 
 def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
@@ -58,31 +56,14 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
 )
 def _laplace(budget: PrivacyBudget) -> Game:
     plan = _planned(PrivacyBudget(budget.epsilon, 0.0), LAPLACE)
-    worlds = worst_sums(plan, same_cell=False)
-    mechanisms = [SubgroupSums.prepare(sums, plan) for sums in worlds]
-    evidence = k_norm_evidence((worlds[1] - worlds[0]).flatten(), plan.scale, 1.0)
-    return Game(
-        draw=lambda world, runs, noise: mechanisms[world].draw(noise, runs),
-        event=plan.mechanism.event,
-        guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
-        evidence=lambda shown: evidence(shown - worlds[0].flatten()),
-        most_runs=_RUNS,
-    )
+    return plan.game("sums", *worst_sums(plan, same_cell=False), most_runs=_RUNS)
 
 
 @worst_case(
     "subgroups_gaussian",
-    SubgroupSums,
+    SubgroupPlan,
     pair="a treated record turns from the highest outcome to the lowest one in its cells of two partitions",
 )
 def _gaussian(budget: PrivacyBudget) -> Game:
     plan = _planned(budget, GAUSSIAN)
-    worlds = worst_sums(plan, same_cell=True)
-    mechanisms = [SubgroupSums.prepare(sums, plan) for sums in worlds]
-    return Game(
-        draw=lambda world, runs, noise: mechanisms[world].draw(noise, runs),
-        event=plan.mechanism.event,
-        guarantee=Guarantee(Level.CERTIFIED, budget),
-        evidence=gaussian_evidence((worlds[0].flatten(), worlds[1].flatten()), (plan.scale, plan.scale)),
-        most_runs=_RUNS,
-    )
+    return plan.game("sums", *worst_sums(plan, same_cell=True), most_runs=_RUNS)

@@ -1,0 +1,260 @@
+"""The contract of every plan: a test class of a family inherits it, and names releases of its own.
+
+An honest file verifies. One of which a constant, a fact, a charge or an answer was changed does not, though its costs,
+its sums and its sentence are made to fit. What was charged is what the plan asks for, the plan is made anew from the
+file, and it travels to another process.
+"""
+
+import pickle
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from tests.verify import forgeries as forge
+from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.plan import PLANS, AddedNoise, Plan
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.file import load_release
+from torchdpcate.release.release import Release
+from torchdpcate.verify.file import verify_release
+
+Path_ = tuple[str | int, ...]
+_RUNS = 4_000  # a standard deviation is off by 8 % once in ten million
+
+
+class PlanContract:
+    """Tests that every plan passes.
+
+    Attributes:
+        made: Releases that claim something, by name.
+        default: Those that are forged by default; the others are slow.
+        untold: Names of constants and facts that follow from nothing: they are as the file says.
+        untold_in: Further ones of releases, by their names.
+        followed: Names of tensors that follow from numbers that are not released, within bounds alone.
+    """
+
+    made: ClassVar[dict[str, Callable[[], Release]]]
+    default: ClassVar[tuple[str, ...]]
+    untold: ClassVar[tuple[str, ...]] = ()
+    untold_in: ClassVar[dict[str, tuple[str, ...]]] = {}
+    followed: ClassVar[tuple[str, ...]] = ()
+
+    @pytest.fixture(scope="class")
+    def written(self, tmp_path_factory):
+        """Return the path of a release by its name; each is made once."""
+        return forge.written(self.made, tmp_path_factory.mktemp("contract"))
+
+    def test_an_honest_file_verifies(self, case, written):
+        assert dict(verify_release(written(case)))["level"].startswith("certified")
+
+    def test_the_plan_is_made_anew_from_the_file(self, case, written):
+        release = load_release(written(case))
+        plan = plan_of(release)
+        assert list(plan.problems(release)) == []
+        again = pickle.loads(pickle.dumps(plan))
+        assert again.public() == plan.public()
+        made = again.conclude(plan.answers(release), release.privacy)
+        assert made.summary() == release.summary()
+
+    def test_what_was_charged_is_what_the_plan_asks_for(self, case, written):
+        release = load_release(written(case))
+        plan, charges = plan_of(release), [stated.charge for stated in release.privacy.charges]
+        for query in plan.queries.values():
+            assert any(map(query.covers, charges))
+        assert release.privacy.epsilon <= plan.budget.epsilon * (1 + 1e-9)
+        assert release.privacy.delta <= plan.budget.delta
+
+    def test_noise_has_the_scale_that_the_plan_says(self, case, written):
+        plan = plan_of(load_release(written(case)))
+        for query in plan.queries.values():
+            if isinstance(query.law, AddedNoise):
+                zero = torch.zeros(query.law.size, dtype=torch.float64)
+                drawn = query.law.draw(NoiseSource.fixed(3), max(_RUNS // query.law.size, 50), zero).flatten()
+                unit = 1.0 if query.law.mechanism.norm == 2 else 2**0.5  # of Laplace noise
+                assert float(drawn.std()) == pytest.approx(unit * query.law.scale, rel=0.15)
+
+    def test_no_known_forgery_verifies(self, case, written, tmp_path):
+        passed, said = self._passing(written(case), forge.EVERY.items(), tmp_path)
+        assert passed == []
+        assert said >= 4
+
+    def test_no_changed_constant_verifies(self, case, written, tmp_path):
+        privacy, facts = (getattr(forge.opened(written(case)), name) for name in ("privacy", "facts"))
+        edits = [
+            *(
+                (f"public {place}", changed("privacy", ("public", *place), other))
+                for place, other in self._others(case, privacy["public"])
+            ),
+            *((f"facts {place}", changed("facts", place, other)) for place, other in self._others(case, facts)),
+            *((f"no {name}", removed(name)) for name in privacy["public"] if name not in self._untold(case)),
+            ("one more", changed("privacy", ("public", "extra"), 1.0)),
+        ]
+        passed, said = self._passing(written(case), edits, tmp_path)
+        assert passed == []
+        assert said == len(edits)
+
+    def test_no_changed_charge_verifies(self, case, written, tmp_path):
+        charges = forge.opened(written(case)).charges
+        few = sorted({0, len(charges) // 2, len(charges) - 1})
+        edits = [(f"{how} {place}", forge.claimed(EDITS[how](place))) for how in EDITS for place in few]
+        passed, said = self._passing(written(case), edits, tmp_path)
+        assert passed == []
+        assert said >= len(few)
+
+    def test_no_changed_answer_verifies(self, case, written, tmp_path):
+        tensors = forge.opened(written(case)).tensors
+        edits = [
+            (f"{how} {name}", answered(name, change))
+            for name in tensors
+            if name not in self.followed
+            for how, change in CHANGES.items()
+        ]
+        passed, said = self._passing(written(case), edits, tmp_path)
+        assert passed == []
+        assert said >= len(CHANGES) - 1
+
+    def _untold(self, case: str) -> tuple[str, ...]:
+        return self.untold + self.untold_in.get(case, ())
+
+    def _others(self, case: str, values: dict[str, Any]) -> Iterator[tuple[Path_, Any]]:
+        return ((place, other) for place, other in others(values) if place[0] not in self._untold(case))
+
+    def _passing(self, honest: Path, edits: Any, folder: Path) -> tuple[list[str], int]:
+        """Return the forgeries that verify, and how many were refused."""
+        passed, refused = [], 0
+        for name, edit in edits:
+            try:
+                path = forge.forged(honest, edit, folder / "release.safetensors")
+            except forge.DoesNotApplyError:
+                continue
+            said = verdict(path)
+            if said is None:
+                passed.append(name)
+                continue
+            assert "\n" not in said
+            assert len(said) < 5000
+            refused += 1
+        return passed, refused
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test of a ``PlanContract`` the names of its releases; a module of such a class imports it."""
+    if metafunc.cls is None or "case" not in metafunc.fixturenames:
+        return
+    quick = metafunc.cls.default
+    names = [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in metafunc.cls.made]
+    metafunc.parametrize("case", names)
+
+
+def verdict(path: Path) -> str | None:
+    """Return why a file does not verify; None if it does."""
+    try:
+        verify_release(path)
+    except (VerificationError, ReleaseFileError) as problem:
+        return str(problem)
+    return None
+
+
+def plan_of(release: Release) -> Plan:
+    """Return the plan that a release's public facts describe."""
+    return PLANS[release.privacy.mechanism].restated(release)
+
+
+def others(values: Any, place: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """Return another value of each entry of nested plain values, with its place."""
+    if isinstance(values, dict | list):
+        for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from others(value, (*place, key))
+    else:
+        yield place, another(values)
+
+
+def another(value: Any) -> Any:
+    """Return a plain value of the same kind that is another one."""
+    if value is None or isinstance(value, str):
+        return 1.0 if value is None else f"{value}x"
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else value * 1.01 + 1e-6
+
+
+def changed(part: str, place: Path_, value: Any) -> forge.Edit:
+    """Put a value at a place of the statement or of the facts."""
+
+    def edit(draft: forge.Draft) -> None:
+        held = getattr(draft, part)
+        for key in place[:-1]:
+            held = held[key]
+        held[place[-1]] = value
+
+    return edit
+
+
+def removed(name: str) -> forge.Edit:
+    """Leave a public constant out."""
+    return lambda draft: draft.privacy["public"].pop(name)
+
+
+def answered(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> forge.Edit:
+    """Change the numbers of a tensor."""
+
+    def edit(draft: forge.Draft) -> None:
+        before = draft.tensors[name]
+        draft.tensors[name] = change(before)
+        if torch.equal(draft.tensors[name], before):
+            raise forge.DoesNotApplyError
+
+    return edit
+
+
+def dropped(place: int) -> forge.Edit:
+    """Leave a charge out."""
+    return lambda draft: holder(draft, place)["charges"].remove(draft.charges[place])
+
+
+def twice(place: int) -> forge.Edit:
+    """State a charge twice."""
+    return lambda draft: holder(draft, place)["charges"].append(deepcopy(draft.charges[place]))
+
+
+def cheaper(place: int) -> forge.Edit:
+    """State that a charge was for half of its cost."""
+
+    def edit(draft: forge.Draft) -> None:
+        event = draft.charges[place]["event"]
+        if "noise_multiplier" in event:
+            event["noise_multiplier"] *= 2
+        else:
+            event["epsilon"] /= 2
+
+    return edit
+
+
+def for_another(place: int) -> forge.Edit:
+    """State that a charge was for something else."""
+    return lambda draft: draft.charges[place].update(part="another")
+
+
+def holder(draft: forge.Draft, place: int) -> dict[str, Any]:
+    """Return the block that holds a charge."""
+    wanted = draft.charges[place]
+    return next(block for block in draft.privacy["blocks"] if any(charge is wanted for charge in block["charges"]))
+
+
+EDITS: dict[str, Callable[[int], forge.Edit]] = {
+    "dropped": dropped,
+    "twice": twice,
+    "cheaper": cheaper,
+    "for another": for_another,
+}
+CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rounded": lambda values: (values * 1000).round() / 1000,
+    "all zero": torch.zeros_like,
+    "off the grid": lambda values: values + 1.23e-11 * values.abs().max(),
+    "beyond records and noise": lambda values: values + 2.0**60,
+    "one fewer": lambda values: values.flatten()[:-1],
+}
