@@ -16,7 +16,8 @@ import torch
 
 from tests.verify import forgeries as forge
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.plan import PLANS, AddedNoise, Plan
+from torchdpcate.laws import AddedNoise
+from torchdpcate.plan import PLANS, Plan
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release

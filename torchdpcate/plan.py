@@ -16,8 +16,8 @@ sensitivity stands in ``queries`` and nowhere else.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -25,210 +25,22 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
+from torchdpcate.laws import CLOSE, AddedNoise, Law
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.charge import Charge
-from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Evidence, Game, gaussian_evidence, k_norm_evidence
+from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.holds_if import HOLDS_IF
 
 if TYPE_CHECKING:
-    from torchdpcate.erm.private_fit import PreparedFit
     from torchdpcate.release.release import Release
     from torchdpcate.release.statement import PrivacyStatement
 
-CLOSE = 1e-7
-"""How well what a file states must agree with its plan, relatively: some scales and costs are found by a search."""
+RECORDS = "records"
+"""The one block of a plan that looks at all records at once."""
 _FAR_BUDGET = 1e6  # of what a block cost over what a plan was to cost
-
-
-class Law(ABC):
-    """One way in which numbers leave the records; the subclasses below are all that there are.
-
-    Attributes:
-        event: What it costs, ``count`` times.
-        in_parts: Whether its parts are charged by their names.
-    """
-
-    count: int = 1
-    in_parts: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def event(self) -> Event:
-        """What one run costs, ``count`` times."""
-
-    @abstractmethod
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """Return independent runs, float64 [runs, p].
-
-        Args:
-            noise: Where the noise comes from.
-            runs: How many.
-            exact: What is computed from the records, the curator's.
-        """
-
-    @abstractmethod
-    def constants(self) -> dict[str, Any]:
-        """Return its public constants by name."""
-
-    @abstractmethod
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """Return what in released numbers, as a file has them, is none of this law's answers."""
-
-    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        """Return what is wrong with the charges that a file states for it."""
-        if len(charges) != 1 or charges[0].count != self.count:
-            yield f"{name}: its charges are not the one that its plan makes"
-        elif not same_event(charges[0].event, self.event):
-            yield f"{name}: what was charged is not what its plan costs"
-
-
-@dataclass(frozen=True, eq=False)
-class AddedNoise(Law):
-    """Numbers with noise added: of one scale, on its grid.
-
-    Attributes:
-        mechanism: Law of the noise, with the sensitivity of all numbers together.
-        size: How many numbers there are.
-        bound: Largest of them without noise.
-    """
-
-    mechanism: AdditiveMechanism
-    size: int
-    bound: float
-
-    @property
-    def event(self) -> Event:
-        """See ``Law``."""
-        return self.mechanism.event
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise in each number."""
-        return self.mechanism.released_scale(self.size)
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """See ``Law``; of the exact numbers, in any shape of this size."""
-        (numbers,) = exact
-        return self.mechanism.add_noise(numbers.reshape(1, -1).expand(runs, -1), noise)
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {"sensitivity": self.mechanism.sensitivity, "scale": self.scale}
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: as many numbers, on the grid of the noise, within what records and noise can make."""
-        if answer.numel() != self.size:
-            yield f"{name} is {answer.numel()} numbers, where its plan asks for {self.size}"
-            return
-        yield from grid_problems(name, answer, self.scale)
-        yield from far_problems(name, answer, self.bound, self.scale)
-
-    def evidence(self, one: Tensor, other: Tensor) -> Evidence:
-        """Return the exact log-likelihood ratio of the answers on two data sets, whose exact numbers are given."""
-        one, other = one.flatten(), other.flatten()
-        if self.mechanism.norm == 2 and hasattr(self.event, "noise_multiplier"):
-            return gaussian_evidence((one, other), (self.scale, self.scale))
-        shifted = k_norm_evidence(other - one, self.scale, self.mechanism.norm)
-        return lambda shown: shifted(shown - one)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearFit(Law):
-    """Coefficients of a private linear fit.
-
-    Attributes:
-        fit: The fit, calibrated.
-        most: Of a coefficient.
-    """
-
-    fit: "PreparedFit"
-    most: float = 1e15
-
-    @property
-    def event(self) -> Event:
-        """See ``Law``."""
-        return self.fit.event
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        """See ``Law``."""
-        return self.fit.count
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """See ``Law``; of the records and the target of each."""
-        records, target = exact
-        return self.fit.draw(records, target, noise, runs)
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return self.fit.public
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``."""
-        if not float(answer.abs().amax()) <= self.most:
-            yield f"{name} has coefficients that no fit gives"
-        if "solver_scale" in self.fit.public:
-            yield from grid_problems(name, answer, self.fit.public["solver_scale"])
-
-
-@dataclass(frozen=True, eq=False)
-class Steps(Law):
-    """Steps of one composition, each of one or more events, by the shares of its plan.
-
-    Attributes:
-        due: What each step costs, in the measure of ``cost``.
-        cost: Of an event.
-        order: In which steps are paid; those that are not named here may be paid at any time.
-    """
-
-    in_parts: ClassVar[bool] = True
-
-    due: Mapping[str, float]
-    cost: Callable[[Event], float]
-    order: Sequence[str] = ()
-
-    @property
-    def event(self) -> Event:
-        """There is no single one: the steps pay for themselves."""
-        raise NotImplementedError
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """The steps draw for themselves."""
-        raise NotImplementedError
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: what follows from the steps is checked by the plan."""
-        yield from ()
-
-    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        """See ``Law``: the events of each step cost its share, and the steps are in their order."""
-        spent: dict[str, float] = {}
-        for charge in charges:
-            assert charge.event is not None
-            assert charge.count is not None
-            part = charge.charge.part
-            spent[part] = spent.get(part, 0.0) + charge.count * self.cost(charge.event)
-        if spent.keys() != self.due.keys():
-            yield f"{name}: the steps that it was charged for are not those of its plan"
-        if [step for step in spent if step in self.order] != [step for step in self.order if step in spent]:
-            yield f"{name}: its steps were not charged in their order"
-        for step in spent.keys() & self.due.keys():
-            if not math.isclose(spent[step], self.due[step], rel_tol=_SHARES):
-                yield f"{name}: the step {step!r} was not charged its share of the budget"
-
-
-_SHARES = 1e-6  # how well shares must agree, relatively: events are a little less than their share
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,12 +51,14 @@ class Query:
         charge: What it is charged for.
         law: How numbers leave the records.
         level: Of its claim.
+        blocks: Names of the blocks that are charged: each of them holds records that it looks at.
         prefix: What the names of its public constants begin with, in statements.
     """
 
     charge: Charge
     law: Law
     level: Level = Level.CERTIFIED
+    blocks: tuple[str, ...] = (RECORDS,)
     prefix: str = ""
 
     def covers(self, charge: Charge) -> bool:
@@ -263,6 +77,7 @@ class Plan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
+        repeats: Whether other releases from the same fit may have been charged before it.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
     """
@@ -270,6 +85,7 @@ class Plan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
+    repeats: ClassVar[bool] = False
     n: int
     budget: PrivacyBudget | None
 
@@ -317,7 +133,7 @@ class Plan(ABC):
     @property
     def sizes(self) -> Mapping[str, int]:
         """Records of each block, by name."""
-        return {"records": self.n}
+        return {RECORDS: self.n}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -383,7 +199,8 @@ class Plan(ABC):
         if {block.name: block.n for block in privacy.blocks} != dict(self.sizes):
             yield "its blocks of records are not those of its plan"
             return
-        yield from self._charge_problems(privacy.charges)
+        for block in privacy.blocks:
+            yield from self._charge_problems(block)
         answers = self.answers(release)
         for name, query in self.queries.items():
             if name in answers:
@@ -392,33 +209,25 @@ class Plan(ABC):
         yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
         yield from _tensor_differences(release.tensors(), made.tensors())
 
-    def _charge_problems(self, charges: Sequence[StatedCharge]) -> Iterator[str]:
-        own: dict[str, list[StatedCharge]] = {name: [] for name in self.queries}
-        order = list(own)
-        places = []
-        for stated in charges:
-            name = next((name for name, query in self.queries.items() if query.covers(stated.charge)), None)
-            if name is None:
-                yield f"it was charged for {stated.words!r}, which is none of its plan's queries"
-            else:
+    def _charge_problems(self, block: Block) -> Iterator[str]:
+        queries = {name: query for name, query in self.queries.items() if block.name in query.blocks}
+        own: dict[str, list[StatedCharge]] = {name: [] for name in queries}
+        order, places = list(queries), []
+        for stated in block.charges:
+            name = next((name for name, query in queries.items() if query.covers(stated.charge)), None)
+            if name is not None:
                 own[name].append(stated)
                 places.append(order.index(name))
+            elif not (self.repeats and stated.purpose is Purpose.RELEASE):
+                yield f"it was charged for {stated.words!r}, which is none of its plan's queries"
         if places != sorted(places):
             yield "its charges are not in the order in which its plan makes them"
-        for name, query in self.queries.items():
+        for name, query in queries.items():
             yield from query.law.charge_problems(name, own[name])
 
 
 PLANS: dict[str, type[Plan]] = {}
 """Plans by the names of their mechanisms, of the modules imported so far."""
-
-
-def same_event(stated: Event | None, needed: Event) -> bool:
-    """Return whether two events are of one kind and cost; the accountant is asked in steps of 1e-9."""
-    if type(stated) is not type(needed) or stated is None:
-        return False
-    pairs = zip(asdict(stated).values(), asdict(needed).values(), strict=True)
-    return all(math.isclose(one, other, rel_tol=CLOSE) for one, other in pairs)
 
 
 def differences(of: str, stated: Mapping[str, Any], needed: Mapping[str, Any]) -> Iterator[str]:

@@ -22,7 +22,8 @@ from torchdpcate.estimators.subgroups.sums import sensitivity
 from torchdpcate.estimators.subgroups.weighting import COMPOSED, EQUAL, FITTED, Weighting
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.plan import AddedNoise, LinearFit, Plan, Query, requested_budget
+from torchdpcate.laws import AddedNoise, LinearFit
+from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, probability
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent

@@ -21,7 +21,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.clipped_scores import clip_on_grid, clipped_domain
 from torchdpcate.estimators.average.composed import planned_clip
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.plan import CLOSE, Steps
+from torchdpcate.laws import CLOSE, Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.session import FitSession
