@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
-from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
+from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
 
 if TYPE_CHECKING:
+    from torchdpcate.erm.perturbation import ObjectiveNoise
     from torchdpcate.erm.private_fit import PreparedFit
 
 CLOSE = 1e-7
@@ -93,9 +97,9 @@ class AddedNoise(Law):
         return self.mechanism.released_scale(self.size)
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """See ``Law``; of the exact numbers, in any shape of this size."""
+        """See ``Law``; of the exact numbers, in any shape of this size, or of those of each run."""
         (numbers,) = exact
-        return self.mechanism.add_noise(numbers.reshape(1, -1).expand(runs, -1), noise)
+        return self.mechanism.add_noise(numbers.reshape(-1, self.size).expand(runs, -1), noise)
 
     def constants(self) -> dict[str, Any]:
         """See ``Law``."""
@@ -213,3 +217,111 @@ def same_event(stated: Event | None, needed: Event) -> bool:
         return False
     pairs = zip(asdict(stated).values(), asdict(needed).values(), strict=True)
     return all(math.isclose(one, other, rel_tol=CLOSE) for one, other in pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedObjective(Law):
+    """The minimiser of a strongly convex sum with a random linear term, and noise that hides where its solver stops.
+
+    Attributes:
+        noise: Law of the linear term, with what hides the stop.
+        ridge: Strong convexity of the sum.
+        bound: Largest coefficient without noise.
+    """
+
+    noise: "ObjectiveNoise"
+    ridge: float
+    bound: float
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return self.noise.event
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the map from linear terms [runs, p] to minimisers [runs, p]."""
+        (minimise,) = exact
+        return self.noise.release(minimise, noise, runs)
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {**self.noise.public, "ridge": self.ridge, "solver_scale": self.noise.solver_scale}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: as many numbers, on the grid of the last noise, within what records and both noises make."""
+        if answer.numel() != self.noise.size:
+            yield f"{name} is {answer.numel()} numbers, where its plan asks for {self.noise.size}"
+            return
+        yield from grid_problems(name, answer, self.noise.solver_scale)
+        yield from far_problems(name, answer, self.bound, self.noise.scale / self.ridge)
+
+
+@dataclass(frozen=True, eq=False)
+class CentreAndWidth(Law):
+    """A private quantile, and then one of the distances to it: each from a public grid, for half of the cost.
+
+    Attributes:
+        epsilon: Of both.
+        centres: Candidates of the first, [k].
+        widths: Candidates of the second, [k].
+        quantiles: Which are asked for.
+    """
+
+    epsilon: float
+    centres: Tensor
+    widths: Tensor
+    quantiles: tuple[float, float]
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return PureEvent(self.epsilon)
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of one number a record, [n]."""
+        (values,) = exact
+        return torch.tensor([self._drawn(values, noise) for _ in range(runs)], dtype=torch.float64)
+
+    def _drawn(self, values: Tensor, noise: NoiseSource) -> tuple[float, float]:
+        first, second = self.quantiles
+        centre = private_quantile(values, self.centres, first, self.epsilon / 2, noise)
+        return centre, private_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: both are candidates."""
+        for value, grid in zip(answer.flatten().tolist(), (self.centres, self.widths), strict=True):
+            if not bool(torch.isclose(grid, torch.tensor(value, dtype=grid.dtype), rtol=CLOSE, atol=0.0).any()):
+                yield f"{name} is not on the grid that it is chosen from"
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Law):
+    """All that a fit of its own costs, paid for at once before it: its parts draw for themselves.
+
+    Attributes:
+        budget: What it may cost.
+    """
+
+    budget: PrivacyBudget
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        return ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon)
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """The parts draw for themselves."""
+        raise NotImplementedError
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: what follows from the parts is checked by the plan."""
+        yield from ()

@@ -69,6 +69,16 @@ class Query:
         """Return the public constants of its law, by their names in statements."""
         return {f"{self.prefix}{name}": value for name, value in self.law.constants().items()}
 
+    def ask(self, session: FitSession, *exact: Any) -> Tensor:
+        """Charge it, draw its answer once, and return that, float64 [p].
+
+        Args:
+            session: Pays, and draws the noise.
+            exact: What its law asks for.
+        """
+        session.pay(self.law.event, self.level, self.law.count, charge=self.charge)
+        return session.noise.released(self.law.draw(session.noise, 1, *exact)[0])
+
 
 class Plan(ABC):
     """What one release asks of the records, by public facts alone; a frozen dataclass.
@@ -162,9 +172,7 @@ class Plan(ABC):
             session: Pays, and draws the noise.
             exact: What its law asks for.
         """
-        query = self.queries[name]
-        session.pay(query.law.event, query.level, query.law.count, charge=query.charge)
-        return session.noise.released(query.law.draw(session.noise, 1, *exact)[0])
+        return self.queries[name].ask(session, *exact)
 
     def game(self, name: str, one: Tensor, other: Tensor, **settings: Any) -> Game:
         """Return the game of an audit on the exact numbers of two data sets, with their exact likelihood ratio.
@@ -223,7 +231,8 @@ class Plan(ABC):
         if places != sorted(places):
             yield "its charges are not in the order in which its plan makes them"
         for name, query in queries.items():
-            yield from query.law.charge_problems(name, own[name])
+            several = self.repeats and query.charge.purpose is Purpose.RELEASE  # of one fit, of which it is the last
+            yield from query.law.charge_problems(name, own[name][-1:] if several else own[name])
 
 
 PLANS: dict[str, type[Plan]] = {}

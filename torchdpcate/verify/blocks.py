@@ -18,14 +18,10 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
-from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
 """Blocks of a learner of effects, and how a statement says that there are two folds."""
-
-WEIGHTS = "weights"
-"""The block that is charged for weights and nothing else."""
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
 _POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
@@ -102,8 +98,6 @@ def _sizes(release: Release) -> Iterator[str]:
     pair = _pair(release)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
-    if isinstance(release, RuleRelease) and split is None:
-        yield from _rule_blocks(release)
     if pair is None:
         return
     if tuple(sizes) != pair:
@@ -114,29 +108,16 @@ def _sizes(release: Release) -> Iterator[str]:
         yield f"its blocks do not hold {share:g} and {1 - share:g} of n = {privacy.n} records, as its split says"
 
 
-def _rule_blocks(release: RuleRelease) -> Iterator[str]:
-    """Problems of the blocks of a rule without a split: one, or those of candidates, each of which was charged."""
-    blocks = release.privacy.blocks
-    tuned = "candidates" in release.privacy.public
-    if not tuned and [block.name for block in blocks] != [RECORDS]:
-        yield "its blocks are not those of a rule without a split"
-    if not all(block.charges for block in blocks):
-        yield "a block of its records was charged for nothing"
-
-
 def _pair(release: Release) -> tuple[str, str] | None:
     """Return the two blocks that the split makes, the first its share; None where there is no split, or others."""
-    privacy, split = release.privacy, release.privacy.public.get("split")
+    split = release.privacy.public.get("split")
     if _is_composed(release):
         return None  # one block, which its mechanism checks with all of its charges
     if isinstance(release, FunctionRelease | QueryRelease):
         return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
     if split is None or isinstance(release, AverageEffectRelease):
         return None
-    if isinstance(release, PolicyRelease):
-        return NUISANCE, SCORING
-    tuned = "candidates" in privacy.public
-    return (WEIGHTS, RECORDS) if isinstance(release, RuleRelease) and not tuned else None
+    return (NUISANCE, SCORING) if isinstance(release, PolicyRelease) else None
 
 
 def _is_composed(release: Release) -> bool:

@@ -9,7 +9,7 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
+from torchdpcate.privacy.charge import ARMS, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
@@ -31,11 +31,7 @@ NOT_SIGNED = (
 
 _MOST_SAID = 4000  # letters of all problems together
 # Settings that cost something, and what their charge is for.
-_PAID = (
-    ("weights", "private", Charge(Purpose.WEIGHTS, "private")),
-    ("outcome", "private_residual", OUTCOME),
-    ("target", "private", ARMS),
-)
+_PAID = (("target", "private", ARMS),)
 
 
 def verify_release(path: str | Path, key: str | Path | None = None) -> list[tuple[str, str]]:
@@ -187,8 +183,7 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and not chosen:
         yield "it uses chosen columns, but no charge is for choosing them"
     for name, value, charge in _PAID:
-        charged = Purpose.CANDIDATE in purposes or charge in charges
-        if privacy.claims and privacy.public.get(name) == value and not charged:
+        if privacy.claims and privacy.public.get(name) == value and charge not in charges:
             yield f"its {name} are called {value}, but no charge is for them"
     if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
         yield "it is called a plug-in, which has no coefficients of its own, but holds some"

@@ -12,6 +12,7 @@ from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_EST
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
+from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.recompute import CHOICES
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
@@ -23,13 +24,11 @@ from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
-    STATED_MECHANISMS,
     CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
@@ -45,12 +44,12 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
-    return PLANS.get(name)
+    return RulePlan if name in STATED_MECHANISMS else PLANS.get(name)
 
 
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return name in PLANS or any(name in family for family in FAMILIES)
+    return plan_of(name) is not None or any(name in family for family in FAMILIES)
 
 
 def stated(name: str) -> Stated | None:
@@ -58,10 +57,11 @@ def stated(name: str) -> Stated | None:
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
-    mechanism: Any = plan_of(name) or mechanism_of(name)
+    plan = plan_of(name)
+    mechanism: Any = plan or mechanism_of(name)
     if mechanism is None:
         return None
-    states = Stated(mechanism.level, mechanism.kinds) if name in PLANS else mechanism.states
+    states = mechanism.states if plan is None else Stated(plan.level, plan.kinds)
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
@@ -87,10 +87,6 @@ _EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNI
 PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
     **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
     **dict.fromkeys((ComposedRelease.kind, ComposedRule.kind), (Purpose.RELEASE,)),
-    RuleRelease.kind: (
-        *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
-        *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
-    ),
     PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }

@@ -335,7 +335,7 @@ def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
     assert make_card(rule)["guarantee"]["level"] == "certified"
     for purpose in ("weights", "outcome"):
         if any(charge.purpose == purpose for charge in rule.privacy.charges):
-            with pytest.raises(VerificationError, match="no charge is for them"):
+            with pytest.raises(VerificationError, match="its charges are not the one that its plan makes"):
                 verify_release(restated(path, lambda privacy, purpose=purpose: forget(privacy, purpose)))
 
 

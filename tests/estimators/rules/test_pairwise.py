@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.matching import GAPS, CellPairs, GaussianPairs, pair_bounds
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.pairwise import PairwiseRule, _pairwise
-from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
+from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -270,9 +270,9 @@ def test_the_declared_pair_comes_near_the_claim():
 
 
 def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
-    stated = PairwiseRule.stated_bounds({"gap": "sign", "matching": "all"}, 0.1)
-    assert stated == (pair_bounds("sign"), None)
+    public = {"gap": "sign", "matching": "all", "residual_model": "none"}
+    assert PairwiseRule.restated_bounds(public, 10, DOMAIN) == (pair_bounds("sign"), public)
     with pytest.raises(LookupError):
-        PairwiseRule.stated_bounds({"gap": "sign", "weights": "constant"}, 0.1)
+        PairwiseRule.restated_bounds({"gap": "sign", "weights": "constant"}, 10, DOMAIN)
     assert set(RULE_LEARNERS) == {"auto", "owl", "pairwise", "two_stage_rule"}
     assert RULE_LEARNERS["pairwise"] is PairwiseRule

@@ -188,9 +188,5 @@ def test_a_spill_is_never_said_to_exceed_what_there_is_to_move(make):
 def test_a_statement_has_the_bounds_of_its_weights(scheme):
     records, domain = confounded(200, 2)
     known = fitted(scheme, records, domain)
-    bounds, _ = type(scheme).stated_bounds(known.public, domain.overlap)
-    assert (bounds.most, bounds.first) == pytest.approx((known.bounds.most, known.bounds.first))
-    assert bounds.most < 2.8
-    for other in (None, 1, 3):
-        with pytest.raises(InputError, match=f"weights_certificate = {other}"):
-            type(scheme).stated_bounds({**known.public, "weights_certificate": other}, domain.overlap)
+    assert type(scheme).restated(known.public, 200, domain) == (known.bounds, known.public)
+    assert known.bounds.most < 2.8

@@ -19,7 +19,7 @@ from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
-from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
+from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 from torchdpcate.release.release import QueryRelease

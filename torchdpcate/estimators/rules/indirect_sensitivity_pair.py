@@ -49,15 +49,8 @@ def _balancing(budget: PrivacyBudget) -> Game:
     weights = [free_weights(scheme, records) for records in worlds]
     # a rule of one coefficient whose labels add all movements up, for the outcome's sign is free
     target = torch.sign(weights[1] - weights[0])
-    psi, ready = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
+    psi, problems = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
     for omega, label in zip(weights, (-1.0, 1.0), strict=True):
         signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
-        problem = WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds)
-        ready.append(OutputRule("gamma").prepare(problem, budget))
-    assert ready[0].event is not None
-    return Game(
-        draw=lambda world, runs, noise: ready[world].draw(noise, runs),
-        event=ready[0].event,
-        guarantee=ready[0].guarantee,
-        evidence=lambda theta: theta[:, 0],
-    )
+        problems.append(WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds))
+    return OutputRule("gamma").game(problems, budget, lambda theta: theta[:, 0])

@@ -21,12 +21,13 @@ from torchdpcate.erm.losses import Loss, Squared, loss_conditions
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.loss import LOSSES, make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
+from torchdpcate.estimators.rules.plan import RECORDS, RulePlan, block_sizes
+from torchdpcate.estimators.rules.plan import WEIGHTS_BLOCK as WEIGHTS
 from torchdpcate.estimators.rules.planned import score_noise
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_ridge, default_ridge, needed_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -42,9 +43,6 @@ from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
-
-RECORDS, WEIGHTS = "records", "weights"
-"""Blocks of records: the rule's own, and the one that fits weights where they have a block of their own."""
 
 
 @dataclass(eq=False, repr=False)
@@ -86,6 +84,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         features_: The feature map, on the columns that the rule sees.
         released_schema_: Those columns: what a reader needs.
         settings_: Public settings of the fit, as in statements.
+        plan_: The public plan of the last release.
         problem_: The weighted ERM. The curator's, never to be published.
         ledger_: What has been spent; None without privacy.
         blocks_: Positions of the records of each block, public; with privacy in a secret order.
@@ -174,7 +173,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         explain_noise(**facts)
         zero = torch.zeros(1, facts["size"], dtype=torch.float64)
         empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["ridge"], bounds)
-        RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"]).prepare(empty, self._rule_budget(self.budget))
+        self._mechanism(facts).law(empty.public, self._rule_budget(self.budget))
 
     def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
         """Release the rule.
@@ -191,15 +190,40 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         return self._once(make) if budget is None else self._keep(make())
 
     def _release(self, budget: PrivacyBudget | None) -> RuleRelease:
-        problem = self.problem_
-        mechanism = self._mechanism(self.sizes_[RECORDS], problem.bounds)
+        problem, size = self.problem_, self.sizes_[RECORDS]
+        mechanism = self._mechanism(self._facts(size, self.schema_.domain, problem.bounds))
 
-        def run(budget: PrivacyBudget, session: FitSession) -> Prepared:
-            return mechanism.prepare(problem, budget).run(session)
+        def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
+            self.plan_ = self._plan(mechanism, budget)
+            return self.plan_.ask("rule", session, mechanism.exact(problem, self.plan_.queries["rule"].law))
 
-        ready, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
-        statement = self._statement_of(mechanism, ready.guarantee, {**self.settings_, **ready.public}, own)
-        return RuleRelease(ready.output, self.features_.twin(), self.released_schema_, statement)
+        theta, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
+        statement = self._statement_of(self.plan_, self.plan_.guarantee(), self.plan_.public(), own)
+        return self.plan_.conclude({"rule": theta}, statement)
+
+    def _plan(self, mechanism: RuleMechanism, spent: PrivacyBudget) -> RulePlan:
+        """Return the plan of a release.
+
+        Args:
+            mechanism: How the coefficients leave the records.
+            spent: What the release may cost.
+        """
+        budget, first, domain = self.budget, self._first_budget(), self.schema_.domain
+        assert budget is not None
+        n, outcome = sum(self.sizes_.values()), OUTCOMES.make(self.outcome, Outcome)
+        return RulePlan(
+            n,
+            self.released_schema_,
+            budget,
+            mechanism,
+            self.problem_.public,
+            self.features_,
+            spent,
+            self.settings_,
+            None if first is None else self.scheme().noise(self.sizes_.get(WEIGHTS, n), domain, first),
+            outcome.query(domain, outcome.budget_fraction * budget.epsilon),
+            self.conditions,
+        )
 
     def plan(self, n: int | None = None) -> NoiseReport:
         """Return what public facts say of the noise: which term dominates, and what to change. It costs nothing.
@@ -292,12 +316,12 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         return weights
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """Return the bounds of a release with these public constants, for verification.
+    def restated_bounds(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """Return the bounds of a release with these public constants, and all constants that they state then.
 
-        The arguments, the result and the errors are those of ``WeightScheme.stated_bounds``.
+        The arguments and the errors are those of ``WeightScheme.restated``.
         """
-        return SCHEMES[public["weights"]].stated_bounds(public, overlap)  # type: ignore[no-any-return]
+        return SCHEMES[public["weights"]].restated(public, n, domain)  # type: ignore[no-any-return]
 
     def _facts(self, n: int, domain: Domain, bounds: WeightBounds) -> dict[str, Any]:
         """Return the public facts that decide a rule's noise, as ``explain_noise`` takes them."""
@@ -324,8 +348,9 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         mechanism: RuleMechanism = kind(self.perturbation or kind.kinds[0])
         return mechanism
 
-    def _mechanism(self, n: int, bounds: WeightBounds) -> RuleMechanism:
-        return RULE_MECHANISMS.find(self.mechanism)(self._facts(n, self.schema_.domain, bounds)["perturbation"])
+    def _mechanism(self, facts: Mapping[str, Any]) -> RuleMechanism:
+        mechanism: RuleMechanism = RULE_MECHANISMS.find(self.mechanism)(facts["perturbation"])
+        return mechanism
 
     def _ridge(self, n: int, bounds: WeightBounds, loss: Loss) -> float:
         if self.ridge is not None:
@@ -366,9 +391,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _planned_sizes(self, n: int) -> dict[str, int]:
         """Return the records per block, as ``_blocks`` shares them out, for any n."""
-        block = self.scheme().block_fraction
-        first = 0 if block is None else round(block * n)
-        return {RECORDS: n} if block is None else {WEIGHTS: first, RECORDS: n - first}
+        return block_sizes(n, self.scheme().block_fraction)
 
     def _first_budget(self) -> PrivacyBudget | None:
         """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""
@@ -394,15 +417,18 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _public(self) -> dict[str, Any]:
         """Return the settings as in privacy statements."""
-        scheme = self.scheme()
+        scheme, outcome = self.scheme(), OUTCOMES.make(self.outcome, Outcome)
+        shared = scheme.budget_fraction if scheme.block_fraction is None else 0.0
+        shares = {"weights_share": shared, "outcome_share": outcome.budget_fraction}
         return {
             "learner": type(self).__name__,
             "weights": scheme.name,
-            "outcome": OUTCOMES.make(self.outcome, Outcome).name,
+            "outcome": outcome.name,
             **self.outcome_.public(self.schema_.domain),
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
             **({"split": scheme.block_fraction, "seed": self.seed} if scheme.block_fraction is not None else {}),
+            **{name: share for name, share in shares.items() if share > 0},
             **self.weights_.public,
         }
 

@@ -1,13 +1,15 @@
 """The loss of a rule by its name, with the set of coefficients on which its slope is bounded."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torchdpcate.erm.domains import Ball, ConvexDomain, L1Ball
 from torchdpcate.erm.loss_check import check_loss
-from torchdpcate.erm.losses import Loss, Squared
+from torchdpcate.erm.losses import Logistic, Loss, Squared
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import as_number
+from torchdpcate.privacy.budget import as_number, positive
 from torchdpcate.registry import Registry
 
 LOSSES = Registry("loss")
@@ -52,22 +54,66 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     return LOSSES.make(loss, Loss), domain
 
 
-def stated_slopes(name: Any, radius: Any, largest_entry: float) -> tuple[float, float | None, bool] | None:
-    """Return what is known of the slope of the loss that a statement calls so; None for one that is not the library's.
+@dataclass(frozen=True)
+class LossBounds:
+    """Public bounds of a loss, on which the noise rests.
 
-    Args:
-        name: By the user's name or the class's.
-        radius: The stated radius, which the squared loss needs.
-        largest_entry: Public bound of |psi_j|.
-
-    Returns:
-        The slope; the curvature or, where it depends on settings that are not stated, None; whether it is monotone.
+    Attributes:
+        slope: Largest slope.
+        curvature: Largest curvature.
+        monotone: Whether the slope never changes its sign.
+        logistic: Whether it is the library's logistic one.
     """
-    if name in ("squared", Squared.__name__):
-        return Squared(MOST_TARGET + largest_entry * as_number(radius)).slope, Squared.curvature, Squared.monotone
-    known = LOSSES.class_names()
-    if name not in LOSSES and name not in known:
-        return None
-    loss = LOSSES[known.get(name, name)]
-    stated = isinstance(loss.curvature, float)
-    return loss().slope, loss.curvature if stated else None, loss.monotone
+
+    slope: float
+    curvature: float
+    monotone: bool
+    logistic: bool
+
+    @classmethod
+    def of(cls, loss: Loss) -> "LossBounds":
+        """Return those of a loss."""
+        return cls(loss.slope, loss.curvature, loss.monotone, type(loss) is Logistic)
+
+    @classmethod
+    def restated(cls, public: Mapping[str, Any], largest_entry: float, curved: bool) -> "LossBounds":
+        """Return those of the loss that a statement names; what its name does not say is as stated.
+
+        Args:
+            public: Constants of a statement; any value may be forged.
+            largest_entry: Public bound of |psi_j|.
+            curved: Whether noise depends on its curvature.
+
+        Raises:
+            InputError, LookupError, TypeError, ValueError: There is no such loss.
+        """
+        name = public["loss"]
+        if is_squared(name):
+            return cls.of(Squared(MOST_TARGET + largest_entry * as_number(public["radius"])))
+        curvature = as_number(public["loss_curvature"]) if curved else math.inf
+        if not is_known(name):
+            slope = positive("loss_slope", as_number(public["loss_slope"]))
+            return cls(slope, curvature, public.get("loss_monotone") is True, logistic=False)
+        loss = LOSSES[LOSSES.class_names().get(name, name)]
+        if isinstance(loss.curvature, float):
+            return cls.of(loss())
+        return cls(loss().slope, curvature, loss.monotone, logistic=False)
+
+    def public(self, curved: bool) -> dict[str, Any]:
+        """Return them by their names in statements.
+
+        Args:
+            curved: Whether noise depends on the curvature.
+        """
+        of_curvature = {"loss_curvature": self.curvature, "loss_monotone": self.monotone} if curved else {}
+        return {"loss_slope": self.slope, **of_curvature}
+
+
+def is_squared(name: Any) -> bool:
+    """Whether statements call the squared loss so."""
+    return name in ("squared", Squared.__name__)
+
+
+def is_known(name: Any) -> bool:
+    """Whether statements call one of the library's losses so."""
+    return is_squared(name) or name in LOSSES or name in LOSSES.class_names()

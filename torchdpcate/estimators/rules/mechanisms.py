@@ -1,32 +1,18 @@
 """How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor
-
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Logistic, Loss
-from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
-from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.mechanism import Prepared, Stated
-from torchdpcate.estimators.recompute import charged_gaussian
-from torchdpcate.estimators.rules.recompute import RuleFacts, library_parts, rule_states, slopes_of
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import PublicERM, WeightedERM
+from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import GaussianEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import grid_problems
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
-from torchdpcate.release.release import Release
-from torchdpcate.release.rule import RuleRelease
-
-_ANY = PrivacyBudget(1.0, 1e-6)  # a Gaussian's sensitivity does not depend on it
 
 
 @dataclass(frozen=True)
@@ -49,7 +35,7 @@ class RuleMechanism(ABC):
         way: Its name, and its yaml's.
         kinds: Kinds of noise, each a law of ``noise_law``; a pure one first, if there is one.
         source: Of its proof.
-        constants: Public constants that its statements have.
+        prefix: What the names of its public constants begin with.
         curved: Whether the change of the curvature takes some of epsilon, so that the budget asks for a ridge.
 
     Args:
@@ -63,7 +49,7 @@ class RuleMechanism(ABC):
     way: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     source: ClassVar[str]
-    constants: ClassVar[tuple[str, ...]]
+    prefix: ClassVar[str] = ""
     curved: ClassVar[bool] = False
 
     def __init__(self, perturbation: str) -> None:
@@ -84,11 +70,11 @@ class RuleMechanism(ABC):
         """The noise scale and its source, in one line."""
 
     @abstractmethod
-    def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
-        """Return the mechanism on this problem; nothing is drawn yet.
+    def law(self, problem: PublicERM, budget: PrivacyBudget) -> Law:
+        """Return how the coefficients leave the records.
 
         Args:
-            problem: The weighted ERM, the curator's.
+            problem: What is public of the weighted ERM.
             budget: What the release may spend.
 
         Raises:
@@ -96,45 +82,51 @@ class RuleMechanism(ABC):
         """
 
     @abstractmethod
-    def pull_noise(
-        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
-    ) -> PullNoise:
-        """Return the noise to expect, from public facts; nothing is drawn.
+    def exact(self, problem: WeightedERM, law: Law) -> Any:
+        """Return what the law draws from, the curator's.
 
         Args:
-            budget: What the release may spend.
-            size: Number of coefficients.
-            loss: The loss.
-            bounds: Of the weights.
-            ridge: Ridge of the total sum.
-            largest_entry: Public bound of the features' entries.
-
-        Raises:
-            InputError: See ``prepare``.
+            problem: The weighted ERM.
+            law: Of ``law``, of the same problem.
         """
 
-    @property
-    def states(self) -> Stated:
-        """What statements of its releases may say."""
-        return rule_states(*self.constants)
-
-    def recompute(self, release: Release) -> Iterator[str]:
-        """Return what does not follow from public facts, see ``ReleaseMechanism``; nothing of a loss of the user's."""
-        assert isinstance(release, RuleRelease)
-        slopes = slopes_of(release)
-        if slopes is not None:
-            yield from library_parts(release)
-            yield from self.problems(RuleFacts.of(release, slopes))
-        elif release.privacy.level == Level.CERTIFIED:
-            yield f"its loss is called {release.privacy.public.get('loss')}, which is none of the library's"
-
     @abstractmethod
-    def problems(self, facts: RuleFacts) -> Iterator[str]:
-        """Return what of a released rule does not follow from its public facts."""
+    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
+        """Return the noise to expect.
 
-    def _guarantee(self, problem: WeightedERM, budget: PrivacyBudget) -> Guarantee:
+        Args:
+            law: Of ``law``.
+            ridge: Ridge of the total sum.
+        """
+
+    def guarantee(self, budget: PrivacyBudget, conditions: tuple[Condition, ...] = ()) -> Guarantee:
+        """Return what is claimed of a release.
+
+        Args:
+            budget: What it may spend.
+            conditions: What the claim rests on beside its proof.
+        """
         claimed = budget if self.perturbation == "gaussian" else PrivacyBudget(budget.epsilon, 0.0)
-        return Guarantee(Level.CERTIFIED, claimed, source=self.source).resting_on(problem.conditions)
+        return Guarantee(Level.CERTIFIED, claimed, source=self.source).resting_on(conditions)
+
+    def game(self, problems: Sequence[WeightedERM], budget: PrivacyBudget, evidence: Evidence, **settings: Any) -> Game:
+        """Return the game of an audit on the weighted ERMs of two data sets.
+
+        Args:
+            problems: Of either.
+            budget: What a release may spend.
+            evidence: See ``Game``, also for further settings.
+            settings: Further fields of ``Game``.
+        """
+        laws = [self.law(problem.public, budget) for problem in problems]
+        exact = [self.exact(*each) for each in zip(problems, laws, strict=True)]
+        return Game(
+            draw=lambda world, runs, noise: laws[world].draw(noise, runs, exact[world]),
+            event=laws[0].event,
+            guarantee=self.guarantee(budget, problems[0].conditions),
+            evidence=evidence,
+            **settings,
+        )
 
 
 class ObjectiveRule(RuleMechanism):
@@ -154,7 +146,6 @@ class ObjectiveRule(RuleMechanism):
     way = "objective"
     kinds = ("gamma", "box", "gaussian")
     source = "policy_learning section 3; Chaudhuri et al. 2011; Iyengar et al. 2019"
-    constants = ("perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
     curved = True
 
     @property
@@ -170,83 +161,33 @@ class ObjectiveRule(RuleMechanism):
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
-    def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
-        """Return the perturbed fit's mechanism; see ``RuleMechanism.prepare``."""
-        objective = calibrate_objective(
-            budget,
-            kind=self.perturbation,
-            slope=problem.loss.slope,
-            bounds=problem.bounds,
-            curvature=problem.loss.curvature,
-            gamma=problem.ridge,
-            size=problem.size,
-            largest_entry=problem.largest_entry,
-            constrained=problem.domain is not None,
-            logistic=type(problem.loss) is Logistic,
-            monotone=problem.loss.monotone,
-        )
-
-        def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return objective.release(lambda linear_terms: problem.solve(linear_terms, objective.tolerance), noise, runs)
-
-        return Prepared(
-            objective.event,
-            self._guarantee(problem, budget),
-            draw,
-            {**objective.public, "ridge": problem.ridge, "solver_scale": objective.solver_scale},
-        )
-
-    def pull_noise(
-        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
-    ) -> PullNoise:
-        """See ``RuleMechanism``."""
-        objective = calibrate_objective(
+    def law(self, problem: PublicERM, budget: PrivacyBudget) -> PerturbedObjective:
+        """See ``RuleMechanism.law``."""
+        loss = problem.loss
+        noise = calibrate_objective(
             budget,
             kind=self.perturbation,
             slope=loss.slope,
-            bounds=bounds,
+            bounds=problem.bounds,
             curvature=loss.curvature,
-            gamma=ridge,
-            size=size,
-            largest_entry=largest_entry,
-            tolerance=default_tolerance(loss.slope, bounds.most),
-            logistic=type(loss) is Logistic,
+            gamma=problem.ridge,
+            size=problem.size,
+            largest_entry=problem.largest_entry,
+            constrained=problem.constrained,
+            logistic=loss.logistic,
             monotone=loss.monotone,
         )
-        return PullNoise(objective.scale, objective.jacobian)
+        return PerturbedObjective(noise, problem.ridge, problem.reach)
 
-    def problems(self, facts: RuleFacts) -> Iterator[str]:
-        """See ``RuleMechanism.problems``."""
-        if facts.public["perturbation"] != self.perturbation:
-            yield "its perturbation is not that of its mechanism"
-        bounds, most = facts.weights
-        if most is not None:
-            bounds = bounds.scaled(facts.number("tilt_scale") / self._stated_noise_of(facts, bounds).scale)
-            yield from facts.largest(bounds, most)
-        yield from facts.determinants(bounds, self.perturbation != "gaussian")
-        noise = self._stated_noise_of(facts, bounds)
-        yield from facts.compared("tilt_scale", noise.scale)
-        # a candidate's tilt had less than is known here: the weight that follows from it, and its stop, are too large
-        least = bounds if facts.alone else facts.weights[0]
-        yield from facts.compared("solver_scale", self._stated_noise_of(facts, least).solver_scale)
-        yield from grid_problems("theta", facts.release.theta, facts.number("solver_scale"))
-        yield from facts.far(facts.number("tilt_scale") / facts.number("ridge"))
+    def exact(self, problem: WeightedERM, law: Law) -> Any:
+        """See ``RuleMechanism.exact``: the map from linear terms to minimisers."""
+        assert isinstance(law, PerturbedObjective)
+        return lambda linear_terms: problem.solve(linear_terms, law.noise.tolerance)
 
-    def _stated_noise_of(self, facts: RuleFacts, bounds: WeightBounds) -> ObjectiveNoise:
-        """Return the objective noise that the charge pays, with these weights and the stated cost of determinants."""
-        features = facts.release.features
-        return calibrate_objective(
-            facts.budget,
-            kind=self.perturbation,
-            slope=facts.slope,
-            bounds=bounds,
-            curvature=facts.stated_curvature(bounds),
-            gamma=facts.number("ridge"),
-            size=features.dimension,
-            largest_entry=features.largest_entry,
-            constrained=facts.constrained,
-            monotone=facts.monotone,
-        )
+    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
+        """See ``RuleMechanism.pull_noise``."""
+        assert isinstance(law, PerturbedObjective)
+        return PullNoise(law.noise.scale, law.noise.jacobian)
 
 
 class OutputRule(RuleMechanism):
@@ -265,7 +206,7 @@ class OutputRule(RuleMechanism):
     way = "output"
     kinds = ("gamma", "gaussian")
     source = "policy_learning section 5.1; Giddens et al. 2023"
-    constants = ("noise_scale",)
+    prefix = "noise_"
 
     @property
     def formula(self) -> str:
@@ -276,8 +217,8 @@ class OutputRule(RuleMechanism):
         }[self.perturbation]
         return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
-    def prepare(self, problem: WeightedERM, budget: PrivacyBudget) -> Prepared:
-        """Return the noisy minimiser's mechanism; see ``RuleMechanism.prepare``."""
+    def law(self, problem: PublicERM, budget: PrivacyBudget) -> AddedNoise:
+        """See ``RuleMechanism.law``."""
         mechanism = output_mechanism(
             budget,
             kind=self.perturbation,
@@ -285,55 +226,18 @@ class OutputRule(RuleMechanism):
             bounds=problem.bounds,
             gamma=problem.ridge,
             tolerance=problem.tolerance,
-            constrained=problem.domain is not None,
+            constrained=problem.constrained,
         )
+        return AddedNoise(mechanism, problem.size, problem.reach)
 
-        def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return mechanism.add_noise(problem.minimiser.expand(runs, -1), noise)
+    def exact(self, problem: WeightedERM, law: Law) -> Any:
+        """See ``RuleMechanism.exact``: the minimiser."""
+        return problem.minimiser
 
-        scale = mechanism.released_scale(problem.size)
-        return Prepared(
-            mechanism.event, self._guarantee(problem, budget), draw, {"noise_scale": scale, "ridge": problem.ridge}
-        )
-
-    def pull_noise(
-        self, budget: PrivacyBudget, *, size: int, loss: Loss, bounds: WeightBounds, ridge: float, largest_entry: float
-    ) -> PullNoise:
-        """See ``RuleMechanism``: the noise on theta times the ridge, to compare it with objective noise."""
-        mechanism = output_mechanism(
-            budget,
-            kind=self.perturbation,
-            slope=loss.slope,
-            bounds=bounds,
-            gamma=ridge,
-            tolerance=default_tolerance(loss.slope, bounds.most),
-        )
-        return PullNoise(ridge * mechanism.scale)
-
-    def problems(self, facts: RuleFacts) -> Iterator[str]:
-        """See ``RuleMechanism.problems``."""
-        bounds, most = facts.weights
-        size, stated = facts.release.features.dimension, facts.number("noise_scale")
-        if most is not None:
-            bounds = bounds.scaled(stated / self._stated_noise(facts, bounds).released_scale(size))
-            yield from facts.largest(bounds, most)
-        yield from facts.compared("noise_scale", self._stated_noise(facts, bounds).released_scale(size))
-        yield from grid_problems("theta", facts.release.theta, stated)
-        yield from facts.far(stated)
-
-    def _stated_noise(self, facts: RuleFacts, bounds: WeightBounds) -> AdditiveMechanism:
-        """Return the noise that the charge pays, with these weights."""
-        gaussian = isinstance(facts.event, GaussianEvent)
-        mechanism = output_mechanism(
-            _ANY if gaussian else facts.budget,
-            kind=self.perturbation,
-            slope=facts.slope,
-            bounds=bounds,
-            gamma=facts.number("ridge"),
-            tolerance=default_tolerance(facts.slope, bounds.most),
-            constrained=facts.constrained,
-        )
-        return charged_gaussian(facts.event, mechanism.sensitivity) if gaussian else mechanism
+    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
+        """See ``RuleMechanism.pull_noise``: the noise on theta times the ridge, to compare it with objective noise."""
+        assert isinstance(law, AddedNoise)
+        return PullNoise(ridge * law.mechanism.scale)
 
 
 RULE_MECHANISMS = Registry("rule_mechanism")

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
+from torchdpcate.estimators.rules.loss import LossBounds
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, PullNoise, RuleMechanism
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
+from torchdpcate.estimators.rules.weighted_erm import PublicERM
 from torchdpcate.privacy.budget import PrivacyBudget
 
 _GOOD = 0.9  # accuracy for which the number of records is worked out
@@ -129,15 +130,9 @@ def explain_noise(
     rule = replace(
         budget, epsilon=budget.epsilon * (1 - first_stage_fraction), delta=budget.delta * (1 - first_stage_fraction)
     )
-    facts: dict[str, Any] = {
-        "size": size,
-        "loss": loss,
-        "bounds": bounds,
-        "ridge": ridge,
-        "largest_entry": largest_entry,
-    }
-    chosen = RULE_MECHANISMS.find(mechanism)(perturbation).pull_noise(rule, **facts)
-    others = _possible(rule, **facts)
+    problem = PublicERM(n, size, LossBounds.of(loss), bounds, ridge, largest_entry)
+    chosen = _pull(RULE_MECHANISMS.find(mechanism)(perturbation), problem, rule)
+    others = _possible(rule, problem)
     most_signal = n * bounds.most * loss.slope
     alone = n * min(typical_weight, bounds.most) * loss.slope
     pull = most_signal * signal if signal is not None else alone * separable_pull(size)
@@ -163,21 +158,27 @@ def explain_noise(
     return replace(report, advice=_advice(report, bounds.most, shifted, indirect_remedy))
 
 
-def _possible(budget: PrivacyBudget, **facts: Any) -> dict[str, float]:
+def _possible(budget: PrivacyBudget, problem: PublicERM) -> dict[str, float]:
     """Length of the noise of every way that has a guarantee here."""
-    ways = (f"{way} {kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
-    lengths = {way: _length(way, budget, **facts) for way in ways}
+    lengths = {
+        f"{way} {kind}": _length(mechanism(kind), problem, budget)
+        for way, mechanism in RULE_MECHANISMS.items()
+        for kind in mechanism.kinds
+    }
     return {way: length for way, length in lengths.items() if length is not None}
 
 
-def _length(way: str, budget: PrivacyBudget, **facts: Any) -> float | None:
-    """Length of the noise of a way, "mechanism perturbation"; None where it has no guarantee here."""
-    mechanism, kind = way.split()
+def _length(mechanism: RuleMechanism, problem: PublicERM, budget: PrivacyBudget) -> float | None:
+    """Length of the noise of a mechanism; None where it has no guarantee here."""
     try:
-        scale = RULE_MECHANISMS[mechanism](kind).pull_noise(budget, **facts).scale
+        scale = _pull(mechanism, problem, budget).scale
     except InputError:  # delta = 0, or a ridge too small for objective noise
         return None
-    return noise_length(kind, scale, facts["size"])
+    return noise_length(mechanism.perturbation, scale, problem.size)
+
+
+def _pull(mechanism: RuleMechanism, problem: PublicERM, budget: PrivacyBudget) -> PullNoise:
+    return mechanism.pull_noise(mechanism.law(problem, budget), problem.ridge)
 
 
 def _advice(report: NoiseReport, most: float, shifted: bool, indirect_remedy: str) -> tuple[str, ...]:

@@ -12,12 +12,15 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
-from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.laws import CentreAndWidth
+from torchdpcate.plan import Query
+from torchdpcate.privacy.charge import OUTCOME
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
 
 _POINTS, _DECADES = 500, 4  # of the public grids of the private quantiles
+RESIDUAL = ("outcome_centre", "outcome_clip")
+"""Constants of residuals, by their names in statements."""
 _TRIED = 65  # public outcomes at which a map is tried
 
 
@@ -33,6 +36,8 @@ class Outcome(Parameters, ABC):
     budget_fraction: float = 0.0
     assumes: ClassVar[tuple[str, ...]] = ()
     """What plans assume of the constants, in words."""
+    states: ClassVar[tuple[str, ...]] = ()
+    """Public constants that statements have of them."""
 
     def unit(self, domain: Domain) -> float:
         """Return the outcome units of a magnitude of one, as far as plans know them.
@@ -41,6 +46,15 @@ class Outcome(Parameters, ABC):
             domain: Public bounds.
         """
         return domain.outcome_range
+
+    def query(self, domain: Domain, epsilon: float) -> Query | None:
+        """Return what learns the constants; None where they are public.
+
+        Args:
+            domain: Public bounds.
+            epsilon: What they may cost.
+        """
+        return None
 
     def settle(self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession) -> "Outcome":
         """Return the map with its constants known: itself, where they are public.
@@ -89,6 +103,7 @@ class Shifted(Outcome):
     """
 
     name = "shifted"
+    states = ("outcome_low", "outcome_high")
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = low
@@ -140,6 +155,7 @@ class SignedResidual(Outcome):
     """
 
     name = "signed_residual"
+    states = RESIDUAL
 
     def __init__(self, centre: float | None = None, clip: float | None = None) -> None:
         self.centre = centre
@@ -203,11 +219,18 @@ class PrivateResidual(Outcome):
     """
 
     name = "private_residual"
+    states = RESIDUAL
     assumes = ("the private clip of the outcome is a quarter of its range",)
 
     def __init__(self, budget_fraction: float = 0.1, quantile: float = 0.9) -> None:
         self.budget_fraction = budget_fraction
         self.quantile = quantile
+
+    def query(self, domain: Domain, epsilon: float) -> Query:
+        """See ``Outcome.query``."""
+        grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
+        widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
+        return Query(OUTCOME, CentreAndWidth(epsilon, grid, widths, (0.5, self.quantile)))
 
     def settle(
         self, records: CausalData, domain: Domain, epsilon: float | None, session: FitSession
@@ -217,13 +240,7 @@ class PrivateResidual(Outcome):
             centre = records.y.median().item()
             distances = (records.y - centre).abs()
             return SignedResidual(centre, torch.quantile(distances, self.quantile).item() or domain.outcome_range)
-        session.pay(PureEvent(epsilon))
-        grid = torch.linspace(domain.outcome_low, domain.outcome_high, _POINTS, dtype=torch.float64)
-        centre = private_quantile(records.y, grid, 0.5, epsilon / 2, session.noise)
-        widths = torch.logspace(-_DECADES, 0, _POINTS, dtype=torch.float64) * domain.outcome_range
-        return SignedResidual(
-            centre, private_quantile((records.y - centre).abs(), widths, self.quantile, epsilon / 2, session.noise)
-        )
+        return SignedResidual(*self.query(domain, epsilon).ask(session, records.y).tolist())
 
     def unit(self, domain: Domain) -> float:
         """Return the clip that plans expect."""

@@ -15,7 +15,7 @@ from torchdpcate.erm.losses import Squared
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.matching import Matching, make_matching, pair_bounds
+from torchdpcate.estimators.rules.matching import MATCHINGS, Matching, make_matching, pair_bounds
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -103,10 +103,12 @@ class PairwiseRule(RuleLearner):
         return pair_bounds(self.gap)
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``RuleLearner.stated_bounds``; both constants of the pairs must be stated."""
-        _ = public["matching"]
-        return pair_bounds(public["gap"]), None
+    def restated_bounds(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """See ``RuleLearner.restated_bounds``."""
+        own = MATCHINGS.get(public["matching"])
+        known = [name for each in MATCHINGS.values() for name in each.states if name in public]
+        names = ("matching", "gap", "residual_model", *(known if own is None else own.states))
+        return pair_bounds(public["gap"]), {name: public[name] for name in names}
 
     def problem(self, records: CausalData) -> WeightedERM:
         """Return the weighted ERM of these records, two terms a record; the curator's.
@@ -165,18 +167,13 @@ class PairwiseRule(RuleLearner):
 )
 def _pairwise(budget: PrivacyBudget) -> Game:
     # every comparison is with that record and turns round, and a large ridge keeps J small and the loss straight
-    learner = PairwiseRule(DOMAIN, None, ridge=400 / budget.epsilon)
+    ridge = 400 / budget.epsilon
+    learner = PairwiseRule(DOMAIN, None, ridge=ridge)
     pure = PrivacyBudget(budget.epsilon, 0.0)
     x, a = torch.full((3, 1), NEAR, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     outcomes = ([end, 0.0, 0.0] for end in (DOMAIN.outcome_low, DOMAIN.outcome_high))
     problems = [learner.fit(x, a, torch.tensor(y, dtype=torch.float64)).problem_ for y in outcomes]
-    worlds = [ObjectiveRule("gamma").prepare(problem, pure) for problem in problems]
     start, shift = problems[0].minimiser, problems[1].minimiser - problems[0].minimiser
-    weigh = k_norm_evidence(shift, worlds[0].public["tilt_scale"] / learner.ridge)
-    assert worlds[0].event is not None
-    return Game(
-        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
-        event=worlds[0].event,
-        guarantee=worlds[0].guarantee,
-        evidence=lambda theta: weigh(theta - start),
-    )
+    mechanism = ObjectiveRule("gamma")
+    weigh = k_norm_evidence(shift, mechanism.law(problems[0].public, pure).noise.scale / ridge)
+    return mechanism.game(problems, pure, lambda theta: weigh(theta - start))

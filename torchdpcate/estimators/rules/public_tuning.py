@@ -184,7 +184,7 @@ class Resamples(WeightedERM):
     @cached_property
     def minimiser(self) -> Tensor:
         """The rules without noise, [runs, p]."""
-        return self.solve(self.psi.new_zeros(len(self.psi), self.size), self.tolerance)
+        return self.solve(self.psi.new_zeros(len(self.psi), self.size), self.public.tolerance)
 
     def with_ridge(self, ridge: float) -> "Resamples":
         """Return the same problems with another ridge."""
@@ -195,8 +195,10 @@ def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) 
     """One run of the learner's mechanism on every data set, [runs, p]."""
     if trial.budget is None:
         return problems.minimiser
-    mechanism = copy(trial).set_params(ridge=problems.ridge)._mechanism(n, problems.bounds)
-    return mechanism.prepare(problems, trial._rule_budget(trial.budget)).draw(noise, len(problems.psi))
+    learner = copy(trial).set_params(ridge=problems.ridge)
+    mechanism = learner._mechanism(learner._facts(n, learner.schema_.domain, problems.bounds))
+    law = mechanism.law(problems.public, trial._rule_budget(trial.budget))
+    return law.draw(noise, len(problems.psi), mechanism.exact(problems, law))
 
 
 def _propensity(trial: RuleLearner, records: CausalData) -> Tensor:

@@ -18,10 +18,9 @@ from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport
+from torchdpcate.plan import Query
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import Charge
-from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import make_statement
@@ -139,12 +138,10 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
         own._start()
         return own._fit(records)  # in the order that the blocks go by
 
-    def _pay(self, block: str, charge: Charge, level: Level) -> set[int]:
-        """Charge a block's full budget, before anything is drawn for it; return the ledger's entries."""
-        budget, scope = self._session.budget, self._session.scope([block], charge)
-        assert budget is not None
-        event: Event = ApproximateEvent(budget.epsilon, budget.delta) if budget.delta else PureEvent(budget.epsilon)
-        scope.pay(event, level)
+    def _pay(self, query: Query) -> set[int]:
+        """Charge what a part costs, before anything is drawn for it; return the ledger's entries."""
+        scope = self._session.scope(query.blocks, query.charge)
+        scope.pay(query.law.event, query.level)
         return scope.entries
 
     def _stated(

@@ -15,21 +15,21 @@ from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.rules.agreement import agreement, choose
-from torchdpcate.estimators.rules.learner import RECORDS, RuleLearner
+from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.plan import SELECTION, TunedRulePlan, candidate_queries, choice_query, in_words
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.laws import Whole
+from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget, integer
-from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Charge, Purpose
+from torchdpcate.privacy.charge import CROSS_VALIDATION, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.rule import RuleRelease
-
-SELECTION = "selection"
-"""Name of the block of records on which candidates are compared."""
 
 _CANDIDATES = 30  # of the audit: the more there are, the nearer the worst pair comes to epsilon
 
@@ -112,27 +112,26 @@ class PrivatelyTunedRule(TunedRule):
         candidates = [clone(self.learner).set_params(**chosen) for chosen in settings]
         conditions = tuple(dict.fromkeys(c for candidate in candidates for c in candidate.conditions))
         level = Level.CONDITIONAL if conditions else self.learner.scheme().level
+        budget = self._session.budget
+        assert budget is not None
         own, trained, rules = set(), [], []
-        for k, (name, chosen) in enumerate(zip(names, settings, strict=True), start=1):
-            own |= self._pay(name, Charge(Purpose.CANDIDATE, part=str(k)), level)
+        for (name, query), chosen in zip(candidate_queries(names, budget, level).items(), settings, strict=True):
+            own |= self._pay(query)
             trained.append(self._trained(blocks[name], **chosen))
             rules.append(trained[-1].release())
-        own |= self._pay(SELECTION, CHOICE, level)
+        own |= self._pay(choice_query(budget, level))
         judge = self._trained(blocks[SELECTION], ridge=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
         source = "policy_learning section 3; Chaudhuri et al. 2011"
-        guarantee = Guarantee(level, self._session.budget, conditions, source)
+        guarantee = Guarantee(level, budget, conditions, source)
         text = (
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"
         )
-        tried = {
-            "candidates": [_words(candidate) for candidate in settings],
-            "selection_fraction": self.selection_fraction,
-        }
-        public = {**rules[best].privacy.public, **tried}
-        return self._stated(rules[best], guarantee, own, public, {"runs": len(rules), "text": text})
+        tried, n = tuple(in_words(**candidate) for candidate in settings), sum(self.sizes_.values())
+        plan = TunedRulePlan.among(trained[best].plan_, n, tried, best + 1, self.selection_fraction)
+        return self._stated(rules[best], guarantee, own, plan.public(), {"runs": len(rules), "text": text})
 
     def _best(self, judge: RuleLearner, records: CausalData, rules: Sequence[RuleRelease]) -> int:
         """Return the privately chosen candidate's index."""
@@ -187,7 +186,8 @@ class CrossValidatedRule(TunedRule):
 
     def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         records = blocks[RECORDS]
-        own = self._pay(RECORDS, CROSS_VALIDATION, Level.HEURISTIC)
+        assert self.budget is not None
+        own = self._pay(Query(CROSS_VALIDATION, Whole(self.budget), Level.HEURISTIC))
         self.choice_ = self._chosen(records)
         self.learner_ = self._trained(records, ridge=self.choice_.ridge)
         release = self.learner_.release()
@@ -207,15 +207,6 @@ class CrossValidatedRule(TunedRule):
 def _with_features(judge: RuleLearner, features: FeatureMap) -> RuleLearner:
     """The fitted judge, whose weighted ERM is to see these features."""
     return copy(judge).set_params(features=features)
-
-
-def _words(settings: Mapping[str, Any]) -> str:
-    """Settings in words."""
-    features = settings.get("features")
-    if features is None:
-        return f"ridge {settings['ridge']:g}"
-    config = ", ".join(f"{name} {value}" for name, value in features.config().items())
-    return f"ridge {settings['ridge']:g}, features {features.title} {config}".rstrip()
 
 
 @worst_case(

@@ -10,8 +10,41 @@ from torchdpcate.erm.domains import ConvexDomain
 from torchdpcate.erm.losses import Loss, Squared
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.loss import MOST_TARGET
+from torchdpcate.estimators.rules.loss import MOST_TARGET, LossBounds
 from torchdpcate.privacy.guarantee import Condition
+
+
+@dataclass(frozen=True, eq=False)
+class PublicERM:
+    """What is public of a weighted ERM: all that its noise depends on.
+
+    Attributes:
+        n: Number of terms.
+        size: Number of coefficients p.
+        loss: Bounds of the loss.
+        bounds: How far one record moves the weights.
+        ridge: Strong convexity of the total sum.
+        largest_entry: Bound of |psi_j|.
+        constrained: Whether a convex set confines the coefficients.
+    """
+
+    n: int
+    size: int
+    loss: LossBounds
+    bounds: WeightBounds
+    ridge: float
+    largest_entry: float = 1.0
+    constrained: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        """Bound that the gradient norm of a fit without objective noise keeps."""
+        return default_tolerance(self.loss.slope, self.bounds.most)
+
+    @property
+    def reach(self) -> float:
+        """Largest coefficient without noise: there the ridge's gradient is all that records can pull."""
+        return self.n * self.loss.slope * self.bounds.most * max(self.largest_entry, 1.0) / self.ridge
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +120,15 @@ class WeightedERM:
         return self.weights * (self.target.abs() / MOST_TARGET).clamp(max=1.0)
 
     @property
-    def tolerance(self) -> float:
-        """Public bound that the gradient norm of a fit without objective noise keeps."""
-        return default_tolerance(self.loss.slope, self.bounds.most)
+    def public(self) -> PublicERM:
+        """What is public of it."""
+        loss, constrained = LossBounds.of(self.loss), self.domain is not None
+        return PublicERM(self.n, self.size, loss, self.bounds, self.ridge, self.largest_entry, constrained)
 
     @cached_property
     def minimiser(self) -> Tensor:
         """The rule without noise, [p]. The curator's, never to be published."""
-        return self.solve(self.psi.new_zeros(1, self.size), self.tolerance)[0]
+        return self.solve(self.psi.new_zeros(1, self.size), self.public.tolerance)[0]
 
     def solve(self, linear_terms: Tensor, tolerance: float) -> Tensor:
         """Minimise F(theta) + b'theta for many linear terms b [runs, p] at once, [runs, p].

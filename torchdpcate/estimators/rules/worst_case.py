@@ -80,20 +80,15 @@ def _one_stage_problem(world: int) -> WeightedERM:
 )
 def _outcome_weighted(budget: PrivacyBudget) -> Game:
     problems = [_one_stage_problem(world) for world in (0, 1)]
-    ready = [ObjectiveRule("box").prepare(problem, PrivacyBudget(budget.epsilon, 0.0)) for problem in problems]
+    mechanism, pure = ObjectiveRule("box"), PrivacyBudget(budget.epsilon, 0.0)
+    scale = mechanism.law(problems[0].public, pure).noise.scale
 
     def log_density(theta: Tensor, world: int) -> Tensor:
         of, every = problems[world], theta.new_ones(len(theta))
-        data = of.psi, of.target, of.weights
-        return _log_density(theta, *data, of.loss, of.ridge * every, ready[world].public["tilt_scale"] * every)
+        return _log_density(theta, of.psi, of.target, of.weights, of.loss, of.ridge * every, scale * every)
 
-    assert ready[0].event is not None
-    return Game(
-        draw=lambda world, runs, noise: ready[world].draw(noise, runs),
-        event=ready[0].event,
-        guarantee=ready[0].guarantee,
-        evidence=lambda theta: log_density(theta, 1) - log_density(theta, 0),
-        most_runs=200_000,
+    return mechanism.game(
+        problems, pure, lambda theta: log_density(theta, 1) - log_density(theta, 0), most_runs=200_000
     )
 
 
@@ -152,8 +147,9 @@ class TwoStages:
         objective = self.scheme.calibrated(1 + 2 * self.crowd, features, self.first)
         fits = logistic_fits(psi, label, count, self.ridge, objective.tolerance)
         first = objective.release(fits, noise, runs)
-        problem = self._problem(world, first)
-        return torch.cat([first, ObjectiveRule("box").prepare(problem, self.left).draw(noise, runs)], 1)
+        problem, rule = self._problem(world, first), ObjectiveRule("box")
+        law = rule.law(problem.public, self.left)
+        return torch.cat([first, law.draw(noise, runs, rule.exact(problem, law))], 1)
 
     def log_density(self, shown: Tensor, world: int) -> Tensor:
         r"""Log density [runs] of what runs show, [runs, 2 p], on the records of a world, up to a constant.
@@ -167,7 +163,7 @@ class TwoStages:
         _, a, _, count = self.records(world)
         problem, every = self._problem(world, first), shown.new_ones(len(shown))
         objective = self.scheme.calibrated(1 + 2 * self.crowd, on_domain(None, _UNLIKELY), self.first)
-        rule = ObjectiveRule("box").prepare(problem, self.left).public["tilt_scale"]
+        rule = ObjectiveRule("box").law(problem.public, self.left).noise.scale
         held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
         second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every
         return _log_density(first, *held) + _log_density(theta, *second)

@@ -35,26 +35,28 @@ class BalancingWeights(WeightScheme):
         InputError: A ridge that is not positive.
     """
 
-    states = (
-        "indirect_sensitivity",
-        *(f"weights_{name}" for name in ("ridge", "cap", "alpha", "bandwidth", "certificate")),
-    )
-
     ridge: float
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``."""
-        cap = public.get("weights_cap")
-        if (certificate := public.get("weights_certificate")) != CERTIFICATE:
-            raise InputError(f"weights_certificate = {certificate!r}: it is {CERTIFICATE}")
-        most = cls.largest(as_number(public["weights_ridge"]), 1 / overlap if cap is None else as_number(cap))
-        return WeightBounds.with_indirect(most, as_number(public["indirect_sensitivity"])), None
+    def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """See ``WeightScheme.restated``: certified anew by the stated settings."""
+        stated = {name: public[f"weights_{name}"] for name in cls._settings()}
+        settings: dict[str, Any] = {name: value and as_number(value) for name, value in stated.items()}
+        scheme = cls(**settings)
+        bounds = scheme.bounds(n, domain)
+        return bounds, scheme._public(bounds)
 
     @classmethod
-    def largest(cls, ridge: float, cap: float) -> float:
-        """Return the largest weight of fits with this ridge whose 1 / pi(a|x) is capped; public."""
-        return cap / 2
+    def _settings(cls) -> list[str]:
+        """Return the names of the settings that statements have."""
+        return [field.name for field in fields(cls) if field.name != "features"]
+
+    def _public(self, bounds: WeightBounds) -> dict[str, Any]:
+        """Return the public constants."""
+        return {f"weights_{name}": getattr(self, name) for name in self._settings()} | {
+            "indirect_sensitivity": bounds.indirect,
+            "weights_certificate": CERTIFICATE,
+        }
 
     def __post_init__(self) -> None:
         """Refuse a first stage that nothing holds in place."""
@@ -83,12 +85,7 @@ class BalancingWeights(WeightScheme):
             omega = self.balance(records, domain)
         except NumericalError as error:
             raise NumericalError(f"weights = {self.name}: {error}, that is weights.ridge") from None
-        public = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "features"}
-        stated = {f"weights_{name}": value for name, value in public.items()} | {
-            "indirect_sensitivity": bounds.indirect,
-            "weights_certificate": CERTIFICATE,
-        }
-        return BalancedWeights(bounds, stated, records.x, records.a, omega)
+        return BalancedWeights(bounds, self._public(bounds), records.x, records.a, omega)
 
     @abstractmethod
     def span(self, domain: Domain) -> tuple[float, float]:

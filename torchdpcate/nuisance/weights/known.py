@@ -13,7 +13,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.known_propensity import propensity_column
-from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme
+from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme, stated_weight
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.session import FitSession
 
@@ -47,8 +47,6 @@ class KnownWeights(WeightScheme):
     """
 
     name = "known"
-    states = ("propensity",)
-
     propensity: float | str | None = None
 
     def __post_init__(self) -> None:
@@ -62,14 +60,14 @@ class KnownWeights(WeightScheme):
         return WeightBounds.per_record(0.5 / min(low, 1 - high))
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``; the range of a column that the rule does not see is not stated."""
+    def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """See ``WeightScheme.restated``; the largest weight of a column is stated where the rule does not see it."""
         given = public["propensity"]
-        if isinstance(given, str):
-            return WeightBounds.per_record(1.0), 0.5 / overlap
-        values = [as_number(value) for value in (given if isinstance(given, list) else [given])]
-        least = min(min(value, 1 - value) for value in values)
-        return WeightBounds.per_record(0.5 / least), None
+        if domain.known_propensity is None and isinstance(given, str):
+            most = stated_weight(public, domain.overlap)
+            return WeightBounds.per_record(most), {"propensity": given, "largest_weight": most}
+        scheme = cls(None if domain.known_propensity is not None else as_number(given))
+        return scheme.bounds(n, domain), {"propensity": scheme.known(domain).stated}
 
     def fit(
         self,
@@ -81,8 +79,9 @@ class KnownWeights(WeightScheme):
     ) -> "FittedKnownWeights":
         """Return the weights; nothing is fitted and nothing spent."""
         bounds, known = self.bounds(records.n, domain), self.known(domain)
-        stated = self.propensity if isinstance(self.propensity, str) else known.stated
-        return FittedKnownWeights(bounds, {"propensity": stated}, known)
+        if domain.known_propensity is None and isinstance(self.propensity, str):
+            return FittedKnownWeights(bounds, {"propensity": self.propensity, "largest_weight": bounds.most}, known)
+        return FittedKnownWeights(bounds, {"propensity": known.stated}, known)
 
     def known(self, domain: Domain) -> KnownPropensity:
         """Return the propensity that the weights are made of.
@@ -174,9 +173,9 @@ class ConstantWeights(WeightScheme):
     name = "constant"
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``."""
-        return WeightBounds.per_record(1.0), None
+    def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """See ``WeightScheme.restated``."""
+        return cls().bounds(n, domain), {}
 
     def bounds(self, n: int, domain: Domain) -> WeightBounds:
         """Return the bounds of a weight of one."""

@@ -107,14 +107,9 @@ class LogisticWeights(BalancingWeights):
     ridge: float = 0.1
     features: FeatureMap | None = None
 
-    @classmethod
-    def largest(cls, ridge: float, cap: float) -> float:
-        """Return the largest weight: at the clipped propensity, or at the end of the fit's reach."""
-        return min(cap, 1 + math.exp(min(logistic_reach(ridge), 700.0))) / 2
-
     def span(self, domain: Domain) -> tuple[float, float]:
         """Return the weights at the propensities nearest to zero and one that a fit reaches."""
-        most = self.largest(self.ridge, 1 / domain.overlap)
+        most = min(1 / domain.overlap, 1 + math.exp(min(logistic_reach(self.ridge), 700.0))) / 2
         return 0.5 / (1 - 0.5 / most), most
 
     def indirect_sensitivity(self, n: int, domain: Domain) -> float:

@@ -17,8 +17,8 @@ from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.weights.scheme import InversePropensity, WeightScheme
-from torchdpcate.privacy.budget import PrivacyBudget, positive
+from torchdpcate.nuisance.weights.scheme import InversePropensity, WeightScheme, stated_weight
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -30,6 +30,8 @@ _EQUAL = WeightBounds.per_record(1.0)  # every record weighs one in the propensi
 _JACOBIAN_SHARE = 0.3  # of epsilon that the default ridge leaves to the change of curvature
 _NOISE = 200.0  # times p / (n epsilon^2): the ridge below which noise swamps the propensity
 _NONPRIVATE_RIDGE = 1e-4  # a record
+_SIZE, _ENTRY = "propensity_size", "propensity_largest_entry"  # stated of features other than scaled covariates
+_STATED = ("propensity_ridge", "propensity_perturbation", _SIZE, _ENTRY)
 _LEAST_RIDGE = 1e-9  # a record, below which the noise that hides the stop of the fit would grow without end
 
 
@@ -67,10 +69,6 @@ class PrivateWeights(WeightScheme):
     """
 
     name = "private"
-    states = tuple(
-        f"propensity_{name}" for name in ("ridge", "perturbation", "tilt_scale", "epsilon_jacobian", "solver_scale")
-    )
-
     budget_fraction: float = 0.25
     ridge: float | None = None
     features: FeatureMap | None = None
@@ -94,9 +92,24 @@ class PrivateWeights(WeightScheme):
         return WeightBounds.per_record(0.5 / domain.overlap)
 
     @classmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """See ``WeightScheme.stated_bounds``; the coefficients, hence the largest weight, are not stated."""
-        return WeightBounds.per_record(1.0), 0.5 / overlap
+    def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """See ``WeightScheme.restated``; the largest weight follows from coefficients that are not released."""
+        most = stated_weight(public, domain.overlap)
+        settings = {name: public[name] for name in _STATED if name in public}
+        return WeightBounds.per_record(most), {"largest_weight": most, **settings}
+
+    def noise(self, n: int, domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
+        """See ``WeightScheme.noise``."""
+        return self.calibrated(n, on_domain(self.features, domain), budget)
+
+    @classmethod
+    def restated_noise(cls, public: Mapping[str, Any], domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
+        """See ``WeightScheme.restated_noise``; features of the library's default have the shape of the domain's."""
+        known = on_domain(None, domain)
+        size = integer(_SIZE, public.get(_SIZE, known.dimension), least=1)
+        entry = as_number(public.get(_ENTRY, known.largest_entry))
+        ridge, kind = as_number(public["propensity_ridge"]), str(public["propensity_perturbation"])
+        return _objective(budget, kind, ridge, size, entry)
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
         """Refuse a ridge too small for the budget; arguments are the base class's."""
@@ -153,6 +166,11 @@ class PrivateWeights(WeightScheme):
         theta = session.noise.released(draw[0])
         public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
         bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
+        public["largest_weight"] = bounds.most
+        if self.features is not None:
+            public[_SIZE] = features.dimension
+            if self.perturbation == "box":
+                public[_ENTRY] = features.largest_entry
         return PrivatePropensity(bounds, public, theta, features)
 
     def calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
@@ -161,19 +179,25 @@ class PrivateWeights(WeightScheme):
         Raises:
             InputError: A ridge too small for the budget.
         """
-        return calibrate_objective(
-            budget,
-            kind=self.perturbation,
-            slope=Logistic.slope,
-            bounds=_EQUAL,
-            curvature=Logistic.curvature,
-            gamma=self.ridge_for(n, features.dimension, budget),
-            size=features.dimension,
-            largest_entry=features.largest_entry,
-            monotone=Logistic.monotone,
-            logistic=True,
-            remedy="raise weights.ridge or weights.budget_fraction",
-        )
+        size, entry = features.dimension, features.largest_entry
+        return _objective(budget, self.perturbation, self.ridge_for(n, size, budget), size, entry)
+
+
+def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
+    """Return the objective noise of a propensity with so many features."""
+    return calibrate_objective(
+        budget,
+        kind=kind,
+        slope=Logistic.slope,
+        bounds=_EQUAL,
+        curvature=Logistic.curvature,
+        gamma=ridge,
+        size=size,
+        largest_entry=largest_entry,
+        monotone=Logistic.monotone,
+        logistic=True,
+        remedy="raise weights.ridge or weights.budget_fraction",
+    )
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:

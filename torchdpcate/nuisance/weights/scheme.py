@@ -16,10 +16,11 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.perturbation import ObjectiveNoise
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import conditions_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.registry import Registry
@@ -82,7 +83,6 @@ class WeightScheme(ABC):
 
     Attributes:
         name: The name users give.
-        states: Public constants that statements of its rules may have.
         level: How far the bounds are proved.
         budget_fraction: Fraction of the budget that a first stage spends on the records of the second, which pay for
             both.
@@ -91,7 +91,6 @@ class WeightScheme(ABC):
     """
 
     name: ClassVar[str]
-    states: ClassVar[tuple[str, ...]] = ()
     level: ClassVar[Level] = Level.CERTIFIED
     budget_fraction: float = 0.0
     block_fraction: float | None = None
@@ -111,20 +110,35 @@ class WeightScheme(ABC):
 
     @classmethod
     @abstractmethod
-    def stated_bounds(cls, public: Mapping[str, Any], overlap: float) -> tuple[WeightBounds, float | None]:
-        """Return the bounds of weights with these public constants, for verification.
+    def restated(cls, public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
+        """Return the bounds of weights with these public constants, and all constants that they state then.
 
         Args:
             public: Of a statement; any value may be forged.
-            overlap: The domain's.
-
-        Returns:
-            The bounds and None; where the largest weight is not stated, the bounds of weights up to one, and what
-            the largest weight is at most.
+            n: Records that the weights were fitted to.
+            domain: Public bounds of the columns that the rule sees.
 
         Raises:
-            InputError, LookupError: Constants that are none of such weights.
+            InputError, LookupError, TypeError, ValueError: Constants that are none of such weights.
         """
+
+    def noise(self, n: int, domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise | None:
+        """Return the noise of what a fit pays for; None where it pays for nothing.
+
+        Args:
+            n: Records that the weights are fitted to.
+            domain: Public bounds.
+            budget: What the fit may spend.
+
+        Raises:
+            InputError: Settings that do not fit.
+        """
+        return None
+
+    @classmethod
+    def restated_noise(cls, public: Mapping[str, Any], domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise | None:
+        """Return ``noise`` of a fit with these public constants; arguments and errors are those of both."""
+        return None
 
     def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
         """Refuse, before anything is spent, what could not be fitted.
@@ -166,3 +180,17 @@ class WeightScheme(ABC):
 
 WEIGHTS = Registry("weights")
 """Weighting schemes by the name that users give."""
+
+
+def stated_weight(public: Mapping[str, Any], overlap: float) -> float:
+    """Return the largest weight that a statement has, moved to where the overlap bound allows one.
+
+    Args:
+        public: Of a statement.
+        overlap: The domain's.
+
+    Example:
+        >>> stated_weight({"largest_weight": 3.0}, 0.25)
+        2.0
+    """
+    return min(max(as_number(public["largest_weight"]), 1.0), 0.5 / overlap)

@@ -136,14 +136,9 @@ class TiltingWeights(BalancingWeights):
     cap: float | None = None
     features: FeatureMap | None = None
 
-    @classmethod
-    def largest(cls, ridge: float, cap: float) -> float:
-        """Return the largest weight: that of the cap, or at the norm 1/ridge, beyond which no fit goes."""
-        return min(cap / 2, math.exp(min(1 / ridge, 700.0)))
-
     def span(self, domain: Domain) -> tuple[float, float]:
-        """Return the weights at either end of the tilts."""
-        most = self.largest(self.ridge, largest_inverse(self.cap, domain))
+        """Return the weights at either end of the tilts, of which none goes beyond the norm 1/ridge."""
+        most = min(largest_inverse(self.cap, domain) / 2, math.exp(min(1 / self.ridge, 700.0)))
         return 1 / most, most
 
     def indirect_sensitivity(self, n: int, domain: Domain) -> float:

@@ -1,0 +1,130 @@
+"""Released rules that contradict themselves do not verify; honest ones do."""
+
+from dataclasses import replace
+from functools import cache
+from typing import ClassVar
+
+import pytest
+
+from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify import test_file
+from torchdpcate.erm.losses import HuberHinge
+from torchdpcate.errors import VerificationError
+from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.pairwise import PairwiseRule
+from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.features.maps import Legendre
+from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.rule import RuleRelease
+from torchdpcate.verify import known
+from torchdpcate.verify.file import verify_release
+
+PURE, SOME = PrivacyBudget(4.0, 0.0), PrivacyBudget(4.0, 1e-5)
+SETTINGS = {
+    "owl": (OutcomeWeightedLearner, PURE, {}),
+    "shifted": (OutcomeWeightedLearner, PURE, {"mechanism": "output", "outcome": "shifted"}),
+    "gaussian": (OutcomeWeightedLearner, SOME, {"perturbation": "gaussian", "loss": "logistic"}),
+    "gamma": (OutcomeWeightedLearner, PURE, {"perturbation": "gamma", "outcome": "signed_residual"}),
+    "logistic": (OutcomeWeightedLearner, PrivacyBudget(0.5, 0.0), {"loss": "logistic", "ridge": 500.0}),
+    "squared": (OutcomeWeightedLearner, PURE, {"loss": "squared", "radius": 1.0}),
+    "private weights": (TwoStageRule, PURE, {"loss": "logistic"}),
+    "weights of a block": (TwoStageRule, PURE, {"weights": PrivateWeights(block_fraction=0.25)}),
+    "gaussian weights": (
+        TwoStageRule,
+        SOME,
+        {
+            "weights": PrivateWeights(perturbation="gaussian", features=Legendre(2)),
+            "mechanism": "output",
+            "perturbation": "gaussian",
+        },
+    ),
+    "inverse propensity": (TwoStageRule, PrivacyBudget(40.0, 1e-5), {"weights": "ipw", "mechanism": "output"}),
+    "mmd": (TwoStageRule, PrivacyBudget(40.0, 0.0), {"weights": "mmd", "mechanism": "output"}),
+    "constant weights": (TwoStageRule, PURE, {"weights": "constant", "radius": 2.0}),
+    "pairwise": (PairwiseRule, PURE, {"matching": "gaussian"}),
+}
+TUNED = {
+    "tuned": (OutcomeWeightedLearner, PURE, {}),
+    "tuned, two stages": (TwoStageRule, SOME, {"perturbation": "gaussian"}),
+}
+
+
+@cache
+def released(name: str) -> RuleRelease:
+    learner, budget, settings = (SETTINGS | TUNED)[name]
+    rule, data = learner(test_file.DOMAIN, budget, **settings), test_file.records()
+    tried = PrivatelyTunedRule(rule, [3.0, 4.0]) if name in TUNED else rule
+    return tried.fit(data.x, data.a, data.y).release()
+
+
+class TestContract(PlanContract):
+    made: ClassVar = {name: lambda name=name: released(name) for name in SETTINGS | TUNED}
+    default = ("owl",)
+    untold = ("features", "seed", "outcome_low", "outcome_high", "radius", "bandwidth", "weights_bandwidth")
+    untold_in: ClassVar = {  # public constants of the user's; and of the budget something may be left
+        "shifted": ("epsilon",),
+        "gaussian": ("delta",),
+        "gamma": ("outcome_centre", "outcome_clip", "epsilon"),
+        "pairwise": ("outcome_centre", "outcome_clip", "epsilon"),
+        **dict.fromkeys(TUNED, ("candidates",)),  # words of those that were not chosen
+    }
+
+
+def refused(release: RuleRelease, folder) -> str:
+    with pytest.raises(VerificationError) as problem:
+        verify_release(release.save(folder / "release.safetensors", overwrite=True))
+    return str(problem.value)
+
+
+def with_public(release: RuleRelease, **public) -> RuleRelease:
+    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
+
+
+def dearer(release: RuleRelease) -> RuleRelease:
+    """What a rule states that may cost more than it may, with all that follows."""
+    plan = known.plan_of(release.privacy.mechanism).restated(release)
+    return with_public(release, **replace(plan, spent=PrivacyBudget(plan.spent.epsilon * 1.1, 0.0)).public())
+
+
+def test_a_chosen_rule_cost_what_weights_and_outcome_left(tmp_path):
+    assert "cost more than its first stages left" in refused(dearer(released("tuned")), tmp_path)
+
+
+def test_a_chosen_rule_has_the_ridge_of_its_candidate(tmp_path):
+    release = released("tuned")
+    words = [*reversed(release.privacy.public["candidates"])]
+    assert "its ridge is not that of the candidate" in refused(with_public(release, candidates=words), tmp_path)
+
+
+@pytest.mark.parametrize("most", [0.5, 50.0])
+def test_weights_beyond_the_overlap_bound_are_refused(most, tmp_path):
+    forged = with_public(released("private weights"), largest_weight=most)
+    assert "largest_weight = " in refused(forged, tmp_path)
+
+
+def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
+    data, half = test_file.records(), PrivacyBudget(1.5, 0.0)
+    learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE).fit(data.x, data.a, data.y)
+    for number, release in enumerate([learner.release(half), learner.release(half), learner.release()]):
+        verify_release(release.save(tmp_path / f"{number}.safetensors"))
+        assert release.privacy.epsilon == pytest.approx((1.9, 3.4, 4.0)[number])
+    twice = with_public(release, epsilon=3.9)
+    assert "cost more than the budget that was asked for" in refused(twice, tmp_path)
+
+
+class Steep(HuberHinge):
+    """A loss of a user's with a wider corner."""
+
+    curvature = 2.0
+
+
+def test_bounds_of_a_loss_of_the_user_s_are_those_of_its_noise(tmp_path):
+    data = test_file.records()
+    learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE, loss=Steep(0.25)).fit(data.x, data.a, data.y)
+    release = learner.release()
+    assert release.privacy.level == "conditional"
+    verify_release(release.save(tmp_path / "release.safetensors"))
+    for name in ("loss_slope", "loss_curvature"):
+        assert "tilt_scale" in refused(with_public(release, **{name: 0.5}), tmp_path)
