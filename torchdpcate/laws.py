@@ -56,9 +56,9 @@ class Law(ABC):
             exact: What is computed from the records, the curator's.
         """
 
-    @abstractmethod
     def constants(self) -> dict[str, Any]:
         """Return its public constants by name."""
+        return {}
 
     @abstractmethod
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
@@ -287,10 +287,6 @@ class CentreAndWidth(Law):
         centre = private_quantile(values, self.centres, first, self.epsilon / 2, noise)
         return centre, private_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
 
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
-
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: both are candidates."""
         for value, grid in zip(answer.flatten().tolist(), (self.centres, self.widths), strict=True):
@@ -317,10 +313,6 @@ class Whole(Law):
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """The parts draw for themselves."""
         raise NotImplementedError
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: what follows from the parts is checked by the plan."""

@@ -20,7 +20,7 @@ from experiments.less_noise.monotone_losses import any_loss
 from experiments.less_noise.weights import FirstLogistic, FirstTilting
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.rules import mechanisms, noise_report
+from torchdpcate.estimators.rules import mechanisms
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.nuisance.weights import private
 from torchdpcate.nuisance.weights.known import KnownWeights
@@ -84,12 +84,12 @@ def right(drawn: Law, seed: int, scheme: WeightScheme, n: int, budget: PrivacyBu
     rule = TwoStageRule(schema, budget, weights=scheme, ridge_bound=1e12, noise=NoiseSource.fixed(seed))
     with ExitStack() as undo:
         if earlier:
-            for module in (mechanisms, noise_report, private):
+            for module in (mechanisms, private):
                 undo.enter_context(patch.object(module, "calibrate_objective", any_loss))
         rule.fit(records.x, records.a, records.y, **propensity)
-        mechanism = rule._mechanism(n, rule.problem_.bounds)
-        prepared = mechanism.prepare(rule.problem_, rule._rule_budget(budget))
-        theta = prepared.draw(NoiseSource.fixed(seed), RUNS)
+        mechanism, problem = rule._mechanism(rule._facts(n, drawn.schema.domain, rule.problem_.bounds)), rule.problem_
+        law = mechanism.law(problem.public, rule._rule_budget(budget))
+        theta = law.draw(NoiseSource.fixed(seed), RUNS, mechanism.exact(problem, law))
     scores = rule.features_(drawn.queries) @ theta.T
     return float(((scores > 0) == (drawn.effect > 0)[:, None]).double().mean())
 

@@ -303,7 +303,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         return bool(self._own_learner())
 
     def _statement_of(
-        self, mechanism: Any, guarantee: Guarantee, public: Mapping[str, Any], own: set[int]
+        self, mechanism: Any, guarantee: Guarantee, public: Mapping[str, Any], own: set[int], **more: Any
     ) -> PrivacyStatement:
         """Return the privacy statement of a release.
 
@@ -312,6 +312,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             guarantee: Its level and conditions.
             public: Public settings and constants.
             own: Its entries in the ledger.
+            more: Further arguments of ``make_statement``.
         """
         return make_statement(
             self._session,
@@ -322,6 +323,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             public=public,
             bounds_origin=self.schema_.domain.origin,
             bounds=bounds_of(self.schema_.domain),
+            **more,
         )
 
     def _planned(self, n: int) -> PrivacyBudget:

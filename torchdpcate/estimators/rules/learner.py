@@ -26,7 +26,7 @@ from torchdpcate.estimators.rules.loss import LOSSES, make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
-from torchdpcate.estimators.rules.plan import RECORDS, RulePlan, block_sizes
+from torchdpcate.estimators.rules.plan import RECORDS, RulePlan, block_sizes, share_of
 from torchdpcate.estimators.rules.plan import WEIGHTS_BLOCK as WEIGHTS
 from torchdpcate.estimators.rules.planned import score_noise
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_ridge, default_ridge, needed_ridge
@@ -395,20 +395,24 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _first_budget(self) -> PrivacyBudget | None:
         """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""
-        scheme = self.scheme()
-        if self.budget is None or scheme.block_fraction is not None:
+        if self.budget is None or self.scheme().block_fraction is not None:
             return self.budget
-        return _share(self.budget, scheme.budget_fraction) if scheme.budget_fraction > 0 else None
+        share = self._shares().get("weights_share")
+        return None if share is None else share_of(self.budget, share)
 
     def _rule_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        return _share(budget, 1 - self._first_fraction())
+        return share_of(budget, 1 - self._first_fraction())
+
+    def _shares(self) -> dict[str, float]:
+        """Return the shares of the budget that weights and outcome cost the rule's own records, above zero."""
+        scheme, outcome = self.scheme(), OUTCOMES.make(self.outcome, Outcome)
+        weights = scheme.budget_fraction if scheme.block_fraction is None else 0.0
+        shares = {"weights_share": weights, "outcome_share": outcome.budget_fraction}
+        return {name: share for name, share in shares.items() if share > 0}
 
     def _first_fraction(self) -> float:
         """Return the share of the budget that is spent on the rule's records before the rule."""
-        scheme = self.scheme()
-        share = OUTCOMES.make(self.outcome, Outcome).budget_fraction + (
-            0.0 if scheme.block_fraction is not None else scheme.budget_fraction
-        )
+        share = sum(self._shares().values())
         if not share < 1:
             raise InputError(
                 f"weights.budget_fraction and outcome.budget_fraction add up to {share:g}: leave something for the rule"
@@ -417,18 +421,16 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _public(self) -> dict[str, Any]:
         """Return the settings as in privacy statements."""
-        scheme, outcome = self.scheme(), OUTCOMES.make(self.outcome, Outcome)
-        shared = scheme.budget_fraction if scheme.block_fraction is None else 0.0
-        shares = {"weights_share": shared, "outcome_share": outcome.budget_fraction}
+        scheme = self.scheme()
         return {
             "learner": type(self).__name__,
             "weights": scheme.name,
-            "outcome": outcome.name,
+            "outcome": OUTCOMES.make(self.outcome, Outcome).name,
             **self.outcome_.public(self.schema_.domain),
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
             **({"split": scheme.block_fraction, "seed": self.seed} if scheme.block_fraction is not None else {}),
-            **{name: share for name, share in shares.items() if share > 0},
+            **self._shares(),
             **self.weights_.public,
         }
 
@@ -439,7 +441,3 @@ def _least_noise(facts: dict[str, Any]) -> str:
     lengths = explain_noise(**facts, perturbation=first).others
     own = {name.split()[1]: length for name, length in lengths.items() if name.split()[0] == facts["mechanism"]}
     return min(own, key=lambda kind: own[kind])
-
-
-def _share(budget: PrivacyBudget, share: float) -> PrivacyBudget:
-    return PrivacyBudget(budget.epsilon * share, budget.delta * share)

@@ -220,6 +220,7 @@ class PrivateResidual(Outcome):
 
     name = "private_residual"
     states = RESIDUAL
+    budget_fraction = 0.1
     assumes = ("the private clip of the outcome is a quarter of its range",)
 
     def __init__(self, budget_fraction: float = 0.1, quantile: float = 0.9) -> None:

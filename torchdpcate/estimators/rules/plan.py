@@ -1,8 +1,8 @@
-"""The public plan of a rule by weighted empirical risk minimisation, alone or chosen among candidates."""
+"""The public plan of a rule by weighted empirical risk minimisation, by itself or chosen among candidates."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -41,6 +41,51 @@ SELECTION = "selection"
 _SHARES = ("weights_share", "outcome_share")  # of the budget, of what the rule's own records pay for before it
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """Rules of which one was chosen, each trained on records of its own with the full budget.
+
+    Attributes:
+        words: Settings of each.
+        selection_fraction: Fraction of the records on which they are compared.
+        chosen: Which one was chosen, counted from 1.
+    """
+
+    words: tuple[str, ...]
+    selection_fraction: float
+    chosen: int = 1
+
+    def sizes(self, n: int) -> dict[str, int]:
+        """Return the records of each block: of the candidates, as equal as can be, and of the choice."""
+        selection = round(self.selection_fraction * n)
+        each, more = divmod(n - selection, len(self.words))
+        return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(len(self.words))} | {
+            SELECTION: selection
+        }
+
+    def queries(self, budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
+        """Return what is asked of each block, by its name: whatever it is, it costs all of the budget."""
+        law, numbers = Whole(budget), range(1, len(self.words) + 1)
+        charges = {f"{Purpose.CANDIDATE} {k}": Charge(Purpose.CANDIDATE, part=str(k)) for k in numbers}
+        return {name: Query(charge, law, level, (name,)) for name, charge in (charges | {SELECTION: CHOICE}).items()}
+
+    def public(self) -> dict[str, Any]:
+        """Return the settings, for a statement."""
+        return {
+            "candidates": list(self.words),
+            "chosen": self.chosen,
+            "selection_fraction": self.selection_fraction,
+        }
+
+    @classmethod
+    def restated(cls, public: Mapping[str, Any]) -> "Candidates | None":
+        """Return those of a statement; None of a rule that was not chosen."""
+        if "candidates" not in public:
+            return None
+        words, chosen = tuple(map(str, public["candidates"])), integer("chosen", public["chosen"], least=1)
+        return cls(words, as_number(public["selection_fraction"]), chosen)
+
+
 @dataclass(frozen=True, eq=False)
 class RulePlan(Plan):
     r"""Everything public about a rule: what its weights and its outcome's constants cost before it, and its noise.
@@ -60,6 +105,7 @@ class RulePlan(Plan):
         weights: Noise of a private propensity; None where weights cost nothing.
         outcome: What learns the outcome's constants; None where they are public.
         conditions: What the guarantee rests on beside its proof.
+        among: The candidates that it was chosen among; None of a rule by itself.
     """
 
     kinds = (RuleRelease.kind,)
@@ -76,6 +122,7 @@ class RulePlan(Plan):
     weights: ObjectiveNoise | None
     outcome: Query | None
     conditions: tuple[Condition, ...] = ()
+    among: Candidates | None = None
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -102,15 +149,15 @@ class RulePlan(Plan):
         found["rule"] = Query(Charge(Purpose.RELEASE, self.name), law, level, prefix=self.mechanism.prefix)
         return found
 
-    @property
-    def queries(self) -> Mapping[str, Query]:  # type: ignore[override]
-        """See ``Plan``."""
-        return self.stages
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: the stages, or what all candidates and the choice cost."""
+        return self.stages if self.among is None else self.among.queries(self.budget)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """See ``Plan``: with a split the weights have records of their own."""
-        return block_sizes(self.n, self.parts.get("split"))
+        return block_sizes(self.n, self.parts.get("split")) if self.among is None else self.among.sizes(self.n)
 
     @property
     def left(self) -> float:
@@ -135,50 +182,31 @@ class RulePlan(Plan):
             "rule_epsilon": self.spent.epsilon,
             **({} if pure else {"rule_delta": self.spent.delta}),
             **constants,
+            **({} if self.among is None else self.among.public()),
         }
 
     @classmethod
-    def restated(cls, release: Release) -> "RulePlan":  # type: ignore[override]
-        """See ``Plan``; of a rule that was chosen among candidates a ``TunedRulePlan``."""
+    def restated(cls, release: Release) -> Self:
+        """See ``Plan``."""
         assert isinstance(release, RuleRelease)
-        public = release.privacy.public
-        return TunedRulePlan._restated(release) if "candidates" in public else RulePlan._of(release, {})
-
-    @classmethod
-    def _of(cls, release: RuleRelease, more: Mapping[str, Any], part: int | None = None) -> Self:
-        """Return the plan that a release's public facts describe.
-
-        Args:
-            release: As read from its file.
-            more: Further fields.
-            part: Records that the rule was fitted to; None takes all.
-        """
         privacy, domain, features = release.privacy, release.domain, release.features
-        public, block = privacy.public, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
+        public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
         budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
         spent = requested_budget(block, public["rule_epsilon"], public.get("rule_delta", 0.0))
-        mechanism = STATED_MECHANISMS[privacy.mechanism]
-        bounds, weights = _restated_weights(public, part or privacy.n, domain)
+        mechanism, among = STATED_MECHANISMS[privacy.mechanism], Candidates.restated(public)
+        own = n if among is None else [*among.sizes(n).values()][:-1][among.chosen - 1]
+        bounds, weights = _restated_weights(public, own, domain)
         parts = _parts(public) | weights
         loss, ridge = LossBounds.restated(public, features.largest_entry, mechanism.curved), as_number(public["ridge"])
         shape = features.dimension, loss, bounds, ridge, features.largest_entry, "radius" in parts
-        noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first_budget(budget, parts))
+        first = share_of(budget, parts.get("weights_share", 1.0))
+        noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
         kind, outcome = OUTCOMES.get(public["outcome"]), None
-        if kind is not None and "outcome_share" in parts:
+        if kind is not None and ("outcome_share" in parts or kind.budget_fraction > 0):
             outcome = kind().query(domain, budget.epsilon * parts["outcome_share"])
-        return cls(
-            privacy.n,
-            release.schema,
-            budget,
-            mechanism,
-            PublicERM(privacy.n, *shape),
-            features,
-            spent,
-            parts,
-            noise,
-            outcome,
-            **more,
-        )
+        problem = PublicERM(n, *shape)
+        facts = (budget, mechanism, problem, features, spent, parts, noise, outcome)
+        return cls(n, release.schema, *facts, among=among)
 
     def answers(self, release: Release) -> dict[str, Tensor]:
         """See ``Plan``: the coefficients, and the outcome's constants where they were paid for."""
@@ -203,6 +231,17 @@ class RulePlan(Plan):
                 yield f"block {block.name!r} cost more than the budget that was asked for"
         if not self.spent.epsilon <= self.left * (1 + CLOSE):
             yield "the rule cost more than its first stages left"
+        if self.among is not None:
+            yield from self._chosen_problems(release, self.among)
+
+    def _chosen_problems(self, release: Release, among: Candidates) -> Iterator[str]:
+        """What is not as of the candidate that was chosen: it cost all that its first stages left."""
+        if not math.isclose(self.spent.epsilon, self.left, rel_tol=CLOSE):
+            yield "the rule did not cost what its first stages left"
+        if among.words[among.chosen - 1].partition(", features ")[0] != in_words(self.problem.ridge):
+            yield "its ridge is not that of the candidate that was chosen"
+        for name, answer in self.answers(release).items():
+            yield from self.stages[name].law.answer_problems(name, answer)
 
     def _foreign(self) -> Iterator[str]:
         """Parts that are not the library's, a sentence each."""
@@ -220,76 +259,6 @@ class RulePlan(Plan):
             yield f"its mechanism is called {self.name}, which is none of the library's"
 
 
-@dataclass(frozen=True, eq=False)
-class TunedRulePlan(RulePlan):
-    """The plan of a rule that was chosen among candidates, each trained on records of its own with the full budget.
-
-    Attributes:
-        candidates: Settings of each, in words.
-        chosen: Which one it is, counted from 1.
-        selection_fraction: Fraction of the records on which they were compared.
-    """
-
-    candidates: tuple[str, ...] = ()
-    chosen: int = 1
-    selection_fraction: float = 0.5
-
-    @classmethod
-    def among(cls, rule: RulePlan, n: int, tried: tuple[str, ...], chosen: int, fraction: float) -> "TunedRulePlan":
-        """Return the plan of a rule that was chosen.
-
-        Args:
-            rule: Its plan by itself.
-            n: Number of all records.
-            tried: See the class, also for the next two.
-            chosen: Which one.
-            fraction: Of the records on which they were compared.
-        """
-        of_rule = {field.name: getattr(rule, field.name) for field in fields(RulePlan)}
-        return cls(**of_rule | {"n": n}, candidates=tried, chosen=chosen, selection_fraction=fraction)
-
-    @classmethod
-    def _restated(cls, release: RuleRelease) -> "TunedRulePlan":
-        public, n = release.privacy.public, release.privacy.n
-        tried, fraction = tuple(map(str, public["candidates"])), as_number(public["selection_fraction"])
-        chosen, sizes = integer("chosen", public["chosen"], least=1), tuned_sizes(n, len(tried), fraction)
-        part = list(sizes.values())[:-1][chosen - 1]
-        return cls._of(release, {"candidates": tried, "chosen": chosen, "selection_fraction": fraction}, part)
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``: those of the candidates, and of the choice."""
-        return tuned_sizes(self.n, len(self.candidates), self.selection_fraction)
-
-    @cached_property
-    def queries(self) -> Mapping[str, Query]:  # type: ignore[override]
-        """See ``Plan``: each candidate and the choice cost all of the budget of their records."""
-        *names, choice = self.sizes
-        return candidate_queries(names, self.budget) | {choice: choice_query(self.budget)}
-
-    def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
-        tuning = {
-            "candidates": list(self.candidates),
-            "chosen": self.chosen,
-            "selection_fraction": self.selection_fraction,
-        }
-        return super().settings() | tuning
-
-    def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; the rule cost all that its first stages left."""
-        yield from super().problems(release)
-        answers = self.answers(release)
-        for name, query in self.stages.items():
-            if name in answers:
-                yield from query.law.answer_problems(name, answers[name])
-        if not math.isclose(self.spent.epsilon, self.left, rel_tol=CLOSE):
-            yield "the rule did not cost what its first stages left"
-        words = self.candidates[self.chosen - 1].partition(", features ")[0]
-        if words != in_words(self.problem.ridge):
-            yield "its ridge is not that of the candidate that was chosen"
-
-
 def block_sizes(n: int, split: float | None) -> dict[str, int]:
     """Return the records of each block.
 
@@ -301,19 +270,6 @@ def block_sizes(n: int, split: float | None) -> dict[str, int]:
         return {RECORDS: n}
     first = round(split * n)
     return {WEIGHTS_BLOCK: first, RECORDS: n - first}
-
-
-def tuned_sizes(n: int, count: int, fraction: float) -> dict[str, int]:
-    """Return the records of each candidate, as equal as can be, and of the choice.
-
-    Args:
-        n: Number of records.
-        count: How many candidates there are.
-        fraction: Of the records, for the choice.
-    """
-    selection = round(fraction * n)
-    each, more = divmod(n - selection, count)
-    return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(count)} | {SELECTION: selection}
 
 
 def in_words(ridge: float, features: FeatureMap | None = None) -> str:
@@ -329,21 +285,9 @@ def in_words(ridge: float, features: FeatureMap | None = None) -> str:
     return f"ridge {ridge:g}, features {features.title} {config}".rstrip()
 
 
-def first_budget(budget: PrivacyBudget, parts: Mapping[str, Any]) -> PrivacyBudget:
-    """Return what fitting the weights may spend: a share, or all of the budget of records of their own."""
-    share = parts.get("weights_share", 1.0)
+def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:
+    """Return this share of a budget."""
     return PrivacyBudget(budget.epsilon * share, budget.delta * share)
-
-
-def candidate_queries(names: Iterable[str], budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
-    """Return what candidates cost, by the names of their blocks: all of the budget."""
-    charges = {name: Charge(Purpose.CANDIDATE, part=str(k)) for k, name in enumerate(names, start=1)}
-    return {name: Query(charge, Whole(budget), level, (name,)) for name, charge in charges.items()}
-
-
-def choice_query(budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> Query:
-    """Return what the choice among candidates costs: all of the budget of its own records."""
-    return Query(CHOICE, Whole(budget), level, (SELECTION,))
 
 
 def _restated_weights(public: Mapping[str, Any], n: int, domain: Domain) -> tuple[WeightBounds, dict[str, Any]]:
@@ -359,7 +303,8 @@ def _parts(public: Mapping[str, Any]) -> dict[str, Any]:
     if "radius" in public:
         found["radius"] = positive("radius", as_number(public["radius"]))
     if "split" in public:
-        found |= {"split": probability("split", as_number(public["split"]), above_zero=True), "seed": public["seed"]}
+        found |= {"split": probability("split", as_number(public["split"]), above_zero=True)}
+        found |= {"seed": integer("seed", public["seed"], least=-(2**63))}
     return found | {name: probability(name, public[name], above_zero=True) for name in _SHARES if name in public}
 
 

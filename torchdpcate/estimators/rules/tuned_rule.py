@@ -20,10 +20,9 @@ from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.plan import Query
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Condition, Guarantee, own_code
+from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.release.statement import make_statement
 
 
 class TunedRule(AnswersDecisions, PrivateEstimator):
@@ -143,21 +142,3 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
         scope = self._session.scope(query.blocks, query.charge)
         scope.pay(query.law.event, query.level)
         return scope.entries
-
-    def _stated(
-        self, release: RuleRelease, guarantee: Guarantee, own: set[int], public: Mapping[str, Any], tuning: Mapping
-    ) -> RuleRelease:
-        """Return the release with the statement of the tuned release instead of its own."""
-        inner = release.privacy
-        statement = make_statement(
-            self._session,
-            guarantee.resting_on(self._own_learner()),
-            own=own,
-            mechanism=inner.mechanism,
-            formula=inner.formula,
-            public=public,
-            bounds_origin=inner.bounds_origin,
-            bounds=inner.bounds,
-            tuning=tuning,
-        )
-        return replace(release, privacy=statement)

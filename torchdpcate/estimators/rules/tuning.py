@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.rules.agreement import agreement, choose
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.plan import SELECTION, TunedRulePlan, candidate_queries, choice_query, in_words
+from torchdpcate.estimators.rules.plan import SELECTION, Candidates, in_words
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -115,11 +116,13 @@ class PrivatelyTunedRule(TunedRule):
         budget = self._session.budget
         assert budget is not None
         own, trained, rules = set(), [], []
-        for (name, query), chosen in zip(candidate_queries(names, budget, level).items(), settings, strict=True):
-            own |= self._pay(query)
+        among = Candidates(tuple(in_words(**chosen) for chosen in settings), self.selection_fraction)
+        queries = among.queries(budget, level)
+        for name, chosen in zip(names, settings, strict=True):
+            own |= self._pay(queries[name])
             trained.append(self._trained(blocks[name], **chosen))
             rules.append(trained[-1].release())
-        own |= self._pay(choice_query(budget, level))
+        own |= self._pay(queries[SELECTION])
         judge = self._trained(blocks[SELECTION], ridge=None)
         best = self._best(judge, blocks[SELECTION].subset(judge.blocks_[RECORDS]), rules)
         self.chosen_, self.learner_ = settings[best], trained[best]
@@ -129,9 +132,10 @@ class PrivatelyTunedRule(TunedRule):
             f"{len(rules)} candidates were trained on disjoint parts of the records and one was chosen privately on "
             "another part; all of it is in this ledger"
         )
-        tried, n = tuple(in_words(**candidate) for candidate in settings), sum(self.sizes_.values())
-        plan = TunedRulePlan.among(trained[best].plan_, n, tried, best + 1, self.selection_fraction)
-        return self._stated(rules[best], guarantee, own, plan.public(), {"runs": len(rules), "text": text})
+        plan = replace(trained[best].plan_, n=sum(self.sizes_.values()), among=replace(among, chosen=best + 1))
+        tuning = {"runs": len(rules), "text": text}
+        statement = self._statement_of(plan, guarantee, plan.public(), own, tuning=tuning)
+        return plan.conclude({"rule": rules[best].theta}, statement)
 
     def _best(self, judge: RuleLearner, records: CausalData, rules: Sequence[RuleRelease]) -> int:
         """Return the privately chosen candidate's index."""
@@ -194,7 +198,9 @@ class CrossValidatedRule(TunedRule):
         why = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
         tuning = {"runs": len(self.ridges), "text": why}
         # settings alone: from a noise scale an epsilon could be read that nothing stands for
-        return self._stated(release, Guarantee(Level.HEURISTIC, None, source=why), own, self.learner_.settings_, tuning)
+        guarantee, settings = Guarantee(Level.HEURISTIC, None, source=why), self.learner_.settings_
+        statement = self._statement_of(self.learner_.plan_, guarantee, settings, own, tuning=tuning)
+        return replace(release, privacy=statement)
 
     def _chosen(self, records: CausalData) -> RidgeChoice:
         order = public_permutation(records.n, self.learner.seed, "cross-validation")

@@ -144,7 +144,7 @@ class TwoStages:
         x, a, _, count = self.records(world)
         features = on_domain(None, _UNLIKELY)
         psi, label = features(x), 2 * a - 1
-        objective = self.scheme.calibrated(1 + 2 * self.crowd, features, self.first)
+        objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
         fits = logistic_fits(psi, label, count, self.ridge, objective.tolerance)
         first = objective.release(fits, noise, runs)
         problem, rule = self._problem(world, first), ObjectiveRule("box")
@@ -162,7 +162,7 @@ class TwoStages:
         first, theta = shown.chunk(2, 1)
         _, a, _, count = self.records(world)
         problem, every = self._problem(world, first), shown.new_ones(len(shown))
-        objective = self.scheme.calibrated(1 + 2 * self.crowd, on_domain(None, _UNLIKELY), self.first)
+        objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
         rule = ObjectiveRule("box").law(problem.public, self.left).noise.scale
         held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
         second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every

@@ -99,8 +99,10 @@ class PrivateWeights(WeightScheme):
         return WeightBounds.per_record(most), {"largest_weight": most, **settings}
 
     def noise(self, n: int, domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
-        """See ``WeightScheme.noise``."""
-        return self.calibrated(n, on_domain(self.features, domain), budget)
+        """See ``WeightScheme.noise``; refuses a ridge too small for the budget."""
+        features = on_domain(self.features, domain)
+        size, entry = features.dimension, features.largest_entry
+        return _objective(budget, self.perturbation, self.ridge_for(n, size, budget), size, entry)
 
     @classmethod
     def restated_noise(cls, public: Mapping[str, Any], domain: Domain, budget: PrivacyBudget) -> ObjectiveNoise:
@@ -110,12 +112,6 @@ class PrivateWeights(WeightScheme):
         entry = as_number(public.get(_ENTRY, known.largest_entry))
         ridge, kind = as_number(public["propensity_ridge"]), str(public["propensity_perturbation"])
         return _objective(budget, kind, ridge, size, entry)
-
-    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None) -> None:
-        """Refuse a ridge too small for the budget; arguments are the base class's."""
-        super().check(n, domain, budget)
-        if budget is not None:
-            self.calibrated(n, on_domain(self.features, domain), budget)
 
     def ridge_for(self, n: int, size: int, budget: PrivacyBudget | None) -> float:
         r"""Return the ridge gamma: the given one, or a public function of n, p and the budget.
@@ -160,7 +156,7 @@ class PrivateWeights(WeightScheme):
             fits = logistic_fits(*problem, gamma, default_tolerance(Logistic.slope, _EQUAL.most))
             theta = fits(psi.new_zeros(1, features.dimension))[0]
             return PrivatePropensity(WeightBounds.per_record(most), {"propensity_ridge": gamma}, theta, features)
-        objective = self.calibrated(records.n, features, budget)
+        objective = self.noise(records.n, domain, budget)
         session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.released(draw[0])
@@ -172,15 +168,6 @@ class PrivateWeights(WeightScheme):
             if self.perturbation == "box":
                 public[_ENTRY] = features.largest_entry
         return PrivatePropensity(bounds, public, theta, features)
-
-    def calibrated(self, n: int, features: FeatureMap, budget: PrivacyBudget) -> ObjectiveNoise:
-        """Return the propensity's objective noise: of n records, with these features, for this budget.
-
-        Raises:
-            InputError: A ridge too small for the budget.
-        """
-        size, entry = features.dimension, features.largest_entry
-        return _objective(budget, self.perturbation, self.ridge_for(n, size, budget), size, entry)
 
 
 def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
@@ -261,7 +248,7 @@ def _private_propensity(budget: PrivacyBudget) -> Game:
     # cube's noise hides; a large ridge leaves little to the curvature.
     domain, crowd = Domain([0.0], [1.0], -0.5, 0.5), 10_000.0
     features, gamma = on_domain(None, domain), Logistic.curvature / math.expm1(0.02 * budget.epsilon)
-    objective = PrivateWeights(ridge=gamma).calibrated(1, features, budget)
+    objective = PrivateWeights(ridge=gamma).noise(1, domain, budget)
     count = torch.tensor([1.0, crowd, crowd], dtype=torch.float64)
     sides = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)  # x of the record, of the crowd
     psi, label = features(sides.reshape(-1, 1)).reshape(2, 3, -1), torch.tensor([[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0]])

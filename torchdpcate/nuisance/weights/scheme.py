@@ -153,6 +153,8 @@ class WeightScheme(ABC):
         """
         self.bounds(n, domain)
         on_domain(getattr(self, "features", None), domain)
+        if budget is not None:
+            self.noise(n, domain, budget)
 
     @abstractmethod
     def fit(
