@@ -13,7 +13,7 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.loss import LOSSES
 from torchdpcate.estimators.rules.matching import MATCHINGS
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, STATED_MECHANISMS
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.selection.selector import PolicySelector
@@ -24,11 +24,18 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 DOMAIN = Domain([0.0], [1.0], -1.0, 1.0)
 REGISTRIES = {
-    "name": (WEIGHTS, OUTCOMES, MATCHINGS, SELECTIONS, STATED_MECHANISMS),
+    "name": (WEIGHTS, OUTCOMES, MATCHINGS, SELECTIONS),
     "guarantee": (GUARANTEES,),
     "kind": (POLICY_FAMILIES,),
     "way": (RULE_MECHANISMS,),
 }
+
+
+def test_a_rule_s_mechanism_is_called_by_its_way_and_its_noise():
+    for way, mechanism in RULE_MECHANISMS.items():
+        for kind in mechanism.kinds:
+            assert stated_mechanism(f"{way}_{kind}").name == f"{way}_{kind}"
+    assert stated_mechanism("objective_magic") is stated_mechanism("objective") is None
 
 
 @pytest.mark.parametrize("attribute", REGISTRIES)

@@ -89,7 +89,7 @@ def right(drawn: Law, seed: int, scheme: WeightScheme, n: int, budget: PrivacyBu
         rule.fit(records.x, records.a, records.y, **propensity)
         mechanism, problem = rule._mechanism(rule._facts(n, drawn.schema.domain, rule.problem_.bounds)), rule.problem_
         law = mechanism.law(problem.public, rule._rule_budget(budget))
-        theta = law.draw(NoiseSource.fixed(seed), RUNS, mechanism.exact(problem, law))
+        theta = law.draw(NoiseSource.fixed(seed), RUNS, problem.exact(law))
     scores = rule.features_(drawn.queries) @ theta.T
     return float(((scores > 0) == (drawn.effect > 0)[:, None]).double().mean())
 

@@ -11,7 +11,7 @@ from typing import Any
 from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
-from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
+from torchdpcate.estimators.rules.mechanisms import stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.recompute import CHOICES
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
@@ -44,7 +44,7 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
-    return RulePlan if name in STATED_MECHANISMS else PLANS.get(name)
+    return PLANS.get(name) if stated_mechanism(name) is None else RulePlan
 
 
 def is_known(name: str) -> bool:

@@ -41,7 +41,7 @@ def test_the_accuracy_is_that_of_simulated_rules(mechanism, kind, n):
     problem = WeightedERM(psi, target, torch.ones_like(target), LOSS, 5000.0, FACTS["bounds"])
     rule = RULE_MECHANISMS.find(mechanism)(kind)
     law = rule.law(problem.public, BUDGET)
-    theta = law.draw(NoiseSource.fixed(n), 4000, rule.exact(problem, law))
+    theta = law.draw(NoiseSource.fixed(n), 4000, problem.exact(law))
     fresh = uniform_directions(500, p, generator)
     accuracy = ((theta @ fresh.T > 0) == (fresh[:, 0] > 0)).double().mean().item()
     settings = FACTS | {"n": n, "ridge": 5000.0, "mechanism": mechanism, "perturbation": kind}

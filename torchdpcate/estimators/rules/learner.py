@@ -195,7 +195,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
         def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
             self.plan_ = self._plan(mechanism, budget)
-            return self.plan_.ask("rule", session, mechanism.exact(problem, self.plan_.queries["rule"].law))
+            return self.plan_.ask("rule", session, problem.exact(self.plan_.queries["rule"].law))
 
         theta, own = self._session.spend(run, [RECORDS], Charge(Purpose.RELEASE, mechanism.name), budget)
         statement = self._statement_of(self.plan_, self.plan_.guarantee(), self.plan_.public(), own)
@@ -240,7 +240,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         if self.budget is None:
             raise InputError("plan: needs a budget")
         self._planned(n)
-        domain, sizes = TableSchema.of(self.domain).two_arms().domain, self._planned_sizes(n)
+        domain, sizes = TableSchema.of(self.domain).two_arms().domain, block_sizes(n, self.scheme().block_fraction)
         bounds = self.bounds(self.scheme().bounds(sizes.get(WEIGHTS, n), domain))
         return explain_noise(**self._facts(sizes[RECORDS], domain, bounds))
 
@@ -388,10 +388,6 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             return {RECORDS: torch.arange(n)}  # type: ignore[dict-item]
         first, second = public_split(n, block, self.seed, "weights")
         return {WEIGHTS: first, RECORDS: second}
-
-    def _planned_sizes(self, n: int) -> dict[str, int]:
-        """Return the records per block, as ``_blocks`` shares them out, for any n."""
-        return block_sizes(n, self.scheme().block_fraction)
 
     def _first_budget(self) -> PrivacyBudget | None:
         """Return what fitting the weights may spend; None without privacy, or where nothing is spent."""

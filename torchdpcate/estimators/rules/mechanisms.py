@@ -1,8 +1,7 @@
 """How a weighted ERM is released: by noise in its objective, or by noise on its minimiser."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
@@ -13,19 +12,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
-
-
-@dataclass(frozen=True)
-class PullNoise:
-    """Noise of a rule as plans compare it.
-
-    Attributes:
-        scale: Of the noise on the summed pull of the records, by its law of ``noise_law``.
-        jacobian: Epsilon that the change of the curvature takes.
-    """
-
-    scale: float
-    jacobian: float = 0.0
 
 
 class RuleMechanism(ABC):
@@ -81,24 +67,6 @@ class RuleMechanism(ABC):
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
         """
 
-    @abstractmethod
-    def exact(self, problem: WeightedERM, law: Law) -> Any:
-        """Return what the law draws from, the curator's.
-
-        Args:
-            problem: The weighted ERM.
-            law: Of ``law``, of the same problem.
-        """
-
-    @abstractmethod
-    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
-        """Return the noise to expect.
-
-        Args:
-            law: Of ``law``.
-            ridge: Ridge of the total sum.
-        """
-
     def guarantee(self, budget: PrivacyBudget, conditions: tuple[Condition, ...] = ()) -> Guarantee:
         """Return what is claimed of a release.
 
@@ -119,7 +87,7 @@ class RuleMechanism(ABC):
             settings: Further fields of ``Game``.
         """
         laws = [self.law(problem.public, budget) for problem in problems]
-        exact = [self.exact(*each) for each in zip(problems, laws, strict=True)]
+        exact = [problem.exact(law) for problem, law in zip(problems, laws, strict=True)]
         return Game(
             draw=lambda world, runs, noise: laws[world].draw(noise, runs, exact[world]),
             event=laws[0].event,
@@ -179,16 +147,6 @@ class ObjectiveRule(RuleMechanism):
         )
         return PerturbedObjective(noise, problem.ridge, problem.reach)
 
-    def exact(self, problem: WeightedERM, law: Law) -> Any:
-        """See ``RuleMechanism.exact``: the map from linear terms to minimisers."""
-        assert isinstance(law, PerturbedObjective)
-        return lambda linear_terms: problem.solve(linear_terms, law.noise.tolerance)
-
-    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
-        """See ``RuleMechanism.pull_noise``."""
-        assert isinstance(law, PerturbedObjective)
-        return PullNoise(law.noise.scale, law.noise.jacobian)
-
 
 class OutputRule(RuleMechanism):
     r"""Output perturbation: noise on the minimiser (Giddens et al. 2023, Algorithm 1).
@@ -230,36 +188,13 @@ class OutputRule(RuleMechanism):
         )
         return AddedNoise(mechanism, problem.size, problem.reach)
 
-    def exact(self, problem: WeightedERM, law: Law) -> Any:
-        """See ``RuleMechanism.exact``: the minimiser."""
-        return problem.minimiser
-
-    def pull_noise(self, law: Law, ridge: float) -> PullNoise:
-        """See ``RuleMechanism.pull_noise``: the noise on theta times the ridge, to compare it with objective noise."""
-        assert isinstance(law, AddedNoise)
-        return PullNoise(ridge * law.mechanism.scale)
-
 
 RULE_MECHANISMS = Registry("rule_mechanism")
 """Mechanisms by the name that users give."""
 
 
-class _ByStatedName(Mapping[str, RuleMechanism]):
-    """Mechanisms with their kinds of noise, by the names that statements give them."""
-
-    def __getitem__(self, name: str) -> RuleMechanism:
-        way, _, kind = name.rpartition("_")
-        if way not in RULE_MECHANISMS or kind not in RULE_MECHANISMS[way].kinds:
-            raise KeyError(name)
-        mechanism: RuleMechanism = RULE_MECHANISMS[way](kind)
-        return mechanism
-
-    def __iter__(self) -> Iterator[str]:
-        return (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-STATED_MECHANISMS: Mapping[str, RuleMechanism] = _ByStatedName()
-"""Mechanisms by the name that statements give them."""
+def stated_mechanism(name: str) -> RuleMechanism | None:
+    """Return the mechanism, with its kind of noise, that statements call so; None if there is none."""
+    way, _, kind = name.rpartition("_")
+    known = RULE_MECHANISMS.get(way)
+    return None if known is None or kind not in known.kinds else known(kind)

@@ -1,15 +1,17 @@
 """What the noise of a private rule will be, and what to change: from public facts alone, before anything is spent."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import Loss
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.loss import LossBounds
-from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, PullNoise, RuleMechanism
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.estimators.rules.noise_law import expected_accuracy, noise_length, separable_pull, signal_for
 from torchdpcate.estimators.rules.weighted_erm import PublicERM
+from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 
 _GOOD = 0.9  # accuracy for which the number of records is worked out
@@ -131,7 +133,7 @@ def explain_noise(
         budget, epsilon=budget.epsilon * (1 - first_stage_fraction), delta=budget.delta * (1 - first_stage_fraction)
     )
     problem = PublicERM(n, size, LossBounds.of(loss), bounds, ridge, largest_entry)
-    chosen = _pull(RULE_MECHANISMS.find(mechanism)(perturbation), problem, rule)
+    scale, jacobian = _pull_noise(RULE_MECHANISMS.find(mechanism)(perturbation).law(problem, rule), ridge)
     others = _possible(rule, problem)
     most_signal = n * bounds.most * loss.slope
     alone = n * min(typical_weight, bounds.most) * loss.slope
@@ -144,41 +146,37 @@ def explain_noise(
         ridge=ridge,
         epsilon=budget.epsilon,
         rule_epsilon=rule.epsilon,
-        jacobian_fraction=chosen.jacobian / rule.epsilon,
+        jacobian_fraction=jacobian / rule.epsilon,
         first=bounds.first * loss.slope,
         indirect_fraction=max(0.0, 1 - 2 * bounds.most / bounds.first),
-        noise=noise_length(perturbation, chosen.scale, size),
+        noise=noise_length(perturbation, scale, size),
         others=others,
         signal=pull,
         most_signal=most_signal,
-        accuracy=expected_accuracy(perturbation, chosen.scale, size, pull),
+        accuracy=expected_accuracy(perturbation, scale, size, pull),
         typical_pull=alone,
-        records_needed=math.ceil(n * signal_for(_GOOD, perturbation, chosen.scale, size) / pull),
+        records_needed=math.ceil(n * signal_for(_GOOD, perturbation, scale, size) / pull),
     )
     return replace(report, advice=_advice(report, bounds.most, shifted, indirect_remedy))
 
 
 def _possible(budget: PrivacyBudget, problem: PublicERM) -> dict[str, float]:
     """Length of the noise of every way that has a guarantee here."""
-    lengths = {
-        f"{way} {kind}": _length(mechanism(kind), problem, budget)
-        for way, mechanism in RULE_MECHANISMS.items()
-        for kind in mechanism.kinds
-    }
-    return {way: length for way, length in lengths.items() if length is not None}
+    lengths = {}
+    for way, mechanism in RULE_MECHANISMS.items():
+        for kind in mechanism.kinds:
+            with suppress(InputError):  # delta = 0, or a ridge too small for objective noise
+                scale, _ = _pull_noise(mechanism(kind).law(problem, budget), problem.ridge)
+                lengths[f"{way} {kind}"] = noise_length(kind, scale, problem.size)
+    return lengths
 
 
-def _length(mechanism: RuleMechanism, problem: PublicERM, budget: PrivacyBudget) -> float | None:
-    """Length of the noise of a mechanism; None where it has no guarantee here."""
-    try:
-        scale = _pull(mechanism, problem, budget).scale
-    except InputError:  # delta = 0, or a ridge too small for objective noise
-        return None
-    return noise_length(mechanism.perturbation, scale, problem.size)
-
-
-def _pull(mechanism: RuleMechanism, problem: PublicERM, budget: PrivacyBudget) -> PullNoise:
-    return mechanism.pull_noise(mechanism.law(problem, budget), problem.ridge)
+def _pull_noise(law: Law, ridge: float) -> tuple[float, float]:
+    """Scale of the noise on the summed pull of the records, and epsilon that the change of the curvature takes."""
+    if isinstance(law, PerturbedObjective):
+        return law.noise.scale, law.noise.jacobian
+    assert isinstance(law, AddedNoise)
+    return ridge * law.mechanism.scale, 0.0
 
 
 def _advice(report: NoiseReport, most: float, shifted: bool, indirect_remedy: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.perturbation import ObjectiveNoise
 from torchdpcate.estimators.rules.loss import LossBounds, is_known
 from torchdpcate.estimators.rules.matching import MATCHINGS
-from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS, RuleMechanism
+from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import PublicERM
 from torchdpcate.features.maps import FeatureMap
@@ -193,7 +193,8 @@ class RulePlan(Plan):
         public, n, block = privacy.public, privacy.n, max(privacy.blocks, key=lambda block: as_number(block.epsilon))
         budget = requested_budget(block, public["epsilon"], public.get("delta", 0.0))
         spent = requested_budget(block, public["rule_epsilon"], public.get("rule_delta", 0.0))
-        mechanism, among = STATED_MECHANISMS[privacy.mechanism], Candidates.restated(public)
+        mechanism, among = stated_mechanism(privacy.mechanism), Candidates.restated(public)
+        assert mechanism is not None
         own = n if among is None else [*among.sizes(n).values()][:-1][among.chosen - 1]
         bounds, weights = _restated_weights(public, own, domain)
         parts = _parts(public) | weights

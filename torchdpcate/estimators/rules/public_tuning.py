@@ -198,7 +198,7 @@ def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) 
     learner = copy(trial).set_params(ridge=problems.ridge)
     mechanism = learner._mechanism(learner._facts(n, learner.schema_.domain, problems.bounds))
     law = mechanism.law(problems.public, trial._rule_budget(trial.budget))
-    return law.draw(noise, len(problems.psi), mechanism.exact(problems, law))
+    return law.draw(noise, len(problems.psi), problems.exact(law))
 
 
 def _propensity(trial: RuleLearner, records: CausalData) -> Tensor:

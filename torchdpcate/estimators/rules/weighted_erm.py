@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from torchdpcate.erm.losses import Loss, Squared
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.loss import MOST_TARGET, LossBounds
+from torchdpcate.laws import Law, PerturbedObjective
 from torchdpcate.privacy.guarantee import Condition
 
 
@@ -142,6 +144,12 @@ class WeightedERM:
         """
         data = self.psi, self.target, self.weights
         return minimise(*data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
+
+    def exact(self, law: Law) -> Any:
+        """Return what a law draws from, the curator's: the map from linear terms to minimisers, or the minimiser."""
+        if isinstance(law, PerturbedObjective):
+            return lambda linear_terms: self.solve(linear_terms, law.noise.tolerance)
+        return self.minimiser
 
     def with_ridge(self, ridge: float) -> "WeightedERM":
         """Return the same problem with another ridge."""

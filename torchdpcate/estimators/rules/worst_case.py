@@ -149,7 +149,7 @@ class TwoStages:
         first = objective.release(fits, noise, runs)
         problem, rule = self._problem(world, first), ObjectiveRule("box")
         law = rule.law(problem.public, self.left)
-        return torch.cat([first, law.draw(noise, runs, rule.exact(problem, law))], 1)
+        return torch.cat([first, law.draw(noise, runs, problem.exact(law))], 1)
 
     def log_density(self, shown: Tensor, world: int) -> Tensor:
         r"""Log density [runs] of what runs show, [runs, 2 p], on the records of a world, up to a constant.
