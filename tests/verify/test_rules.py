@@ -7,12 +7,13 @@ from typing import ClassVar
 import pytest
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify import forgeries as forge
 from tests.verify import test_file
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
+from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
@@ -128,3 +129,30 @@ def test_bounds_of_a_loss_of_the_user_s_are_those_of_its_noise(tmp_path):
     verify_release(release.save(tmp_path / "release.safetensors"))
     for name in ("loss_slope", "loss_curvature"):
         assert "tilt_scale" in refused(with_public(release, **{name: 0.5}), tmp_path)
+
+
+def test_another_release_of_the_fit_is_by_a_mechanism_of_the_library(tmp_path):
+    data = test_file.records()
+    learner = OutcomeWeightedLearner(test_file.DOMAIN, PURE).fit(data.x, data.a, data.y)
+    learner.release(PrivacyBudget(1.0, 0.0))
+    path = learner.release().save(tmp_path / "release.safetensors")
+
+    def renamed(draft: forge.Draft) -> None:
+        draft.charges[1]["mechanism"] = "words of mine"
+
+    with pytest.raises(VerificationError, match="is for a mechanism that is none of the library's"):
+        verify_release(forge.forged(path, renamed, tmp_path / "forged.safetensors"))
+
+
+def test_a_rule_that_claims_nothing_states_no_words_of_its_own(tmp_path):
+    data = test_file.records()
+    rule = OutcomeWeightedLearner(test_file.DOMAIN, PURE)
+    release = CrossValidatedRule(rule, [30.0, 300.0]).fit(data.x, data.a, data.y).release()
+    path = release.save(tmp_path / "release.safetensors")
+    verify_release(path)
+
+    def words(draft: forge.Draft) -> None:
+        draft.charges[0] |= {"purpose": "other", "text": "words of mine"}
+
+    with pytest.raises(VerificationError, match="is none that a release of rule makes"):
+        verify_release(forge.forged(path, words, tmp_path / "forged.safetensors"))

@@ -28,6 +28,7 @@ from torchdpcate.verify.known import (
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 _LEVELS = list(Level)
+_ANY = tuple(purpose for purpose in Purpose if purpose is not Purpose.OTHER)
 # Entries of a list among the public constants: the longest names candidates; those of average effects are ranges.
 _LONGEST, _RANGE = 10_000, 2
 
@@ -57,13 +58,15 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
         yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
     if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
+    if not privacy.private_noise and privacy.public:
+        yield "the noise had a fixed seed, yet it states constants"
+    yield from _purposes(privacy, kind)
     if plan_of(privacy.mechanism) is not None:
         return  # its plan says what else it states, and what it was charged for
     formulas = known.formula, *known.other_formulas
     if known.formula is not None and privacy.formula not in formulas:
         yield f"its formula is not that of mechanism {privacy.mechanism!r}"
     yield from _constants(privacy, known)
-    yield from _purposes(privacy, kind)
 
 
 def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
@@ -71,8 +74,6 @@ def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
         problem = constants_problem(privacy.public, known)
         if problem:
             yield problem
-    elif not privacy.private_noise and privacy.public:
-        yield "the noise had a fixed seed, yet it states constants"
     longest = _RANGE if known.conditions is None else _LONGEST
     if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
         yield "its public constants hold a list that is longer than any"
@@ -80,7 +81,7 @@ def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
 
 def _purposes(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
     for charge in dict.fromkeys(charge.charge for charge in privacy.charges):
-        if charge.purpose not in PURPOSES.get(kind, ()):
+        if charge.purpose not in PURPOSES.get(kind, _ANY):
             yield f"the charge {charge.words!r} is none that a release of {kind} makes"
         elif charge.purpose is Purpose.RELEASE and not is_known(charge.mechanism):
             yield f"the charge {charge.words!r} is for a mechanism that is none of the library's"

@@ -160,14 +160,13 @@ class PrivateWeights(WeightScheme):
         session.pay(objective.event, Level.CONDITIONAL if self.conditions else self.level)
         draw = objective.release(logistic_fits(*problem, gamma, objective.tolerance), session.noise, 1)
         theta = session.noise.released(draw[0])
-        public = {f"propensity_{name}": value for name, value in ({"ridge": gamma} | objective.public).items()}
-        bounds = WeightBounds.per_record(min(most, largest_weight(theta, features)))
-        public["largest_weight"] = bounds.most
+        most = min(most, largest_weight(theta, features))
+        public = {"propensity_ridge": gamma, "propensity_perturbation": self.perturbation, "largest_weight": most}
         if self.features is not None:
             public[_SIZE] = features.dimension
-            if self.perturbation == "box":
+            if self.perturbation == "box":  # on whose noise alone it has a bearing
                 public[_ENTRY] = features.largest_entry
-        return PrivatePropensity(bounds, public, theta, features)
+        return PrivatePropensity(WeightBounds.per_record(most), public, theta, features)
 
 
 def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
