@@ -22,7 +22,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.rules.loss import LOSSES, make_loss
+from torchdpcate.estimators.rules.loss import LOSSES, LossBounds, make_loss
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, RuleMechanism
 from torchdpcate.estimators.rules.noise_report import NoiseReport, explain_noise
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, Shifted, magnitudes, try_outcome
@@ -30,7 +30,7 @@ from torchdpcate.estimators.rules.plan import RECORDS, RulePlan, block_sizes, sh
 from torchdpcate.estimators.rules.plan import WEIGHTS_BLOCK as WEIGHTS
 from torchdpcate.estimators.rules.planned import score_noise
 from torchdpcate.estimators.rules.ridge import LEAST_RIDGE, check_ridge, default_ridge, needed_ridge
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import PublicERM, WeightedERM
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.known import KnownWeights
@@ -171,9 +171,8 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             check_ridge(needed, largest, self.budget, lambda: explain_noise(**self._facts(size, domain, bounds)))
         facts = self._facts(size, domain, bounds)
         explain_noise(**facts)
-        zero = torch.zeros(1, facts["size"], dtype=torch.float64)
-        empty = WeightedERM(zero, zero[:, 0], zero[:, 0], facts["loss"], facts["ridge"], bounds)
-        self._mechanism(facts).law(empty.public, self._rule_budget(self.budget))
+        problem = PublicERM(size, facts["size"], LossBounds.of(loss), bounds, facts["ridge"])
+        self._mechanism(facts).law(problem, self._rule_budget(self.budget))
 
     def release(self, budget: PrivacyBudget | None = None) -> RuleRelease:
         """Release the rule.

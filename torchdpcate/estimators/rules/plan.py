@@ -57,11 +57,9 @@ class Candidates:
 
     def sizes(self, n: int) -> dict[str, int]:
         """Return the records of each block: of the candidates, as equal as can be, and of the choice."""
-        selection = round(self.selection_fraction * n)
-        each, more = divmod(n - selection, len(self.words))
-        return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(len(self.words))} | {
-            SELECTION: selection
-        }
+        selection, count = round(self.selection_fraction * n), len(self.words)
+        each, more = divmod(n - selection, count)
+        return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(count)} | {SELECTION: selection}
 
     def queries(self, budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
         """Return what is asked of each block, by its name: whatever it is, it costs all of the budget."""
@@ -246,18 +244,17 @@ class RulePlan(Plan):
 
     def _foreign(self) -> Iterator[str]:
         """Parts that are not the library's, a sentence each."""
+        named = {"mechanism": self.name, **self.parts}
         known = {
+            "mechanism": of_library(self.mechanism),
             "loss": is_known(self.parts["loss"]),
             "outcome": self.parts["outcome"] in OUTCOMES,
             "matching": self.parts.get("matching", "all") in MATCHINGS,
             "residual_model": self.parts.get("residual_model", "none") == "none",
             "learner": self.parts["learner"] in RULE_LEARNERS.class_names(),
         }
-        for part, own in known.items():
-            if not own:
-                yield f"its {part} is called {self.parts[part]}, which is none of the library's"
-        if not of_library(self.mechanism):
-            yield f"its mechanism is called {self.name}, which is none of the library's"
+        for part in (part for part, own in known.items() if not own):
+            yield f"its {part} is called {named[part]}, which is none of the library's"
 
 
 def block_sizes(n: int, split: float | None) -> dict[str, int]:
