@@ -188,8 +188,6 @@ FURTHER = [
     ("owl", forge.other_coefficients, "rule is rounder than its noise"),
     ("cross_fit", forge.one_step, "charged for 1 steps, which are no full epochs"),
     ("owl", forge.crowd, "its blocks of records are not those of its plan"),
-    ("owl logistic", forge.constant("epsilon_jacobian", 1e-3), "epsilon_jacobian = .* is stated"),
-    ("owl logistic", forge.constant("tilt_scale", 1e-3), "tilt_scale = .* is stated"),
     ("private weights", forge.crowd, "its blocks of records are not those of its plan"),
     *((kind, forge.condition(True), "the condition 'feature map' is stated to hold") for kind in ("owl", "average")),
     ("owl", forge.constant("outcome", "mine"), "its outcome is called mine, which is none of the library's"),
