@@ -192,10 +192,17 @@ class Plan(ABC):
         Args:
             release: As read from its file; every value in it may be forged.
         """
+        yield from self.statement_problems(release)
+        made = self.conclude(self.answers(release), release.privacy)
+        yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
+        yield from _tensor_differences(release.tensors(), made.tensors())
+
+    def statement_problems(self, release: "Release") -> Iterator[str]:
+        """Return what a release states, was charged or holds as answers that this plan does not make."""
         privacy = release.privacy
-        yield from differences("", privacy.public, self.public())
+        yield from differences("", privacy.public, json.loads(json.dumps(self.public())))
         if privacy.formula != self.formula:
-            yield f"its formula is not that of mechanism {self.name!r}"
+            yield f"its formula is not that of mechanism {privacy.mechanism!r}"
         if {block.name: block.n for block in privacy.blocks} != dict(self.sizes):
             yield "its blocks of records are not those of its plan"
             return
@@ -205,9 +212,6 @@ class Plan(ABC):
         for name, query in self.queries.items():
             if name in answers:
                 yield from query.law.answer_problems(name, answers[name])
-        made = self.conclude(answers, privacy)
-        yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
-        yield from _tensor_differences(release.tensors(), made.tensors())
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
         queries = {name: query for name, query in self.queries.items() if block.name in query.blocks}

@@ -17,7 +17,7 @@ from torchdpcate.composition.records import propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
-from torchdpcate.estimators.cate.recompute import LEARNERS
+from torchdpcate.estimators.cate.effect_plan import LEARNERS
 from torchdpcate.estimators.recompute import CLOSE, requested_budget, same, share_problems, shown
 from torchdpcate.estimators.rules.recompute import RULE_LEARNERS
 from torchdpcate.release.composed import ComposedRelease
