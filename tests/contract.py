@@ -17,10 +17,11 @@ import torch
 from tests.verify import forgeries as forge
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.laws import AddedNoise
-from torchdpcate.plan import PLANS, Plan
+from torchdpcate.plan import Plan
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
+from torchdpcate.verify import known
 from torchdpcate.verify.file import verify_release
 
 Path_ = tuple[str | int, ...]
@@ -35,7 +36,8 @@ class PlanContract:
         default: Those that are forged by default; the others are slow.
         untold: Names of constants and facts that follow from nothing: they are as the file says.
         untold_in: Further ones of releases, by their names.
-        followed: Names of tensors that follow from numbers that are not released, within bounds alone.
+        followed: What names of tensors begin with that follow from numbers that are not released, but for bounds.
+        followed_in: Further ones of releases, by their names.
     """
 
     made: ClassVar[dict[str, Callable[[], Release]]]
@@ -43,6 +45,7 @@ class PlanContract:
     untold: ClassVar[tuple[str, ...]] = ()
     untold_in: ClassVar[dict[str, tuple[str, ...]]] = {}
     followed: ClassVar[tuple[str, ...]] = ()
+    followed_in: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @pytest.fixture(scope="class")
     def written(self, tmp_path_factory):
@@ -66,8 +69,9 @@ class PlanContract:
         plan, charges = plan_of(release), [stated.charge for stated in release.privacy.charges]
         for query in plan.queries.values():
             assert any(map(query.covers, charges))
-        assert release.privacy.epsilon <= plan.budget.epsilon * (1 + 1e-9)
-        assert release.privacy.delta <= plan.budget.delta
+        if not plan.repeats:  # else the budget is that of one release of several
+            assert release.privacy.epsilon <= plan.budget.epsilon * (1 + 1e-9)
+            assert release.privacy.delta <= plan.budget.delta
 
     def test_noise_has_the_scale_that_the_plan_says(self, case, written):
         plan = plan_of(load_release(written(case)))
@@ -108,15 +112,12 @@ class PlanContract:
 
     def test_no_changed_answer_verifies(self, case, written, tmp_path):
         tensors = forge.opened(written(case)).tensors
-        edits = [
-            (f"{how} {name}", answered(name, change))
-            for name in tensors
-            if name not in self.followed
-            for how, change in CHANGES.items()
-        ]
+        followed = self.followed + self.followed_in.get(case, ())
+        tensors = {name: held for name, held in tensors.items() if not name.startswith(followed)}
+        edits = [(f"{how} {name}", answered(name, change)) for name in tensors for how, change in CHANGES.items()]
         passed, said = self._passing(written(case), edits, tmp_path)
         assert passed == []
-        assert said >= len(CHANGES) - 1
+        assert said >= len(CHANGES) - 1 or not tensors
 
     def _untold(self, case: str) -> tuple[str, ...]:
         return self.untold + self.untold_in.get(case, ())
@@ -162,7 +163,9 @@ def verdict(path: Path) -> str | None:
 
 def plan_of(release: Release) -> Plan:
     """Return the plan that a release's public facts describe."""
-    return PLANS[release.privacy.mechanism].restated(release)
+    kind = known.plan_of(release.privacy.mechanism)
+    assert kind is not None
+    return kind.restated(release)
 
 
 def others(values: Any, place: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
@@ -255,7 +258,7 @@ EDITS: dict[str, Callable[[int], forge.Edit]] = {
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rounded": lambda values: (values * 1000).round() / 1000,
     "all zero": torch.zeros_like,
-    "off the grid": lambda values: values + 1.23e-11 * values.abs().max(),
+    "off the grid": lambda values: values + 1.23e-5 * values.abs().max(),
     "beyond records and noise": lambda values: values + 2.0**60,
     "one fewer": lambda values: values.flatten()[:-1],
 }

@@ -22,7 +22,7 @@ from torchdpcate.features.unit_kernel import SMOOTHNESS
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.registry import Registry
 from torchdpcate.release.blocks import Block
@@ -36,6 +36,9 @@ SQUARED = "squared loss"
 """What a statement has for the threshold of the squared loss."""
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
+
+FIRST_STAGE = (SCREENING, DP_SGD, MEDIAN, JOINT, THRESHOLD, TUNING)
+"""What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
 
 # Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
 _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
@@ -158,6 +161,8 @@ class EffectPlan(Plan):
         """See ``Plan``; the noise band follows from the law."""
         assert isinstance(release, FunctionRelease | QueryRelease)
         yield from self.statement_problems(release)
+        if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
+            yield from _first_stage_problems(release.privacy)
         if isinstance(release, FunctionRelease):
             yield from _scale_problems(release.noise_scale, self.mechanism.band(self.law))
         else:
@@ -185,6 +190,15 @@ class EffectPlan(Plan):
                 yield "the noise scales of its answers are beyond what its noise gives"
         elif not torch.allclose(stated, scale * (norms.square() + jitter).sqrt(), rtol=CLOSE, atol=0):
             yield "the noise scales of its answers are not those of its noise at its queries"
+
+
+def _first_stage_problems(privacy: PrivacyStatement) -> Iterator[str]:
+    """Return problems of what was charged before a release: the library's nuisances and choices, each once a block."""
+    for block in privacy.blocks:
+        before = [charge.charge for charge in block.charges if charge.purpose is not Purpose.RELEASE]
+        strange = [charge for charge in before if charge not in FIRST_STAGE or before.count(charge) > 1]
+        if strange:
+            yield f"block {block.name!r} was charged for {strange[0].words!r}, which is not of its plan, or twice"
 
 
 def _scale_problems(stated: float | None, scale: float | None) -> Iterator[str]:
