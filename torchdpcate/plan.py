@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 RECORDS = "records"
 """The one block of a plan that looks at all records at once."""
+_FOLLOWS = 1e-6  # how well numbers agree that follow from answers by sums in another order, over the largest of them
 _FAR_BUDGET = 1e6  # of what a block cost over what a plan was to cost
 
 
@@ -193,6 +194,10 @@ class Plan(ABC):
             release: As read from its file; every value in it may be forged.
         """
         yield from self.statement_problems(release)
+        yield from self.conclusion_problems(release)
+
+    def conclusion_problems(self, release: "Release") -> Iterator[str]:
+        """Return what in a release does not follow from its answers by this plan."""
         made = self.conclude(self.answers(release), release.privacy)
         yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
         yield from _tensor_differences(release.tensors(), made.tensors())
@@ -289,8 +294,12 @@ def _tensor_differences(stated: Mapping[str, Tensor], needed: Mapping[str, Tenso
         one, other = stated.get(name), needed.get(name)
         if one is None or other is None or one.shape != other.shape:
             yield f"{name} is not what its plan makes of the answers"
-        elif not torch.allclose(one.double(), other.double(), rtol=CLOSE, atol=0.0):
+        elif not torch.allclose(one.double(), other.double(), rtol=_FOLLOWS, atol=_FOLLOWS * _largest(other)):
             yield f"{name} does not follow from the answers by its plan"
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0
 
 
 def _shown(value: Any, most: int = 80) -> str:

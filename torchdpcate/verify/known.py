@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
+from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
 from torchdpcate.estimators.selection.recompute import CHOICES
@@ -46,8 +46,8 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
-    return EffectPlan if name in MECHANISMS and name != Composed.name else PLANS.get(name)
+    assert {SubgroupPlan.name, CompositionPlan.name} <= PLANS.keys()  # the modules above have declared theirs
+    return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
 
 
 def kinds_of(name: str) -> tuple[str, ...]:
