@@ -37,7 +37,8 @@ class PlanContract:
         default: Those that are forged by default; the others are slow.
         untold: Names of constants and facts that follow from nothing: they are as the file says.
         untold_in: Further ones of releases, by their names.
-        followed: Names of tensors that follow from numbers that are not released, within bounds alone.
+        followed: What names of tensors begin with that follow from numbers that are not released, but for bounds.
+        followed_in: Further ones of releases, by their names.
     """
 
     made: ClassVar[dict[str, Callable[[], Release]]]
@@ -45,6 +46,7 @@ class PlanContract:
     untold: ClassVar[tuple[str, ...]] = ()
     untold_in: ClassVar[dict[str, tuple[str, ...]]] = {}
     followed: ClassVar[tuple[str, ...]] = ()
+    followed_in: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @pytest.fixture(scope="class")
     def written(self, tmp_path_factory):
@@ -68,8 +70,9 @@ class PlanContract:
         plan, charges = plan_of(release), [stated.charge for stated in release.privacy.charges]
         for query in plan.queries.values():
             assert any(map(query.covers, charges))
-        assert release.privacy.epsilon <= plan.budget.epsilon * (1 + 1e-9)
-        assert release.privacy.delta <= plan.budget.delta
+        if not plan.repeats:  # else the budget is that of one release of several
+            assert release.privacy.epsilon <= plan.budget.epsilon * (1 + 1e-9)
+            assert release.privacy.delta <= plan.budget.delta
 
     def test_noise_has_the_scale_that_the_plan_says(self, case, written):
         plan = plan_of(load_release(written(case)))
@@ -109,15 +112,12 @@ class PlanContract:
 
     def test_no_changed_answer_verifies(self, case, written, tmp_path):
         tensors = forge.opened(written(case)).tensors
-        edits = [
-            (f"{how} {name}", answered(name, change))
-            for name in tensors
-            if name not in self.followed
-            for how, change in CHANGES.items()
-        ]
+        followed = self.followed + self.followed_in.get(case, ())
+        tensors = {name: held for name, held in tensors.items() if not name.startswith(followed)}
+        edits = [(f"{how} {name}", answered(name, change)) for name in tensors for how, change in CHANGES.items()]
         passed, said = self._passing(written(case), edits, tmp_path)
         assert passed == []
-        assert said >= len(CHANGES) - 1
+        assert said >= len(CHANGES) - 1 or not tensors
 
     def _untold(self, case: str) -> tuple[str, ...]:
         return self.untold + self.untold_in.get(case, ())
@@ -265,7 +265,7 @@ EDITS: dict[str, Callable[[int], forge.Edit]] = {
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rounded": lambda values: (values * 1000).round() / 1000,
     "all zero": torch.zeros_like,
-    "off the grid": lambda values: values + 1.23e-11 * values.abs().max(),
+    "off the grid": lambda values: values + 1.23e-5 * values.abs().max(),
     "beyond records and noise": lambda values: values + 2.0**60,
     "one fewer": lambda values: values.flatten()[:-1],
 }

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ import pytest
 from torchdpcate.audit.registry import find
 from torchdpcate.data.generators import Dataset1
 from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.estimators.cate.effect_plan import LEARNERS
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
-from torchdpcate.estimators.cate.recompute import LEARNERS
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -136,9 +135,8 @@ def test_a_registered_mechanism_of_a_user_s_is_never_certified(mechanism, tmp_pa
 @pytest.mark.parametrize("stated", [math.inf, 1j])
 def test_a_release_that_would_not_load_is_not_handed_out(stated, mechanism):
     class Unreadable(mechanism):
-        def prepare(self, stage, budget):
-            found = super().prepare(stage, budget)
-            return replace(found, public={**found.public, "sensitivity": stated})
+        def public(self, head, law):
+            return {**super().public(head, law), "sensitivity": stated}
 
     fit = fitted(RLearner)
     with pytest.raises(VerificationError, match=r"would not load from its file .*nothing is released"):

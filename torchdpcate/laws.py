@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -24,6 +25,7 @@ from torchdpcate.release.blocks import StatedCharge
 if TYPE_CHECKING:
     from torchdpcate.erm.perturbation import ObjectiveNoise
     from torchdpcate.erm.private_fit import PreparedFit
+    from torchdpcate.nuisance.plan import DPSGDPlan
 
 CLOSE = 1e-7
 """How well what a file states must agree with its plan, relatively: some scales and costs are found by a search."""
@@ -198,8 +200,9 @@ class Steps(Law):
         """See ``Law``: the events of each step cost its share, and the steps are in their order."""
         spent: dict[str, float] = {}
         for charge in charges:
-            assert charge.event is not None
-            assert charge.count is not None
+            if charge.event is None or charge.count is None:
+                yield f"{name}: a charge without event or count"
+                return
             part = charge.charge.part
             spent[part] = spent.get(part, 0.0) + charge.count * self.cost(charge.event)
         if spent.keys() != self.due.keys():
@@ -220,40 +223,186 @@ def same_event(stated: Event | None, needed: Event) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PerturbedObjective(Law):
-    """The minimiser of a strongly convex sum with a random linear term, and noise that hides where its solver stops.
+class UnequalNoise(Law):
+    """Numbers in parts, each of a unit of its own, with Gaussian noise: one event for all of them.
 
     Attributes:
-        noise: Law of the linear term, with what hides the stop.
-        ridge: Strong convexity of the sum.
-        bound: Largest coefficient without noise.
+        mechanism: Of all numbers in their units, which one record moves by at most its sensitivity.
+        sizes: How many numbers each part has.
+        units: Of each part.
     """
 
-    noise: "ObjectiveNoise"
-    ridge: float
-    bound: float
+    mechanism: AdditiveMechanism
+    sizes: tuple[int, ...]
+    units: tuple[float, ...]
 
     @property
     def event(self) -> Event:
         """See ``Law``."""
-        return self.noise.event
+        return self.mechanism.event
+
+    @cached_property
+    def scales(self) -> tuple[float, ...]:
+        """Scale of the noise of each part."""
+        scale = self.mechanism.released_scale(sum(self.sizes))
+        return tuple(scale * unit for unit in self.units)
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the exact numbers of each part."""
+        return torch.cat([_noisy(part, scale, noise, runs) for part, scale in zip(exact, self.scales, strict=True)], 1)
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {"scales": list(self.scales)}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: each part is on the grid of its noise."""
+        for part, scale in zip(answer.split(self.sizes), self.scales, strict=True):
+            yield from grid_problems(name, part, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedObjective(Law):
+    """The minimiser of an objective with a random linear term, and noise that hides the solver's stop.
+
+    Attributes:
+        objective: The calibrated noise of the objective.
+        bound: Largest coefficient without noise.
+        band: Public bound of the noise of an answer per unit of its features' norm.
+    """
+
+    objective: "ObjectiveNoise"
+    bound: float
+    band: float
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return self.objective.event
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """See ``Law``; of the map from linear terms [runs, p] to minimisers [runs, p]."""
         (minimise,) = exact
-        return self.noise.release(minimise, noise, runs)
+        return self.objective.release(minimise, noise, runs)
 
     def constants(self) -> dict[str, Any]:
         """See ``Law``."""
-        return {**self.noise.public, "ridge": self.ridge, "solver_scale": self.noise.solver_scale}
+        return {"tilt_scale": self.objective.scale, "epsilon_jacobian": self.objective.jacobian}
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: as many numbers, on the grid of the last noise, within what records and both noises make."""
-        if answer.numel() != self.noise.size:
-            yield f"{name} is {answer.numel()} numbers, where its plan asks for {self.noise.size}"
-            return
-        yield from grid_problems(name, answer, self.noise.solver_scale)
-        yield from far_problems(name, answer, self.bound, self.noise.scale / self.ridge)
+        """See ``Law``: on the grid of the noise that hides the stop, within what records and noise can make."""
+        yield from grid_problems(name, answer, self.objective.solver_scale)
+        yield from far_problems(name, answer, self.bound, self.band)
+
+
+@dataclass(frozen=True, eq=False)
+class SecretScale(Law):
+    """Numbers with Gaussian noise whose scale depends on the records, on a public grid that does not.
+
+    Attributes:
+        proved: What the calibration of the scale is proved to cost.
+        step: Of the grid.
+        smoothness: By which one record may change the logarithm of the scale; None where that is not public.
+    """
+
+    proved: ApproximateEvent
+    step: float
+    smoothness: float | None = None
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """See ``Law``."""
+        return self.proved
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the numbers [r] along axes [d, r], the scale, and the axes."""
+        values, scale, axes = exact
+        rounded = torch.round(values.cpu() / self.step) * self.step
+        drawn = rounded + noise.gaussian(runs * rounded.numel(), scale, self.step).reshape(runs, -1)
+        return drawn if axes is None else drawn @ axes.T
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``: the scale is secret."""
+        return {} if self.smoothness is None else {"smoothness": self.smoothness}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: noise of a secret scale leaves nothing that could be compared."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionNoise(Law):
+    """Values of a function with the noise of a Gaussian process, by its public kernel.
+
+    Attributes:
+        mechanism: Of the function in the norm of the kernel's space.
+        jitter: Added to the kernel's diagonal.
+        lattice: Spacing of the standard normal numbers that noise is mixed from.
+        excess: Share by which the variance is raised.
+    """
+
+    mechanism: AdditiveMechanism
+    jitter: float
+    lattice: float
+    excess: float = 0.0
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return self.mechanism.event
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise per unit of the kernel's root."""
+        return self.mechanism.scale * (1 + self.excess) ** 0.5
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the values [d], the root of the kernel [d, d], the public grid, and each answer's place."""
+        values, root, step, place = exact
+        paths = noise.gaussian(runs * len(values), 1.0, self.lattice).reshape(runs, -1) @ root.T
+        return (torch.round((values + self.scale * paths) / step) * step)[:, place]
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {"sensitivity": self.mechanism.sensitivity, "noise_scale": self.scale, "jitter": self.jitter}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: values are on a grid that is finer than any that could be compared."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class Training(Law):
+    """Weights of a run of DP-SGD.
+
+    Attributes:
+        plan: The run.
+    """
+
+    plan: "DPSGDPlan"
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return self.plan.event
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """See ``Law``."""
+        return self.plan.steps
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the map from a source of noise to the weights of a run."""
+        (train,) = exact
+        return torch.stack([train(noise) for _ in range(runs)])
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return self.plan.to_dict()
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: the weights of many noisy steps lie on no grid."""
+        yield from ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,3 +466,10 @@ class Whole(Law):
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: what follows from the parts is checked by the plan."""
         yield from ()
+
+
+def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tensor:
+    """Return runs of numbers, rounded to the grid of their noise, plus noise, [runs, p]."""
+    step = noise.grid(scale)
+    drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
+    return torch.round(values / step) * step + drawn

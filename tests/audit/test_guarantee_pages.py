@@ -144,7 +144,7 @@ def test_level_and_claim_are_those_of_the_declaration(name, monkeypatch):
 
 def test_planted_mistakes_are_found():
     page, heuristic = PAGES["output"], PAGES["influence_neural"]
-    assert unknown_names(page.replace("OutputPerturbation.prepare", "OutputPerturbation.prepared"))
+    assert unknown_names(page.replace("OutputPerturbation.law", "OutputPerturbation.lawless"))
     assert unknown_names("nothing") == ["no code is named"]
     assert "gone.md" in dead_links(page + "[gone](gone.md)")
     assert unchecked_numbers(page.replace("0.133333333", "0.133333334")) == ["0.133333334"]

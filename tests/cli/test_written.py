@@ -6,7 +6,6 @@ import pytest
 
 from tests.cli.test_mechanisms import SMALL, run
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
-from torchdpcate.estimators.cate.recompute import EffectFacts
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release
@@ -14,18 +13,20 @@ from torchdpcate.verify.file import verify_release
 WORDS = ("train", *SMALL, "mechanism=output", "run_dir=run")
 
 
-def lacks_a_constant(monkeypatch):
-    needs = OutputPerturbation.states.needs - {"sensitivity"}
-    monkeypatch.setattr(OutputPerturbation, "states", replace(OutputPerturbation.states, needs=needs))
-    return "its public constants hold 'sensitivity', which none states"
+def has_another_law(monkeypatch):
+    def stated_law(cls, public, head, budget):
+        return cls().law(replace(head, ridge=2 * head.ridge), budget)
+
+    monkeypatch.setattr(OutputPerturbation, "stated_law", classmethod(stated_law))
+    return "sensitivity = "
 
 
 def ends_in_an_error(monkeypatch):
-    def problems(cls, facts: EffectFacts):
+    def release_problems(self, head, law, release):
         raise AssertionError("of its own")
         yield
 
-    monkeypatch.setattr(OutputPerturbation, "problems", classmethod(problems))
+    monkeypatch.setattr(OutputPerturbation, "release_problems", release_problems)
     return "AssertionError: of its own"
 
 
@@ -43,7 +44,7 @@ def test_a_release_that_verifies_is_announced(tmp_path, monkeypatch):
     assert verify_release(tmp_path / "run")
 
 
-@pytest.mark.parametrize("fault", [lacks_a_constant, ends_in_an_error, does_not_load])
+@pytest.mark.parametrize("fault", [has_another_law, ends_in_an_error, does_not_load])
 def test_a_release_that_does_not_verify_is_not_announced(fault, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = fault(monkeypatch)

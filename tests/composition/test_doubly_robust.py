@@ -209,7 +209,7 @@ def scaled(name, factor):
 FORGERIES = [
     (forge.constant("learner", "RLearner"), "not on the grid|not those that its plan asks for"),
     (scaled("scale", 1.1), "not on the grid of its quantile"),
-    (scaled("theta", 1.01), "its coefficients do not follow"),
+    (scaled("theta", 1.01), "theta does not follow from the answers"),
     (scaled("curvatures", 0.01), "its curvatures are outside"),
     (forge.constant("intervals", True), "is stated|not those of one release|doubly robust scores have none"),
 ]

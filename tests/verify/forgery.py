@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -11,6 +10,8 @@ from safetensors.torch import save_file
 
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA
 from torchdpcate.causal.score import RScore
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
+from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
@@ -20,21 +21,19 @@ from torchdpcate.features.maps import Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.charge import THRESHOLD as HUBER
-from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
+from torchdpcate.privacy.events import DPSGDEvent, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.digest import release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
-from torchdpcate.second_stage.linear import LinearProblem, sensitivity
+from torchdpcate.second_stage.linear import LinearProblem
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
 SIZES = {"nuisance": 500, "second_stage": 501}
 RIDGE, THRESHOLD = 1.0, 0.5
-LEARNER = {"learner": "RLearner", "split": 0.5, "seed": 7, "ridge": RIDGE}
 FEATURES = Legendre(2).setup(DOMAIN)
 HEAD = {"features": {"name": "legendre", "degree": 2}, "columns": None}
 C2 = "smooth scale: needs n >= 9,000 records"
@@ -59,18 +58,23 @@ def guarantee(level: Level, holds: bool | None = None) -> Guarantee:
     return Guarantee(level, BUDGET, conditions, "a source")
 
 
-def mechanism(level: Level, gaussian: bool) -> tuple[Mechanism, Event, dict[str, Any]]:
-    """A mechanism of the level, its charge and its public constants."""
-    if level is not Level.CERTIFIED:
-        return InfluencePerturbation(), ApproximateEvent(2.0, 1e-5), {"damping": 0.0}
-    if gaussian:
-        noise = GaussianMechanism(BUDGET, sensitivity(problem(THRESHOLD)))
-        scale = noise.released_scale(FEATURES.dimension)
-        public = {"sensitivity": noise.sensitivity, "noise_scale": scale, "threshold": THRESHOLD}
-        return OutputPerturbation(), noise.event, public
-    objective = ObjectivePerturbation.calibrated(problem(THRESHOLD), BUDGET)
-    public = {"tilt_scale": objective.scale, "epsilon_jacobian": objective.jacobian, "threshold": THRESHOLD}
-    return ObjectivePerturbation(), objective.event, public
+def effect_plan(level: Level, gaussian: bool) -> EffectPlan:
+    """The plan of a mechanism of the level."""
+    chosen: Mechanism = InfluencePerturbation()
+    if level is Level.CERTIFIED:
+        chosen = OutputPerturbation() if gaussian else ObjectivePerturbation()
+    given, threshold = problem(THRESHOLD), THRESHOLD if level is Level.CERTIFIED else math.inf
+    head = Head(
+        n=given.n,
+        ridge=RIDGE,
+        weight_bound=given.weight_bound,
+        target_bound=given.target_bound,
+        threshold=threshold,
+        domain=SCHEMA.domain,
+        size=FEATURES.dimension,
+        answers=len(QUERIES),
+    )
+    return EffectPlan(chosen, chosen.law(head, BUDGET), head, BUDGET, "RLearner", 0.5, 7, SIZES, ("second_stage",))
 
 
 def statement(
@@ -81,17 +85,18 @@ def statement(
     ledger.open_plan()
     ledger.charge("nuisance", DP_SGD, DPSGDEvent(2.04, 0.05), 100)
     ledger.charge("nuisance", HUBER, PureEvent(0.1))
-    made_by, event, public = mechanism(level, gaussian)
+    planned = effect_plan(level, gaussian)
+    name = planned.mechanism.name
     ledger.close_plan()
-    own = ledger.charge("second_stage", Charge(Purpose.RELEASE, made_by.name), event, level=level)
+    own = ledger.charge("second_stage", Charge(Purpose.RELEASE, name), planned.law.event, level=level)
     noise = NoiseSource.system() if private else NoiseSource.fixed(0)
     return make_statement(
         FitSession(noise, BUDGET, ledger, SIZES),
         guarantee(level, holds),
         own={own},
-        mechanism=made_by.name,
-        formula=made_by.formula,
-        public=LEARNER | public,
+        mechanism=name,
+        formula=planned.formula,
+        public=planned.public(),
         bounds_origin=SCHEMA.domain.origin,
         bounds=bounds_of(SCHEMA.domain),
     )
@@ -99,11 +104,10 @@ def statement(
 
 def release(privacy: PrivacyStatement) -> QueryRelease:
     """A release of answers with this statement, and the noise scales of its mechanism."""
-    scale = privacy.public.get("noise_scale")
-    if "tilt_scale" in privacy.public:
-        scale = ObjectivePerturbation.band(
-            problem(THRESHOLD), ObjectivePerturbation.calibrated(problem(THRESHOLD), BUDGET)
-        )
+    scale = None
+    if "threshold" in privacy.public:
+        planned = effect_plan(Level.CERTIFIED, "noise_scale" in privacy.public)
+        scale = planned.mechanism.band(planned.law)
     answers = torch.linspace(-1, 1, len(QUERIES), dtype=torch.float64)
     scales = None if scale is None else scale * FEATURES.norm(QUERIES)
     return QueryRelease(QUERIES, answers, SCHEMA, privacy, scales, head=HEAD)

@@ -71,6 +71,8 @@ NOT_PROTECTED = (
 )
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 """Libraries whose versions a statement lists."""
+_REQUESTED = ("epsilon", "delta")
+"""Public constants that say what a plan was to cost."""
 _version = cache(version)  # looking one up reads files
 
 
@@ -287,7 +289,7 @@ def make_statement(
     others = [e.level for e in ledger.entries if guarantee.holds_claim or e.id not in own]
     level = max([guarantee.level, *others], key=order.index)
     claims = guarantee.holds_claim and spent["total"]["epsilon"] is not None
-    total, unit = spent["total"], session.unit
+    total, unit, stated = spent["total"], session.unit, dict(public) if private_noise else {}
     epsilon, delta = unit.cost(total["epsilon"], total["delta"]) if claims else (None, None)
     if epsilon is not None and delta is not None:
         claim = claim_sentence(epsilon, delta, level.value, unit)
@@ -305,7 +307,8 @@ def make_statement(
         n=sum(sizes.values()),
         blocks=tuple(_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()),
         conditions=[c.to_dict() for c in guarantee.conditions],
-        public=dict(public) if private_noise else {},
+        # of a budget that nothing is claimed of, nothing is said that reads like a claim
+        public={name: value for name, value in stated.items() if claims or name not in _REQUESTED},
         private_noise=private_noise,
         adjacency=adjacency_of(unit),
         unit=unit_words(unit),

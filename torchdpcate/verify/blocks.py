@@ -6,8 +6,8 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.stated import RECORDS
+from torchdpcate.estimators.cate.effect_plan import is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.privacy.budget import as_number

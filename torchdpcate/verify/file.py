@@ -5,21 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchdpcate.composition.division import CHOICES
-from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.estimators.recompute import UNFIT
 from torchdpcate.privacy.charge import ARMS, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
-from torchdpcate.release.release import Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
 from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import mechanism_of, plan_of
+from torchdpcate.verify.known import kinds_of, mechanism_of, plan_of
 from torchdpcate.verify.numbers import number_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
@@ -107,6 +106,9 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     yield from statement_problems(privacy, release.kind, release.domain)
     if plan_of(privacy.mechanism) is not None:
         yield from _planned(release)
+        if isinstance(release, FunctionRelease | QueryRelease):
+            yield from _unpaid(file, privacy)
+            yield from block_problems(release, facts)
         yield from number_problems(release)
         return
     yield from _unpaid(file, privacy)
@@ -118,12 +120,13 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
 def _planned(release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     kind = plan_of(release.privacy.mechanism)
-    if not release.privacy.claims or kind is None or release.kind not in kind.kinds:
+    if not release.privacy.claims or kind is None or release.kind not in kinds_of(release.privacy.mechanism):
         return
     try:
         yield from kind.restated(release).problems(release)
-    except (*UNFIT, AssertionError):
-        yield "its public constants, its charges and its numbers are not those of one release by its plan"
+    except UNFIT as problem:
+        why = f" ({problem})" if isinstance(problem, InputError) else ""
+        yield f"its public constants, its charges and its numbers are not those of one release by its plan{why}"
 
 
 def _recomputed(release: Release) -> Iterator[str]:
@@ -185,5 +188,3 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     for name, value, charge in _PAID:
         if privacy.claims and privacy.public.get(name) == value and charge not in charges:
             yield f"its {name} are called {value}, but no charge is for them"
-    if privacy.mechanism == PlugIn.name and bool(file.tensors["theta"].any()):
-        yield "it is called a plug-in, which has no coefficients of its own, but holds some"

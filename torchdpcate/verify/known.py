@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
+from torchdpcate.estimators.cate.composition_plan import CompositionPlan
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import stated_mechanism
@@ -43,8 +45,16 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
-    return PLANS.get(name) if stated_mechanism(name) is None else RulePlan
+    assert {SubgroupPlan.name, CompositionPlan.name} <= PLANS.keys()  # the modules above have declared theirs
+    if stated_mechanism(name) is not None:
+        return RulePlan
+    return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """Return the kinds of release that the mechanism of this name makes."""
+    known = stated(name)
+    return () if known is None else known.kinds
 
 
 def is_known(name: str) -> bool:
@@ -57,11 +67,14 @@ def stated(name: str) -> Stated | None:
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
-    plan = plan_of(name)
-    mechanism: Any = plan or mechanism_of(name)
+    mechanism: Any = PLANS.get(name) or mechanism_of(name) or plan_of(name)
     if mechanism is None:
         return None
-    states = mechanism.states if plan is None else Stated(plan.level, plan.kinds)
+    states = (
+        mechanism.states
+        if plan_of(name) is None
+        else Stated(mechanism.level, mechanism.kinds, conditions=getattr(mechanism, "rests_on", ()))
+    )
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 

@@ -148,7 +148,7 @@ class Blocks(Procedure):
         head = PlannedHead.of(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
         user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += own_code("second stage", self.second_stage) + self.own
-        level = Level.CONDITIONAL if user else chosen.states.highest
+        level = Level.CONDITIONAL if user else chosen.level
         return planned_head_noise(chosen, head, release, self.schema.domain, n, self.budget, level)
 
     @property

@@ -1,6 +1,5 @@
 """What a fit by blocks learnt, and its releases, which the blocks of the second stage pay for."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +12,19 @@ from torch import Tensor
 from torchdpcate._memory import gpu_memory
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.first_stage import TrainedFirstStage
-from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, FunctionMechanism, Mechanism, QueryMechanism
+from torchdpcate.estimators.cate.mechanisms.base import (
+    MECHANISMS,
+    FunctionMechanism,
+    Mechanism,
+    Prepared,
+    QueryMechanism,
+)
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
 from torchdpcate.estimators.cate.online.correction import head_of
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement, Procedure
-from torchdpcate.estimators.cate.recompute import SQUARED
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition
@@ -49,7 +53,7 @@ class FittedBlocks(Fitted):
         session: Of the fit.
         pays: Names of the blocks that pay for releases.
         budget: What releases may spend at least; None without privacy.
-        public: Public facts of the fit.
+        public: Learner, split and seed, public facts of the fit.
         own: What guarantees rest on: code of the user's.
         statement: Makes privacy statements.
     """
@@ -175,8 +179,14 @@ class FittedBlocks(Fitted):
         with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
             return self.session.spend(run, self.pays, charge, budget, mechanism.gaussian)
 
-    def _statement(self, mechanism: Mechanism, result: Prepared | OnlineTerms, own: set[int]) -> PrivacyStatement:
-        public = {**self.public, "ridge": self.stage.ridge, **result.public}
-        if public.get("threshold") == math.inf:
-            public["threshold"] = SQUARED  # no number stands for it in a file
-        return self.statement(mechanism, result.guarantee.resting_on(self.own), public, own)
+    def _statement(self, mechanism: Mechanism, result: Prepared, own: set[int]) -> PrivacyStatement:
+        plan = EffectPlan(
+            mechanism=mechanism,
+            law=result.law,
+            head=result.head,
+            budget=result.budget,
+            blocks=self.session.sizes,
+            pays=tuple(self.pays),
+            **self.public,
+        )
+        return self.statement(mechanism, result.guarantee.resting_on(self.own), plan.public(), own)

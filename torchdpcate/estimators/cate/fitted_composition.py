@@ -11,6 +11,7 @@ from torchdpcate.composition.planned_error import planned_error
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement
@@ -54,10 +55,10 @@ class FittedComposition(Fitted):
         if budget is not None:
             raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
         assert self.guarantee is not None
-        public = {"learner": self.learner, **self.plan.facts()}
+        plan = CompositionPlan(self.plan, self.schema, self.learner)
         guarantee = self.guarantee.resting_on(own_code("mechanism", chosen))
-        privacy = self.statement(chosen.of_events(self.plan), guarantee, public, self.entries)
-        return chosen.make_release(self.found, self.plan, self.schema, privacy)
+        privacy = self.statement(plan, guarantee, plan.public(), self.entries)
+        return plan.conclude(plan.answers_of(self.found), privacy)
 
     def release_queries(
         self,

@@ -11,6 +11,7 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
+from torchdpcate.plan import Plan
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.session import FitSession
@@ -21,8 +22,8 @@ from torchdpcate.release.statement import PrivacyStatement
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.online.service import OnlineService
 
-MakeStatement = Callable[[Mechanism, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
-"""Makes a privacy statement of a mechanism, its guarantee, public facts and its own entries in the ledger."""
+MakeStatement = Callable[[Mechanism | Plan, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
+"""Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 
 
 class Procedure(ABC):

@@ -67,6 +67,10 @@ class RuleMechanism(ABC):
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
         """
 
+    def public(self, law: Law) -> dict[str, Any]:
+        """Return the public constants that its law does not have."""
+        return {}
+
     def guarantee(self, budget: PrivacyBudget, conditions: tuple[Condition, ...] = ()) -> Guarantee:
         """Return what is claimed of a release.
 
@@ -145,7 +149,12 @@ class ObjectiveRule(RuleMechanism):
             logistic=loss.logistic,
             monotone=loss.monotone,
         )
-        return PerturbedObjective(noise, problem.ridge, problem.reach)
+        return PerturbedObjective(noise, problem.reach, noise.scale / problem.ridge)
+
+    def public(self, law: Law) -> dict[str, Any]:
+        """See ``RuleMechanism.public``."""
+        assert isinstance(law, PerturbedObjective)
+        return {"perturbation": self.perturbation, "solver_scale": law.objective.solver_scale}
 
 
 class OutputRule(RuleMechanism):

@@ -174,7 +174,7 @@ def _possible(budget: PrivacyBudget, problem: PublicERM) -> dict[str, float]:
 def _pull_noise(law: Law, ridge: float) -> tuple[float, float]:
     """Scale of the noise on the summed pull of the records, and epsilon that the change of the curvature takes."""
     if isinstance(law, PerturbedObjective):
-        return law.noise.scale, law.noise.jacobian
+        return law.objective.scale, law.objective.jacobian
     assert isinstance(law, AddedNoise)
     return ridge * law.mechanism.scale, 0.0
 

@@ -175,5 +175,5 @@ def _pairwise(budget: PrivacyBudget) -> Game:
     problems = [learner.fit(x, a, torch.tensor(y, dtype=torch.float64)).problem_ for y in outcomes]
     start, shift = problems[0].minimiser, problems[1].minimiser - problems[0].minimiser
     mechanism = ObjectiveRule("gamma")
-    weigh = k_norm_evidence(shift, mechanism.law(problems[0].public, pure).noise.scale / ridge)
+    weigh = k_norm_evidence(shift, mechanism.law(problems[0].public, pure).objective.scale / ridge)
     return mechanism.game(problems, pure, lambda theta: weigh(theta - start))

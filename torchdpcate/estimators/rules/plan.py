@@ -137,7 +137,7 @@ class RulePlan(Plan):
         """What one fit asks of the records: weights and outcome, if they cost something, and the rule."""
         found: dict[str, Query] = {}
         if self.weights is not None:
-            fit = PerturbedObjective(self.weights, as_number(self.parts["propensity_ridge"]), math.inf)
+            fit = PerturbedObjective(self.weights, math.inf, math.inf)
             charge, first = Charge(Purpose.WEIGHTS, self.parts["weights"]), next(iter(self.sizes))
             found["weights"] = Query(charge, fit, blocks=(first,), prefix="propensity_")
         if self.outcome is not None:
@@ -168,7 +168,8 @@ class RulePlan(Plan):
 
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
-        pure = isinstance(self.stages["rule"].law.event, PureEvent)
+        law = self.stages["rule"].law
+        pure = isinstance(law.event, PureEvent)
         all_pure = pure and all(isinstance(query.law.event, PureEvent) for query in self.queries.values())
         constants = {name: value for query in self.stages.values() for name, value in query.constants().items()}
         return {
@@ -180,6 +181,7 @@ class RulePlan(Plan):
             "rule_epsilon": self.spent.epsilon,
             **({} if pure else {"rule_delta": self.spent.delta}),
             **constants,
+            **self.mechanism.public(law),
             **({} if self.among is None else self.among.public()),
         }
 

@@ -148,7 +148,7 @@ class WeightedERM:
     def exact(self, law: Law) -> Any:
         """Return what a law draws from, the curator's: the map from linear terms to minimisers, or the minimiser."""
         if isinstance(law, PerturbedObjective):
-            return lambda linear_terms: self.solve(linear_terms, law.noise.tolerance)
+            return lambda linear_terms: self.solve(linear_terms, law.objective.tolerance)
         return self.minimiser
 
     def with_ridge(self, ridge: float) -> "WeightedERM":

@@ -81,7 +81,7 @@ def _one_stage_problem(world: int) -> WeightedERM:
 def _outcome_weighted(budget: PrivacyBudget) -> Game:
     problems = [_one_stage_problem(world) for world in (0, 1)]
     mechanism, pure = ObjectiveRule("box"), PrivacyBudget(budget.epsilon, 0.0)
-    scale = mechanism.law(problems[0].public, pure).noise.scale
+    scale = mechanism.law(problems[0].public, pure).objective.scale
 
     def log_density(theta: Tensor, world: int) -> Tensor:
         of, every = problems[world], theta.new_ones(len(theta))
@@ -163,7 +163,7 @@ class TwoStages:
         _, a, _, count = self.records(world)
         problem, every = self._problem(world, first), shown.new_ones(len(shown))
         objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
-        rule = ObjectiveRule("box").law(problem.public, self.left).noise.scale
+        rule = ObjectiveRule("box").law(problem.public, self.left).objective.scale
         held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
         second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every
         return _log_density(first, *held) + _log_density(theta, *second)

@@ -129,8 +129,8 @@ def test_low_bits_do_not_tell_the_worlds_apart():
     query = torch.tensor([[NEAR]], dtype=torch.float64)
     lattices = []
     for fitted in stages:
-        mechanism, ready = GaussianProcess(), GaussianProcess().prepare(fitted, query, BUDGET)
-        scale = mechanism.calibrate(fitted, BUDGET)[1].scale
+        ready = GaussianProcess().prepare(fitted, query, BUDGET)
+        scale = ready.law.scale
         spread = math.sqrt(fitted.covariance(query, query).item() + JITTER)
         outputs, f = ready.draw(NoiseSource.system(), 2_000)[:, 0], fitted.correction(query).item()
         for coarse in (2.0**-20, 2.0**-21):  # the lattices of numbers drawn on a grid of their own scale

@@ -9,7 +9,7 @@ from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET
 from tests.release.helpers import QUERIES, SCHEMA, nuisances, stage
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.online.counter import Counter
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -22,7 +22,7 @@ def create(folder, counter=None, ledger=None) -> OnlineService:
     session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": 400})
     session = session.scope(["second_stage"], Charge(Purpose.RELEASE, "gaussian_process"))
 
-    def statement(terms: OnlineTerms):
+    def statement(terms):
         return make_statement(
             session,
             terms.guarantee,

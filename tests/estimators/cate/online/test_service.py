@@ -18,6 +18,7 @@ from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET, kerne
 from tests.faults.test_disk import full_after
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, block, nuisances, stage
 from torchdpcate.errors import BudgetError, InputError, ReleaseFileError
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.online import history
@@ -25,7 +26,7 @@ from torchdpcate.estimators.cate.online.correction import correction_from, corre
 from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
 from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
 from torchdpcate.estimators.cate.online.state import STATE_FILE
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.features.unit_kernel import UnitKernel
@@ -52,14 +53,16 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
     sizes, charge = {"nuisance": 100, "second_stage": 400}, Charge(Purpose.RELEASE, "gaussian_process")
     session = FitSession(noise, BUDGET, ledger, sizes).scope(["second_stage"], charge)
 
-    def statement(terms: OnlineTerms):
+    def statement(terms):
         return make_statement(
             session,
             terms.guarantee,
             own=session.entries,
             mechanism=GaussianProcess.name,
             formula=GaussianProcess.formula,
-            public={"learner": "RLearner", "split": 0.2, "seed": 0, "ridge": fitted.ridge, **terms.public},
+            public=EffectPlan(
+                GaussianProcess(), terms.law, terms.head, BUDGET, "RLearner", 0.2, 0, sizes, ("second_stage",)
+            ).public(),
             bounds_origin=SCHEMA.domain.origin,
             bounds=bounds_of(SCHEMA.domain),
         )
@@ -381,7 +384,7 @@ def test_online_noise_has_the_law_of_the_batch():
     fitted, runs = kernel_stage(), 20_000
     batch = GaussianProcess().prepare(fitted, QUERIES, BUDGET)
     correction = correction_of(fitted)
-    function = NoisyFunction(correction, OnlineTerms.of(fitted, BUDGET).scale, NoiseSource.system())
+    function = NoisyFunction(correction, online_terms(fitted, BUDGET).law.scale, NoiseSource.system())
     totals = [function.reveal(x, runs)[1] for x in correction.lift(QUERIES).split(1)]
     values = function.scale * torch.cat(totals) / batch.public["noise_scale"]
     K = fitted.covariance(QUERIES, QUERIES) + JITTER * torch.eye(8, dtype=torch.float64)

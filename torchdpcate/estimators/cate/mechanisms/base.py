@@ -2,7 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,23 +12,26 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts, effect_facts, is_learner
-from torchdpcate.estimators.mechanism import Prepared, Stated
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.laws import Law
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
+from torchdpcate.privacy.events import Event
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.registry import Registry
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
 
 FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
 """Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
 
+Exact = Callable[[Any], tuple[Any, ...]]
+"""Law -> what it draws from."""
 
 SENSITIVITY = (
     "Delta = 2 B tau / (ridge n) for the Huber loss, "
@@ -36,26 +40,62 @@ SENSITIVITY = (
 """Of one record, of ridge regressions; see ``second_stage.linear.sensitivity``."""
 
 
-def effects_stated(
-    formula: str,
-    kinds: tuple[str, ...],
-    *needs: str,
-    may: tuple[str, ...] = (),
-    highest: Level = Level.CERTIFIED,
-    conditions: tuple[str, ...] = (),
-) -> Stated:
-    """Return what releases of effects by a mechanism may state.
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A mechanism on one fit: what it costs, what is public of it, and its draws. The curator's.
 
-    Args:
-        formula: The noise scale.
-        kinds: Of release.
-        needs: Constants beside the learner's own.
-        may: Further ones that some state.
-        highest: The strongest level.
-        conditions: Names of those that the guarantee may rest on.
+    Attributes:
+        law: How its numbers leave the records; None where it is free.
+        head: What is public of the second stage.
+        budget: What the release may spend.
+        guarantee: Level and conditions.
+        public: Public constants of the mechanism.
+        exact: What the law draws from.
+        noise_scale: Public bound s: the mechanism's median answer at x lies within z s ||psi(x)|| of the released one
+            with the two-sided normal probability of z; None where no such bound is public.
+        noise_scales: Public standard deviation of each answer, [d]; None where it is secret.
+        output: The one run that was charged, [p]; empty before ``run``, unless it is free.
     """
-    constants = frozenset(("learner", "split", "seed", "ridge", *needs))
-    return Stated(highest, kinds, constants, frozenset(may), conditions, formula)
+
+    law: Law | None
+    head: Head
+    budget: PrivacyBudget
+    guarantee: Guarantee
+    public: dict[str, Any]
+    exact: tuple[Any, ...] = ()
+    noise_scale: float | None = None
+    noise_scales: Tensor | None = None
+    output: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def event(self) -> Event | None:
+        """What one run costs, ``count`` times; None for what is free."""
+        return None if self.law is None else self.law.event
+
+    @property
+    def count(self) -> int:
+        """How often the event happens in one run."""
+        return 1 if self.law is None else self.law.count
+
+    def draw(self, noise: NoiseSource, runs: int) -> Tensor:
+        """Return independent runs of the mechanism [runs, p]: a release is one, an audit asks for many."""
+        return self.output.expand(runs, -1) if self.law is None else self.law.draw(noise, runs, *self.exact)
+
+    @property
+    def level(self) -> Level:
+        """The level to charge at: a condition known to fail leaves nothing that a later total may rest on."""
+        return self.guarantee.level if self.guarantee.holds_claim else Level.HEURISTIC
+
+    def resting_on(self, conditions: tuple[Condition, ...]) -> "Prepared":
+        """Return the same mechanism with further conditions of its guarantee."""
+        return replace(self, guarantee=self.guarantee.resting_on(conditions)) if conditions else self
+
+    def run(self, session: FitSession) -> "Prepared":
+        """Return the mechanism with its output: charge, then draw once."""
+        if self.law is None:
+            return self
+        session.pay(self.law.event, self.level, self.law.count)
+        return replace(self, output=session.noise.released(self.draw(session.noise, 1)[0]))
 
 
 class Mechanism(ABC):
@@ -64,7 +104,12 @@ class Mechanism(ABC):
     Attributes:
         name: The name users give.
         formula: The noise scale and its source, in one line.
-        states: What its releases may state; nothing may be claimed where a mechanism does not say it.
+        source: Where the guarantee is proved.
+        level: The strongest level of its releases.
+        kinds: Kinds of release that it makes.
+        rests_on: Names of the conditions that its own guarantee may rest on.
+        settings: Names of public constants that are settings of its own.
+        jitter: Added to K(x, x), where it is the noise of a function.
         loss: The loss of a second stage it works with best, where the user has no wish.
         noise_ratio: The noise it works with best, see ``RidgeSecondStage``, where the user has no wish.
         accepts: Kinds of second stage it has a guarantee, or at least a scale, for.
@@ -76,7 +121,12 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     formula: ClassVar[str]
-    states: ClassVar[Stated] = Stated(Level.HEURISTIC, FUNCTION)
+    source: ClassVar[str] = ""
+    level: ClassVar[Level] = Level.CERTIFIED
+    kinds: ClassVar[tuple[str, ...]] = FUNCTION
+    rests_on: ClassVar[tuple[str, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    jitter: ClassVar[float] = 0.0
     loss: ClassVar[str] = "huber"
     noise_ratio: ClassVar[float] = 0.5
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (SecondStage,)
@@ -160,23 +210,75 @@ class Mechanism(ABC):
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""
         return (*own_code("mechanism", self), *(() if self.free else stage.conditions))
 
-    @classmethod
-    def recompute(cls, release: Release) -> Iterator[str]:
-        """Return what of a release does not follow from its public facts; see ``ReleaseMechanism``."""
-        assert isinstance(release, FunctionRelease | QueryRelease)
-        learner = release.privacy.public.get("learner")
-        if not is_learner(learner):
-            yield f"its learner is called {learner}, which is none of the library's"
-            return
-        facts = effect_facts(release, cls.free)
-        if isinstance(release, QueryRelease) and not cls.free:
-            yield from facts.head_problems()
-        yield from cls.problems(facts)
+    def law(self, head: Head, budget: PrivacyBudget) -> Law | None:
+        """Return how its numbers leave the records: the one place where its sensitivity stands; None where it is free.
+
+        Args:
+            head: What is public of the second stage.
+            budget: What this release may spend of the second-stage block's budget.
+
+        Raises:
+            InputError: A head or budget this mechanism has no guarantee for.
+        """
+        raise InputError(f"mechanism = {self.name}: does not say how its numbers leave the records")
 
     @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what of constants, noise band and numbers does not follow from the public facts of a release."""
-        yield f"mechanism {cls.name!r} does not say how its releases follow from public facts"
+    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> Law | None:
+        """Return the law of a release by the constants that its statement has; every value may be forged.
+
+        Args:
+            public: As stated.
+            head: What is public of the second stage.
+            budget: What the release was to spend.
+        """
+        return cls(**{name: public[name] for name in cls.settings}).law(head, budget)
+
+    def public(self, head: Head, law: Any) -> dict[str, Any]:
+        """Return the public constants of a release beside those of the learner.
+
+        Args:
+            head: What is public of the second stage.
+            law: Of ``law``.
+        """
+        return {} if law is None else law.constants()
+
+    def band(self, law: Any) -> float | None:
+        """Return the public noise of an answer per unit of sqrt(K(x, x) + jitter); None where none is public."""
+        return None
+
+    def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
+        """Return the level of a release with its conditions; everything in it is public.
+
+        Args:
+            stage: The second stage, of whose records nothing is looked at.
+            budget: What the release may spend.
+            queries: Number of answers; 0 of a function.
+        """
+        return Guarantee(self.level, budget, source=self.source)
+
+    def release_problems(self, head: Head, law: Any, release: FunctionRelease | QueryRelease) -> Iterator[str]:
+        """Return what else in a release by this mechanism does not follow from its public facts."""
+        yield from ()
+
+    def _prepared(self, stage: FittedStage, head: Head, budget: PrivacyBudget, exact: Exact) -> Prepared:
+        """Return the mechanism on a stage, ready to run.
+
+        Args:
+            stage: The fitted second stage, the curator's.
+            head: What is public of it.
+            budget: What the release may spend.
+            exact: Returns what the law draws from, of the law.
+        """
+        law = self.law(head, budget)
+        guarantee = self.guarantee(stage, budget, head.answers or 0)
+        found = Prepared(law, head, budget, guarantee, self.public(head, law))
+        if law is None:
+            return replace(found, output=torch.zeros(self.features(stage).dimension, dtype=torch.float64))
+        return replace(found, exact=exact(law), noise_scale=self.band(law))
+
+    def features(self, stage: FittedStage) -> FeatureMap:
+        """Return the feature map that the released coefficients belong to."""
+        return self.require_linear(stage).features
 
     def require_linear(self, stage: FittedStage) -> LinearStage:
         """Return the stage if it is linear.
@@ -215,7 +317,10 @@ class FunctionMechanism(Mechanism):
 
     accepts: ClassVar[tuple[type[SecondStage], ...]] = (LinearSecondStage,)
 
-    @abstractmethod
+    def exact(self, stage: FittedStage, law: Any) -> tuple[Any, ...]:
+        """Return what the law draws from: the curator's."""
+        return (self.require_linear(stage).theta.cpu(),)
+
     def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on this stage, with its public noise scale; nothing is drawn yet.
 
@@ -226,6 +331,9 @@ class FunctionMechanism(Mechanism):
         Raises:
             InputError: A stage or budget this mechanism has no guarantee for.
         """
+        if not self.free:
+            self.require_linear(stage)
+        return self._prepared(stage, Head.of(stage), budget, lambda law: self.exact(stage, law))
 
     def privatize(self, stage: FittedStage, budget: PrivacyBudget, session: FitSession) -> Prepared:
         """Return the mechanism with private coefficients, float64 [p] on the CPU.
@@ -240,10 +348,6 @@ class FunctionMechanism(Mechanism):
             BudgetError: The block cannot pay.
         """
         return self.prepare(stage, budget).resting_on(self.conditions(stage)).run(session)
-
-    def features(self, stage: FittedStage) -> FeatureMap:
-        """Return the feature map that the released coefficients belong to."""
-        return self.require_linear(stage).features
 
     def make_release(self, stage: FittedStage, private: Prepared, **parts: Any) -> FunctionRelease:
         """Return the release of what was charged; parts are the other attributes of ``FunctionRelease``."""
@@ -261,24 +365,25 @@ class QueryMechanism(Mechanism):
     loss = "squared"
 
     @abstractmethod
+    def exact(self, stage: FittedStage, queries: Tensor, law: Any) -> tuple[Any, ...]:
+        """Return what the law draws from at the queries [d, q]: the curator's."""
+
+    def fitted(self, stage: FittedStage) -> FittedStage:
+        """Return the stage that is released; another loss may be asked of it."""
+        return stage
+
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
         """Return the mechanism on f at the queries [d, q]; see ``FunctionMechanism.prepare``."""
+        stage = self.fitted(stage)
+        found = self._prepared(stage, Head.of(stage, len(queries)), budget, lambda law: self.exact(stage, queries, law))
+        if found.noise_scale is None:
+            return found
+        diagonal = torch.ones(len(queries), dtype=torch.float64)
+        if isinstance(stage, LinearStage):
+            diagonal = stage.features.norm(queries.to(stage.theta)).square().cpu()
+        scales = found.noise_scale * (diagonal + self.jitter).sqrt()
+        return replace(found, noise_scale=None, noise_scales=scales)
 
     def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> Prepared:
         """Return the mechanism with private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
         return self.prepare(stage, queries, budget).resting_on(self.conditions(stage)).run(session)
-
-
-def gaussian_answers(values: Tensor, scale: float, domain: Domain) -> Callable[[NoiseSource, int], Tensor]:
-    """Return the draw of values [d], rounded to the public grid, plus N(0, scale^2) noise on it.
-
-    Rounding moves the values by at most sqrt(d) steps between two data sets. The scale may be secret: the grid is
-    not its own.
-    """
-    step = public_step(domain)
-    rounded = torch.round(values.cpu() / step) * step
-
-    def draw(noise: NoiseSource, runs: int) -> Tensor:
-        return rounded + noise.gaussian(runs * rounded.numel(), scale, step).reshape(runs, -1)
-
-    return draw

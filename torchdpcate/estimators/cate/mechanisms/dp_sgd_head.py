@@ -1,24 +1,25 @@
 """A competitor: the linear head itself trained by DP-SGD on the regression pairs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.estimators.recompute import batch_problems
+from torchdpcate.laws import Training
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.second_stage.linear import LinearProblem
@@ -51,9 +52,7 @@ class DPSGDHead(FunctionMechanism):
         "each step adds N(0, (sigma C)^2) to the clipped sum of gradients; sigma from replace-one privacy loss "
         "distributions; dp_cate section 3.1"
     )
-    states = effects_stated(
-        formula, FUNCTION, "noise_multiplier", "max_grad_norm", "sampling_rate", "steps", "threshold"
-    )
+    source = "dp_cate section 3.1"
 
     def __init__(
         self,
@@ -86,22 +85,32 @@ class DPSGDHead(FunctionMechanism):
         super().check(recipe, weight_bound, n, budget)
         self.plan(n, weight_bound, budget)
 
-    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
-        """Return the training run as a mechanism; the arguments and errors are the base class's."""
+    def law(self, head: Head, budget: PrivacyBudget) -> Training:
+        """See ``Mechanism``."""
+        return Training(self.plan(head.n, head.weight_bound, budget))
+
+    @classmethod
+    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> Training:
+        """See ``Mechanism``: the run that is stated, of a batch of the records."""
+        noise, norm, rate = (as_number(public[name]) for name in ("noise_multiplier", "max_grad_norm", "sampling_rate"))
+        plan = DPSGDPlan(noise, norm, rate, public["steps"])
+        for problem in batch_problems("its DP-SGD", plan.sampling_rate, head.n):
+            raise InputError(problem)
+        return Training(plan)
+
+    def exact(self, stage: FittedStage, law: Training) -> tuple[Callable[[NoiseSource], Tensor]]:
+        """See ``FunctionMechanism``: the run on the stage's records."""
         problem = self.require_linear(stage).problem
-        plan = self.plan(problem.n, problem.weight_bound, budget)
+        return (lambda noise: self._train(problem, law.plan, noise),)
 
-        def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return torch.stack([self._train(problem, plan, noise) for _ in range(runs)])
+    def public(self, head: Head, law: Training) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {**law.constants(), "threshold": head.target_bound if math.isinf(head.threshold) else head.threshold}
 
-        guarantee = Guarantee(Level.CERTIFIED, budget, source="dp_cate section 3.1")
-        return Prepared(
-            event=plan.event,
-            count=plan.steps,
-            guarantee=guarantee.resting_on(() if problem.psi[:1].device.type == "cpu" else (GPU_ROUNDING,)),
-            draw=draw,
-            public={**plan.to_dict(), "threshold": _unit(problem)},
-        )
+    def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
+        """See ``Mechanism``; on a GPU it rests on the rounding of its products."""
+        on_cpu = self.require_linear(stage).problem.psi[:1].device.type == "cpu"
+        return super().guarantee(stage, budget, queries).resting_on(() if on_cpu else (GPU_ROUNDING,))
 
     def _train(self, problem: LinearProblem, plan: DPSGDPlan, noise: NoiseSource) -> Tensor:
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
@@ -142,18 +151,6 @@ class DPSGDHead(FunctionMechanism):
         kept = (1 - 2 * self.learning_rate * (head.ridge + head.spectrum[0])).clamp(-0.999999, 0.999999)
         last = max(1, round(self.average * plan.steps))
         return unit * step * head.spread(averaged_noise(kept, plan.steps, last).sqrt())
-
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        public, event = facts.privacy.public, facts.event.to_dict()
-        plan = {name: event.get(name) for name in ("noise_multiplier", "sampling_rate")} | {"steps": facts.count}
-        if any(public[name] != value for name, value in plan.items()):
-            yield "the plan of its DP-SGD is not what was charged"
-        yield from batch_problems("its DP-SGD", as_number(event["sampling_rate"]), facts.n)
-        if not (facts.threshold > 0 and as_number(public["max_grad_norm"]) > 0):
-            yield "threshold or clip norm of its DP-SGD is no positive number"
-        yield from facts.band(None)
 
     @worst_case(
         "dp_sgd_head",

@@ -1,34 +1,32 @@
 """Gaussian-process function noise at finitely many queries: exact, by Cholesky."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
     SENSITIVITY,
     QueryMechanism,
-    effects_stated,
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import charged_gaussian
+from torchdpcate.laws import FunctionNoise
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
-from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.linear import sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, RKHSStage
+
+ONLINE = "online"
+"""What statements have under ``answers`` for those of a service."""
 
 
 class GaussianProcess(QueryMechanism):
@@ -49,15 +47,9 @@ class GaussianProcess(QueryMechanism):
 
     name = "gaussian_process"
     formula = f"r = Delta sigma_AG(epsilon, delta), {SENSITIVITY}; noise r GP(0, K); dp_cate row 5"
-    states = effects_stated(
-        formula,
-        QUERIES,
-        "sensitivity",
-        "noise_scale",
-        "jitter",
-        "threshold",
-        may=("answers",),
-    )
+    source = "dp_cate row 5; Hall et al. 2013; Balle & Wang 2018"
+    kinds = QUERIES
+    jitter = JITTER
     loss = "huber"
     accepts = (RidgeSecondStage,)
     online = True
@@ -73,48 +65,46 @@ class GaussianProcess(QueryMechanism):
                 f"use second_stage.loss=huber with mechanism={self.name}"
             )
 
-    def calibrate(self, stage: FittedStage, budget: PrivacyBudget) -> tuple[RKHSStage, GaussianMechanism]:
-        """Return the stage as one with a kernel, and the mechanism whose scale is r.
-
-        Raises:
-            InputError: A second stage without a sensitivity bound.
-        """
+    def fitted(self, stage: FittedStage) -> RKHSStage:
+        """See ``QueryMechanism``; refuses a loss without a bound."""
         rkhs = self.require_rkhs(stage)
-        return rkhs, GaussianMechanism(budget, rkhs.sensitivity)
+        assert rkhs.sensitivity > 0
+        return rkhs
 
-    def guarantee(self, budget: PrivacyBudget) -> Guarantee:
-        """Return the level and its source."""
-        return Guarantee(Level.CERTIFIED, budget, source="dp_cate row 5; Hall et al. 2013; Balle & Wang 2018")
+    def law(self, head: Head, budget: PrivacyBudget, excess: float = 0.0) -> FunctionNoise:
+        """See ``Mechanism``.
 
-    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
-        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
-        rkhs, mechanism = self.calibrate(stage, budget)
+        Args:
+            head: What is public of the second stage.
+            budget: What the release may spend.
+            excess: Share by which the variance is raised, for answers online.
+        """
+        return FunctionNoise(GaussianMechanism(budget, sensitivity(head.problem)), JITTER, LATTICE, excess)
+
+    @classmethod
+    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> FunctionNoise:
+        """See ``Mechanism``."""
+        return cls().law(head, budget, EXCESS if public.get("answers") == ONLINE else 0.0)
+
+    def exact(self, stage: FittedStage, queries: Tensor, law: FunctionNoise) -> tuple[Tensor, Tensor, float, Tensor]:
+        """See ``QueryMechanism``: values and kernel at different queries, and which of them each answer is of."""
+        rkhs = self.require_rkhs(stage)
         rows, place = torch.unique(queries + 0.0, dim=0, return_inverse=True)  # + 0.0: there is one zero
         covariance = rkhs.covariance(rows, rows)
         covariance.diagonal().add_(JITTER)
-        scales = mechanism.scale * covariance.diagonal().sqrt().cpu()
-        step = answer_step(rkhs.block.domain, mechanism.scale)
-        draw = _draw(rkhs.correction(rows).cpu(), mechanism.scale, _root(covariance), step)
-        return Prepared(
-            event=mechanism.event,
-            guarantee=self.guarantee(budget),
-            draw=lambda noise, runs: draw(noise, runs)[:, place],
-            public=public_constants(rkhs, mechanism.sensitivity, mechanism.scale),
-            noise_scales=scales[place],
-        )
+        return rkhs.correction(rows).cpu(), _root(covariance), answer_step(rkhs.block.domain, law.scale), place
+
+    def public(self, head: Head, law: FunctionNoise) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {**law.constants(), "threshold": head.threshold, **({"answers": ONLINE} if law.excess else {})}
+
+    def band(self, law: FunctionNoise) -> float:
+        """See ``Mechanism``: exact."""
+        return law.scale
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: exact but for the threshold and the kernel's diagonal, which is at most one."""
         return GaussianMechanism(budget, sensitivity(head.problem)).scale * math.hypot(head.length, math.sqrt(JITTER))
-
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        moved, online = facts.sensitivity, facts.privacy.public.get("answers") == "online"
-        scale = charged_gaussian(facts.event, moved).scale * ((1 + EXCESS) ** 0.5 if online else 1.0)
-        yield from facts.once()
-        yield from facts.stated(sensitivity=moved, noise_scale=scale, jitter=JITTER)
-        yield from facts.band(scale, JITTER)
 
     @worst_case(
         "gaussian_process",
@@ -136,18 +126,6 @@ class GaussianProcess(QueryMechanism):
         )
 
 
-def public_constants(stage: RKHSStage, sensitivity: float, scale: float) -> dict[str, Any]:
-    """Return what statements say of function noise.
-
-    Args:
-        stage: The fitted second stage.
-        sensitivity: Delta.
-        scale: r.
-    """
-    threshold = stage.loss.threshold if isinstance(stage, KernelStage) else getattr(stage, "threshold", math.inf)
-    return {"sensitivity": sensitivity, "noise_scale": scale, "jitter": JITTER, "threshold": threshold}
-
-
 def _root(covariance: Tensor) -> Tensor:
     """Lower Cholesky factor on the CPU.
 
@@ -161,16 +139,6 @@ def _root(covariance: Tensor) -> Tensor:
             "ask for fewer queries; nothing was charged or released"
         )
     return factor.cpu()
-
-
-def _draw(values: Tensor, scale: float, root: Tensor, step: float) -> Callable[[NoiseSource, int], Tensor]:
-    """Return the draw of values [d] plus scale GP noise, rounded to the public grid once all is added."""
-
-    def draw(noise: NoiseSource, runs: int) -> Tensor:
-        paths = noise.gaussian(runs * len(values), 1.0, LATTICE).reshape(runs, -1) @ root.T
-        return torch.round((values + scale * paths) / step) * step
-
-    return draw
 
 
 AUDITED = torch.tensor([[NEAR], [0.5], [FAR], [0.25]], dtype=torch.float64)

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, effects_stated, gaussian_answers
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, public_step
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     DOMAIN,
     FAR,
@@ -20,17 +22,17 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     treated_block,
 )
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
+from torchdpcate.laws import SecretScale
 from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.recipes import NeuralSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage, ParametricStage, RKHSStage
@@ -74,13 +76,11 @@ class InfluencePerturbation(QueryMechanism):
 
     name = "influence"
     formula = "sd = gamma 5 sqrt(2 ln n ln(2/delta)) / (epsilon n), gamma secret; dp_cate rows 7 and 8"
-    states = effects_stated(
-        formula,
-        QUERIES,
-        "damping",
-        highest=Level.CONDITIONAL,
-        conditions=_CONDITIONS,
-    )
+    source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
+    level = Level.CONDITIONAL
+    kinds = QUERIES
+    rests_on = _CONDITIONS
+    settings = ("damping",)
     searches = True
 
     def __init__(self, damping: float = 0.0, starts: int = 1024, seed: int = 0) -> None:
@@ -131,25 +131,29 @@ class InfluencePerturbation(QueryMechanism):
         gamma = moved.norm(dim=0).amax().item() * farthest
         return gamma * theorem1_multiplier(budget.epsilon, budget.delta, head.n)
 
-    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
-        """Return the mechanism on f at the queries; the arguments and errors are the base class's."""
-        if isinstance(stage, RKHSStage) and not _truncated(stage):
-            stage = stage.squared()
-        multiplier = theorem1_multiplier(budget.epsilon, budget.delta, stage.block.s.shape[0])
-        scale = self.gross_error_sensitivity(stage, queries) * multiplier
-        return Prepared(
-            event=ApproximateEvent(budget.epsilon, budget.delta),
-            guarantee=self.guarantee(stage, budget, queries.shape[0]),
-            draw=gaussian_answers(stage.correction(queries), scale, stage.block.domain),
-            public={"damping": self.damping},
-        )
+    def fitted(self, stage: FittedStage) -> FittedStage:
+        """See ``QueryMechanism``: with the squared loss, but for the truncated one."""
+        return stage.squared() if isinstance(stage, RKHSStage) and not _truncated(stage) else stage
+
+    def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
+        """See ``Mechanism``."""
+        return SecretScale(ApproximateEvent(budget.epsilon, budget.delta), public_step(head.domain))
+
+    def exact(self, stage: FittedStage, queries: Tensor, law: SecretScale) -> tuple[Tensor, float, None]:
+        """See ``QueryMechanism``: answers, and the scale of their noise by the gross-error sensitivity."""
+        event = law.event
+        multiplier = theorem1_multiplier(event.epsilon, event.delta, stage.block.s.shape[0])
+        return stage.correction(queries), self.gross_error_sensitivity(stage, queries) * multiplier, None
+
+    def public(self, head: Head, law: SecretScale) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {"damping": self.damping}
 
     def guarantee(self, stage: FittedStage, budget: PrivacyBudget, queries: int) -> Guarantee:
         """Return the level of this release with its conditions; everything in it is public."""
-        source = "Schroeder, Melnychuk & Feuerriegel 2025, Theorem 1"
         why = self._why_heuristic(stage)
         if why:
-            return Guarantee(Level.HEURISTIC, None, why, f"{source}; dp_cate row 8")
+            return Guarantee(Level.HEURISTIC, None, why, f"{self.source}; dp_cate row 8")
         assert isinstance(stage, LinearStage | KernelStage)
         problem = stage.problem if isinstance(stage, LinearStage) else stage
         n, eta = problem.n, problem.condition
@@ -175,7 +179,7 @@ class InfluencePerturbation(QueryMechanism):
             ),
             Condition("supremum", "the search found the largest influence over the domain", None),
         )
-        return Guarantee(Level.CONDITIONAL, budget, conditions, f"{source}; dp_cate row 7")
+        return Guarantee(Level.CONDITIONAL, budget, conditions, f"{self.source}; dp_cate row 7")
 
     def _why_heuristic(self, stage: FittedStage) -> tuple[Condition, ...]:
         conditions = []
@@ -189,19 +193,16 @@ class InfluencePerturbation(QueryMechanism):
             conditions.append(Condition("no damping", f"damping = {self.damping} shrinks the noise", False))
         return tuple(conditions)
 
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        budget, damping = facts.budget, as_number(facts.privacy.public["damping"])
-        stage = given_stage(facts.problem(float("inf")))
-        guarantee = cls(damping=damping).guarantee(stage, budget, facts.answers)
-        yield from facts.once()
-        stated = [c for c in facts.privacy.conditions if c["name"] in _CONDITIONS]
+    def release_problems(self, head: Head, law: SecretScale, release: FunctionRelease | QueryRelease) -> Iterator[str]:
+        """See ``Mechanism``: its conditions follow from records, ridge, queries and budget."""
+        event, privacy = law.event, release.privacy
+        stage, budget = given_stage(head.problem), PrivacyBudget(event.epsilon, event.delta)
+        guarantee = self.guarantee(stage, budget, head.answers or 0)
+        stated = [c for c in privacy.conditions if c["name"] in _CONDITIONS]
         if [condition.to_dict() for condition in guarantee.conditions] != stated:
             yield "its conditions are not those of its records, ridge, queries and charge"
         if not guarantee.holds_claim:
             yield "a condition of its mechanism fails, yet epsilon is claimed"
-        yield from facts.band(None)
 
     @worst_case(
         "influence",

@@ -1,7 +1,7 @@
 """Objective perturbation of a Huber head: add noise to the objective, then minimise it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,20 +11,19 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale
 from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, jacobian, ridge_ratio
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.laws import PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
 from torchdpcate.privacy.worst_case import Curve, Game, worst_case
-from torchdpcate.release.release import FunctionRelease
 from torchdpcate.second_stage.linear import LinearProblem, solve_perturbed
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
+
+Minimise = Callable[[Tensor], Tensor]
+"""Linear terms [runs, p] -> minimisers [runs, p]."""
 
 _PROFILE: dict[str, Any] = {"dimension": 2, "corners": (PARALLELOGRAM,)}  # of two records' gradients
 _SQUARED = (
@@ -97,7 +96,7 @@ class ObjectivePerturbation(FunctionMechanism):
         "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/2) with 99 % of epsilon and delta, the "
         "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
     )
-    states = effects_stated(formula, FUNCTION, "tilt_scale", "epsilon_jacobian", "threshold")
+    source = "dp_cate row 3; Iyengar et al. 2019"
 
     def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
         """Refuse the squared loss, and a ridge too small for n; arguments are the base class's."""
@@ -110,42 +109,39 @@ class ObjectivePerturbation(FunctionMechanism):
                 budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
             )
 
-    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
-        """Return the perturbed fit's mechanism; the arguments and errors are the base class's."""
-        linear = self.require_linear(stage)
-        problem = linear.problem
+    def law(self, head: Head, budget: PrivacyBudget) -> PerturbedObjective:
+        """See ``Mechanism``."""
+        problem = head.problem
         if problem.squared:
             raise InputError(_SQUARED)
         objective = self.calibrated(problem, budget)
+        most = problem.threshold * problem.weight_bound / problem.ridge
+        return PerturbedObjective(objective, most, self._band(problem, objective))
 
-        def draw(noise: NoiseSource, runs: int) -> Tensor:
-            return objective.release(
-                lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n), noise, runs
-            )
+    def exact(self, stage: FittedStage, law: PerturbedObjective) -> tuple[Minimise]:
+        """See ``FunctionMechanism``: the minimisers of the objective with linear terms."""
+        problem = self.require_linear(stage).problem
+        return (lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n),)
 
-        return Prepared(
-            event=objective.event,
-            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 3; Iyengar et al. 2019"),
-            draw=draw,
-            public={
-                "tilt_scale": objective.scale,
-                "epsilon_jacobian": objective.jacobian,
-                "threshold": problem.threshold,
-            },
-            noise_scale=self.band(problem, objective),
-        )
+    def public(self, head: Head, law: PerturbedObjective) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {**law.constants(), "threshold": head.threshold}
+
+    def band(self, law: PerturbedObjective) -> float:
+        """See ``Mechanism``: a bound, for the noise is shaped by the Hessian, which is secret."""
+        return law.band
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: by the planned curvature; by the public bound where features are not known yet."""
         problem = head.problem
         objective = self.calibrated(problem, budget)
         if head.spectrum is None:
-            return self.band(problem, objective)
+            return self._band(problem, objective)
         shaped = head.spread(1 / (head.ridge + head.spectrum[0]))
         return math.hypot(objective.scale / (2 * head.n) * shaped, objective.solver_scale * head.length)
 
     @staticmethod
-    def band(problem: LinearProblem, objective: ObjectiveNoise) -> float:
+    def _band(problem: LinearProblem, objective: ObjectiveNoise) -> float:
         """Return the public bound of the noise per unit of ||psi(x)||: the objective's, and the solver's."""
         return math.hypot(objective.scale / (2 * problem.n * problem.ridge), objective.solver_scale)
 
@@ -174,20 +170,6 @@ class ObjectivePerturbation(FunctionMechanism):
     def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
         """Return delta at every epsilon of such releases; see ``ObjectiveNoise.curve`` and ``calibrated``."""
         return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, PARALLELOGRAM)
-
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        problem = facts.problem(facts.threshold)
-        objective = cls.calibrated(problem, facts.budget)
-        yield from facts.once()
-        yield from facts.stated(tilt_scale=objective.scale, epsilon_jacobian=objective.jacobian)
-        band = cls.band(problem, objective)
-        yield from facts.band(band)
-        if isinstance(facts.release, FunctionRelease):
-            reach = problem.threshold * problem.weight_bound / problem.ridge
-            yield from grid_problems("theta", facts.release.theta, objective.solver_scale)
-            yield from far_problems("theta", facts.release.theta, reach, band)
 
     @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")
     @staticmethod

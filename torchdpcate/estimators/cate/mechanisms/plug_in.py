@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator
 
-import torch
-
-from torchdpcate.estimators.cate.mechanisms.base import FUNCTION, FunctionMechanism, effects_stated
-from torchdpcate.estimators.cate.recompute import EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import FittedStage
 
@@ -28,24 +25,17 @@ class PlugIn(FunctionMechanism):
 
     name = "plug_in"
     formula = "none of its own: post-processing of the nuisances"
-    states = effects_stated(formula, FUNCTION)
+    source = "post-processing of the nuisances"
     accepts = (SecondStage,)
     free = True
 
-    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
-        """Return the zero correction, which costs nothing; arguments are the base class's."""
-        zero = torch.zeros(self.features(stage).dimension, dtype=torch.float64)
-        return Prepared(
-            event=None,
-            guarantee=Guarantee(Level.CERTIFIED, budget, source="post-processing of the nuisances"),
-            draw=lambda noise, runs: zero.expand(runs, -1),
-            public={},
-        )
+    def law(self, head: Head, budget: PrivacyBudget) -> None:
+        """See ``Mechanism``: it is free."""
 
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        yield from facts.band(None)
+    def release_problems(self, head: Head, law: None, release: FunctionRelease | QueryRelease) -> Iterator[str]:
+        """See ``Mechanism``."""
+        if isinstance(release, FunctionRelease) and bool(release.theta.any()):
+            yield "it is called a plug-in, which has no coefficients of its own, but holds some"
 
     def features(self, stage: FittedStage) -> FeatureMap:
         """Return the intercept and the scaled covariates, whatever the second stage."""

@@ -1,28 +1,26 @@
 """Finite queries of a squared linear or kernel head with noise scaled to its smooth sensitivity."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
     QueryMechanism,
-    effects_stated,
-    gaussian_answers,
     public_step,
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, FAR, NEAR, given_stage, queries, query_game
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import CLOSE, EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
 from torchdpcate.features.maps import Identity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
+from torchdpcate.laws import SecretScale
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.events import ApproximateEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.smooth_gaussian import (
     SmoothNoise,
     largest_smoothness,
@@ -35,6 +33,8 @@ from torchdpcate.second_stage.linear import LinearProblem, squared_sensitivity
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
 from torchdpcate.second_stage.worst_pair import worst_pair
+
+_CLOSE = 1e-6  # by which noise may differ that two choices of smoothness promise
 
 
 def smooth_bound(local: float, worst: float, condition: float, xi: float) -> float:
@@ -118,7 +118,7 @@ def known_smoothness(stated: float, noise: SmoothNoise) -> bool:
     if not 0 < stated <= most * (1 + 1e-12):  # a logarithm's last bit
         return False
     # of two that promise the same noise, rounding may pick either
-    return noise.expected(min(stated, most)) <= noise.expected(noise.smoothness) * (1 + CLOSE)
+    return noise.expected(min(stated, most)) <= noise.expected(noise.smoothness) * (1 + _CLOSE)
 
 
 class SmoothSensitivity(QueryMechanism):
@@ -140,37 +140,48 @@ class SmoothSensitivity(QueryMechanism):
 
     name = "smooth_sensitivity"
     formula = "sd = kappa Sigma(D), kappa least of the exact worst pair, Sigma smooth (secret); dp_cate row 6"
-    states = effects_stated(formula, QUERIES, "smoothness")
+    source = "dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"
+    kinds = QUERIES
     # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
     noise_ratio = 0.002
     accepts = (LinearSecondStage, KernelSecondStage)
 
-    def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
-        """Return the mechanism on the squared head's answers; the arguments and errors are the base class's."""
-        squared: LinearStage | KernelStage
+    def fitted(self, stage: FittedStage) -> LinearStage | KernelStage:
+        """See ``QueryMechanism``: with the squared loss."""
+        return stage.squared() if isinstance(stage, KernelStage) else self.require_linear(stage).squared()
+
+    def law(self, head: Head, budget: PrivacyBudget) -> SecretScale:
+        """See ``Mechanism``."""
+        return self._of_smoothness(_noise(budget, head.dimension, head.condition, head.n).smoothness, head, budget)
+
+    @classmethod
+    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> SecretScale:
+        """See ``Mechanism``: of two that promise the same noise, rounding may have picked either."""
+        noise, stated = _noise(budget, head.dimension, head.condition, head.n), as_number(public["smoothness"])
+        known = known_smoothness(stated, noise)
+        return cls._of_smoothness(stated if known else noise.smoothness, head, budget)
+
+    @staticmethod
+    def _of_smoothness(smoothness: float, head: Head, budget: PrivacyBudget) -> SecretScale:
+        return SecretScale(ApproximateEvent(budget.epsilon, budget.delta), public_step(head.domain), smoothness)
+
+    def exact(self, stage: FittedStage, queries: Tensor, law: SecretScale) -> tuple[Tensor, float, Tensor]:
+        """See ``QueryMechanism``: answers along the axes that they can have, and the smooth scale of their noise."""
+        assert isinstance(stage, LinearStage | KernelStage)
         problem: LinearProblem | KernelStage
         if isinstance(stage, KernelStage):
-            problem = squared = stage.squared()
-            bounds, axes = kernel_local_sensitivity(squared, queries), torch.eye(len(queries), dtype=torch.float64)
+            problem = stage
+            bounds, axes = kernel_local_sensitivity(stage, queries), torch.eye(len(queries), dtype=torch.float64)
         else:
-            squared = self.require_linear(stage).squared()
-            problem, J = squared.problem, squared.features(queries.to(squared.theta))
+            problem, J = stage.problem, stage.features(queries.to(stage.theta))
             bounds, axes = local_sensitivity(problem, J), answer_axes(J).cpu()
-        domain, dimension = stage.block.domain, axes.shape[1]
-        rounding = math.sqrt(dimension) * public_step(domain)
+        rounding = math.sqrt(axes.shape[1]) * law.step
         local, worst = (bound + rounding for bound in bounds)
-        noise = _noise(budget, dimension, problem.condition, problem.n)
-        drawn = gaussian_answers(
-            axes.T @ squared.correction(queries).cpu(),
-            smooth_bound(local, worst, problem.condition, noise.smoothness) * noise.multiplier,
-            domain,
-        )
-        return Prepared(
-            event=ApproximateEvent(budget.epsilon, budget.delta),
-            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"),
-            draw=lambda source, runs: drawn(source, runs) @ axes.T,
-            public={"smoothness": noise.smoothness},
-        )
+        xi, event = law.smoothness, law.event
+        assert xi is not None
+        multiplier = smooth_gaussian_multiplier(event.epsilon, event.delta, axes.shape[1], xi)
+        scale = smooth_bound(local, worst, problem.condition, xi) * multiplier
+        return axes.T @ stage.correction(queries).cpu(), scale, axes
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: the smooth bound at the planned curvature; linear heads."""
@@ -184,19 +195,6 @@ class SmoothSensitivity(QueryMechanism):
         noise = _noise(budget, dimension, eta, head.n)
         scale = smooth_bound(N * step, norm * step / head.ridge, eta, noise.smoothness) * noise.multiplier
         return scale * math.sqrt(dimension / d)
-
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        yield from facts.once()
-        unknown = facts.features is None and "kernel" not in facts.head  # how many coefficients there are
-        dimension = facts.answers if facts.features is None else min(facts.answers, facts.size)
-        noise = _noise(facts.budget, dimension, facts.problem(math.inf).condition, facts.n)
-        stated = as_number(facts.privacy.public["smoothness"])
-        most = largest_smoothness(facts.budget.epsilon, 1 if unknown else dimension)
-        if not (known_smoothness(stated, noise) or (unknown and 0 < stated <= most)):
-            yield from facts.stated(smoothness=noise.smoothness)
-        yield from facts.band(None)
 
     @worst_case(
         "smooth_sensitivity",

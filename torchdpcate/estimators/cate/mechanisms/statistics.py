@@ -9,24 +9,22 @@ from torch import Tensor
 
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, effects_stated
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, Prepared
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.recompute import CLOSE, EffectFacts
-from torchdpcate.estimators.mechanism import Prepared
-from torchdpcate.estimators.recompute import charged_gaussian, same
 from torchdpcate.features.maps import batches
-from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.laws import UnequalNoise
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import grid_problems
 from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statistics import StatisticsRelease
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.stage import FittedStage
 
 _MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
+_CLOSE = 1e-6  # how well coefficients must agree with those that the statistics give
 _RIDGE_SHARE = 0.3  # of the matrix noise's norm: on generated data 0.1 to 1 were best, by features and records
 
 
@@ -83,43 +81,38 @@ class SufficientStatistics(FunctionMechanism):
         "sigma_A = (3 / sqrt 2) B^2 sigma_AG(epsilon, delta), sigma_b = (3 / sqrt 2) B S sigma_AG(epsilon, delta), "
         "S the clip of the targets; dp_cate row 4, with a sharper sensitivity"
     )
-    states = effects_stated(formula, (StatisticsRelease.kind, *QUERIES), "matrix_scale", "vector_scale", "threshold")
+    source = "dp_cate row 4; Balle & Wang 2018"
+    kinds = (StatisticsRelease.kind, *QUERIES)
+    settings = ("ridge",)
 
     def __init__(self, ridge: float | None = None) -> None:
         if ridge is not None and not 0 < ridge < math.inf:
             raise InputError(f"mechanism.ridge = {ridge}: give a positive number or null")
         self.ridge = ridge
 
-    def prepare(self, stage: FittedStage, budget: PrivacyBudget) -> Prepared:
-        """Return the noisy statistics' mechanism; the arguments and errors are the base class's.
-
-        A draw is the diagonal of A~, what is above it row by row, and b~.
-        """
-        problem = self.require_linear(stage).problem
-        p, S = problem.design.shape[1], min(problem.target_bound, problem.threshold)
+    def law(self, head: Head, budget: PrivacyBudget) -> UnequalNoise:
+        """See ``Mechanism``: of the diagonal of A~, what is above it row by row, and b~."""
+        p = head.size or 1
         if p > _MOST_FEATURES:
             raise InputError(
                 f"features: {p:,} of them have {p * (p + 1) // 2:,} products to release; take at most "
                 f"{_MOST_FEATURES:,}, or mechanism=objective"
             )
-        blocks = _blocks(_equations(problem, S))
-        mechanism = GaussianMechanism(budget, 1.0)  # of the statistics in units that one record moves by at most one
-        scale = mechanism.released_scale(sum(block.numel() for block in blocks))
-        matrix, vector = (scale * unit for unit in statistics_units(problem.weight_bound, S))
-        scales = (matrix, matrix / math.sqrt(2), vector)
-        return Prepared(
-            event=mechanism.event,
-            guarantee=Guarantee(Level.CERTIFIED, budget, source="dp_cate row 4; Balle & Wang 2018"),
-            draw=lambda noise, runs: torch.cat(
-                [_noisy(block, scale, noise, runs) for block, scale in zip(blocks, scales, strict=True)], 1
-            ),
-            public={
-                "matrix_scale": matrix,
-                "vector_scale": vector,
-                "threshold": problem.threshold,
-                "ridge": self.ridge or max(problem.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / problem.n),
-            },
-        )
+        matrix, vector = statistics_units(head.weight_bound, head.clip)
+        # of the statistics in units that one record moves by at most one
+        mechanism = GaussianMechanism(budget, 1.0)
+        return UnequalNoise(mechanism, (p, p * (p - 1) // 2, p), (matrix, matrix / math.sqrt(2), vector))
+
+    def exact(self, stage: FittedStage, law: UnequalNoise) -> tuple[Tensor, ...]:
+        """See ``FunctionMechanism``."""
+        problem = self.require_linear(stage).problem
+        return _blocks(_equations(problem, min(problem.target_bound, problem.threshold)))
+
+    def public(self, head: Head, law: UnequalNoise) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        matrix, _, vector = law.scales
+        ridge = self.ridge or max(head.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * law.sizes[0]) / head.n)
+        return {"matrix_scale": matrix, "vector_scale": vector, "threshold": head.threshold, "ridge": ridge}
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: of the noisy vector alone; that of the matrix grows with the head, which is not known."""
@@ -139,26 +132,17 @@ class SufficientStatistics(FunctionMechanism):
         theta = statistics.solve(ridge)
         return StatisticsRelease(theta=theta, noise_scale=None, statistics=statistics, ridge=ridge, **parts)
 
-    @classmethod
-    def problems(cls, facts: EffectFacts) -> Iterator[str]:
-        """Return what does not follow from public facts; see the base class."""
-        problem = facts.problem(facts.threshold)
-        p, S = facts.size, min(problem.target_bound, problem.threshold)
-        scale = charged_gaussian(facts.event, 1.0).released_scale(p * (p + 1) // 2 + p)
-        matrix, vector = (scale * unit for unit in statistics_units(problem.weight_bound, S))
-        yield from facts.once()
-        yield from facts.stated(facts.close, matrix_scale=matrix, vector_scale=vector)
-        yield from facts.band(None)
-        release = facts.release
+    def release_problems(self, head: Head, law: UnequalNoise, release: FunctionRelease | QueryRelease) -> Iterator[str]:
+        """See ``Mechanism``: coefficients follow from the statistics, at the ridge that is stated."""
         if isinstance(release, StatisticsRelease):
             released = release.statistics
-            above = released.matrix[tuple(torch.triu_indices(p, p, 1))]
-            yield from grid_problems("statistics", released.matrix.diagonal(), matrix)
-            yield from grid_problems("statistics", above, matrix / 2**0.5)
-            yield from grid_problems("statistics", released.vector, vector)
-            if released.n != facts.n or not same(release.ridge, as_number(facts.privacy.public["ridge"])):
+            above = released.matrix[tuple(torch.triu_indices(law.sizes[0], law.sizes[0], 1))]
+            yield from law.answer_problems(
+                "statistics", torch.cat([released.matrix.diagonal(), above, released.vector])
+            )
+            if released.n != head.n or release.ridge != release.privacy.public["ridge"]:
                 yield "records or ridge of its statistics are not those of the statement"
-            elif not torch.allclose(release.theta, released.solve(release.ridge), rtol=CLOSE, atol=CLOSE * S):
+            elif not torch.allclose(release.theta, released.solve(release.ridge), rtol=_CLOSE, atol=_CLOSE * head.clip):
                 yield "its coefficients do not follow from its statistics"
 
     @worst_case(
@@ -211,9 +195,3 @@ def _blocks(equations: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
     matrix = equations.matrix.cpu()
     rows, columns = torch.triu_indices(len(matrix), len(matrix), 1)
     return matrix.diagonal(), matrix[rows, columns], equations.vector.cpu()
-
-
-def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tensor:
-    step = noise.grid(scale)
-    drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
-    return torch.round(values / step) * step + drawn

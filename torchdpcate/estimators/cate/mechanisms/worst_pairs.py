@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.mechanism import Prepared
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.noise import NoiseSource

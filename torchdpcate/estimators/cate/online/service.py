@@ -3,7 +3,6 @@
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ from torch import Tensor
 from torchdpcate._files import check_private, reserved
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, NumericalError, ReleaseFileError
-from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess, public_constants
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
+from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.correction import Correction, correction_of, with_columns
 from torchdpcate.estimators.cate.online.counter import Counter
@@ -22,10 +23,9 @@ from torchdpcate.estimators.cate.online.history import History
 from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, Revealed, answer_step
 from torchdpcate.estimators.cate.online.state import STATE_FILE, ServiceState
+from torchdpcate.laws import FunctionNoise
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
@@ -39,34 +39,17 @@ _ROOM = 1 << 20  # bytes of a service besides its tensors
 _AGREE = 1e-6  # of the outcome range, between an answer in the history and the same one worked out anew
 
 
-@dataclass(frozen=True, eq=False)
-class OnlineTerms:
-    """What a service costs and what it promises.
+def online_terms(stage: FittedStage, budget: PrivacyBudget) -> Prepared:
+    """Return what a service costs and what it promises, for a fitted stage.
 
-    Attributes:
-        event: What is charged, once for all answers.
-        guarantee: Level and source.
-        public: Public constants.
-        scale: s, in outcome units.
+    Raises:
+        InputError: A second stage without a sensitivity bound.
     """
-
-    event: Event
-    guarantee: Guarantee
-    public: dict[str, Any]
-    scale: float
-
-    @classmethod
-    def of(cls, stage: FittedStage, budget: PrivacyBudget) -> "OnlineTerms":
-        """Return the terms for a fitted stage.
-
-        Raises:
-            InputError: A second stage without a sensitivity bound.
-        """
-        mechanism = GaussianProcess()
-        rkhs, gaussian = mechanism.calibrate(stage, budget)
-        scale = gaussian.scale * (1 + EXCESS) ** 0.5
-        public = {**public_constants(rkhs, gaussian.sensitivity, scale), "answers": "online"}
-        return cls(gaussian.event, mechanism.guarantee(budget).resting_on(stage.conditions), public, scale)
+    mechanism = GaussianProcess()
+    head = Head.of(mechanism.fitted(stage))
+    law = mechanism.law(head, budget, EXCESS)
+    guarantee = mechanism.guarantee(stage, budget, 0).resting_on(stage.conditions)
+    return Prepared(law, head, budget, guarantee, mechanism.public(head, law))
 
 
 class OnlineService:
@@ -98,7 +81,7 @@ class OnlineService:
         *,
         budget: PrivacyBudget,
         session: FitSession,
-        statement: Callable[[OnlineTerms], PrivacyStatement],
+        statement: Callable[[Prepared], PrivacyStatement],
         columns: tuple[int, ...] | None = None,
         counter: str | Path | None = None,
     ) -> "OnlineService":
@@ -122,8 +105,9 @@ class OnlineService:
             OSError: The disk has no space for what the service must keep.
             BudgetError: The block cannot pay.
         """
-        folder, terms, run = Path(folder), OnlineTerms.of(stage, budget), secrets.token_hex(16)
-        counter = None if counter is None else os.path.realpath(counter)
+        folder, terms, run = Path(folder), online_terms(stage, budget), secrets.token_hex(16)
+        law, counter = terms.law, None if counter is None else os.path.realpath(counter)
+        assert isinstance(law, FunctionNoise)
         _refuse_counter(counter, run, folder)
         correction = correction_of(stage, nuisances)
         correction.facts()  # refuses, before anything is paid, a feature map that the service could not read again
@@ -134,11 +118,11 @@ class OnlineService:
         try:
             # what could not be kept is not paid for
             with reserved(folder, _size(correction, nuisances)):
-                session.pay(terms.event, terms.guarantee.level)
+                session.pay(law.event, terms.guarantee.level)
         except BaseException:
             folder.rmdir()
             raise
-        state = ServiceState(run, correction, nuisances, schema, statement(terms), terms.scale, columns, counter)
+        state = ServiceState(run, correction, nuisances, schema, statement(terms), law.scale, columns, counter)
         _history(folder, state).create()
         state.save(folder / STATE_FILE)  # last: a folder without it is no service
         return cls(folder, state, session.noise)
@@ -290,18 +274,20 @@ class OnlineService:
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
         stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-        terms, worlds = OnlineTerms.of(stages[0], budget), [correction_of(stage) for stage in stages]
+        terms, worlds = online_terms(stages[0], budget), [correction_of(stage) for stage in stages]
+        law = terms.law
+        assert isinstance(law, FunctionNoise)
         queries = AUDITED.flip(0)
         shift = stages[1].correction(queries) - stages[0].correction(queries)
         covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
 
         def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-            function, answers = NoisyFunction(worlds[world], terms.scale, noise), []
+            function, answers = NoisyFunction(worlds[world], law.scale, noise), []
             for lifted in worlds[world].lift(queries).split(1):
                 answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
             return torch.cat(answers).T
 
-        return Game(draw, terms.event, terms.guarantee, function_evidence(shift, covariance))
+        return Game(draw, law.event, terms.guarantee, function_evidence(shift, covariance))
 
 
 def _size(correction: Correction, nuisances: NuisanceModel) -> int:

@@ -1,0 +1,28 @@
+"""Releases of effects by a second stage keep the contract of plans."""
+
+from typing import ClassVar
+
+from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify.test_file import MADE
+from torchdpcate.release.file import load_release
+
+KINDS = (
+    *("output", "objective", "statistics", "queries", "gaussian_process", "smooth_sensitivity", "dp_sgd_head"),
+    *("convex", "kernel", "tangent", "public threshold", "fourier", "nystrom", "representation"),
+)
+
+
+class TestContract(PlanContract):
+    made: ClassVar = {name: MADE[name] for name in KINDS}
+    default = ("output", "gaussian_process")
+    untold = ("seed", "nuisances", "features", "head")
+    untold_in: ClassVar = {
+        "dp_sgd_head": ("max_grad_norm", "threshold", "ridge", "epsilon", "delta"),  # the run is as it was charged
+        "tangent": ("coefficients",),
+    }
+    followed = ("nuisances", "features", "queries", "answers")
+    followed_in: ClassVar = {"dp_sgd_head": ("theta",), "tangent": ("noise_scales",)}
+
+    def test_the_plan_is_made_anew_from_the_file(self, case, written):
+        release = load_release(written(case))
+        assert list(plan_of(release).problems(release)) == []

@@ -1,0 +1,278 @@
+"""The public plan of a composition's release: its steps, what they conclude, and what verification works out anew."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.asked import STEPS
+from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.interval_events import law_of
+from torchdpcate.composition.interval_gate import why_none
+from torchdpcate.composition.nuisance_noise import Covariates
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
+from torchdpcate.composition.records import ComposedFit, propensity_bounds
+from torchdpcate.composition.regressions import effect_coefficients, effect_variances
+from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
+from torchdpcate.composition.windows import LEAST_SPREAD
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.effect_plan import LEARNERS
+from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.rules.plan import RULE_LEARNERS
+from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.laws import Steps
+from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.effect_law import NuisanceNumbers
+from torchdpcate.release.release import QueryRelease, Release
+from torchdpcate.release.statement import PrivacyStatement
+
+FORMULA = (
+    "Gaussian events on all records, mu^2 the sum of their shares; the effect's gradients have noise "
+    "2 S sqrt(steps) / mu_effect; composed_estimator section 3"
+)
+PURE_FORMULA = (
+    "pure events on all records, epsilon the sum of their shares; the effect's objective has K-norm noise of scale "
+    "2 S / (epsilon_effect - J); composed_estimator section 4"
+)
+SUMS_FORMULA = (
+    "pure events on all records, epsilon the sum of their shares; the effect's sums have K-norm noise of the largest "
+    "entry, of scale 2 / epsilon_effect; composed_rules_and_selection section 1"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CompositionPlan(Plan):
+    """What a composition's release asks of all records: the steps of its plan, which pay for the effect too.
+
+    The plan of the steps follows from n, domain, budget and constants; every charge from that plan; features and
+    energies from plan and schema; the coefficients from estimates, curvatures and scale; the law of intervals from its
+    numbers. Those, and the standardisation, are released numbers, of which only bounds are known, and of the scale the
+    public grid of the bisection.
+
+    Attributes:
+        steps: The plan of the steps.
+        schema: Columns and public bounds.
+        learner: Name of the learner's class.
+    """
+
+    name = "composed"
+    kinds = (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind)
+    repeats = True  # a release of another fit on the same records may be charged in the same ledger
+
+    steps: ComposedPlan
+    schema: TableSchema
+    learner: str
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Number of records."""
+        return self.steps.n
+
+    @property
+    def budget(self) -> PrivacyBudget | None:  # type: ignore[override]
+        """What all steps may cost together; None without privacy."""
+        return self.steps.budget
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``."""
+        shares = self.steps.shares
+        law = Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
+        return {"steps": Query(Charge(Purpose.RELEASE, self.name), law)}
+
+    @property
+    def formula(self) -> str:
+        """See ``Plan``."""
+        if not isinstance(self.steps, PurePlan):
+            return FORMULA
+        return SUMS_FORMULA if self.steps.by_sums else PURE_FORMULA
+
+    def settings(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        return {"learner": self.learner, **self.steps.facts()}
+
+    @classmethod
+    def restated(cls, release: Release) -> Self:
+        """See ``Plan``."""
+        privacy, learner = release.privacy, release.privacy.public["learner"]
+        plans = _plans(learner)
+        if plans is None:
+            raise InputError(f"its learner is called {learner}, which has no composition")
+        public = privacy.public
+        budget = requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
+        steps = kind_of_plan(budget, plans).from_facts(public, privacy.n, release.domain)
+        return cls(steps, release.schema, learner)
+
+    def answers(self, release: Release) -> dict[str, Any]:
+        """See ``Plan``: released numbers of the steps, and what they chose."""
+        effect = release.effect if isinstance(release, ComposedRule) else release
+        if not isinstance(effect, ComposedRelease):
+            return {}
+        return {name: getattr(effect, name) for name in ANSWERS} | {"pairs": _pairs(effect.basis)}
+
+    def answers_of(self, found: ComposedFit) -> dict[str, Any]:
+        """Return the same of a fit."""
+        own = {"columns": found.columns, "standardisation": found.standardisation, "numbers": found.numbers}
+        effect = found.effect
+        return own | {
+            "estimates": effect.estimates,
+            "curvatures": effect.curvatures,
+            "scale": effect.scale,
+            "pairs": _pairs(effect.regression.basis),
+        }
+
+    def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
+        """See ``Plan``: features by plan and choices, coefficients drawn to zero, the law of intervals."""
+        plan, scale, numbers = self.steps, answers["scale"], answers["numbers"]
+        levels = self.levels(answers["columns"])
+        regression = plan.effect(levels, answers["pairs"])
+        curvatures, law = answers["curvatures"], None
+        variances = effect_variances(plan, curvatures, scale)
+        if numbers is not None:
+            domain, covariates = self.schema.domain, Covariates(answers["standardisation"], levels)
+            bounds = propensity_bounds(domain)
+            facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
+            law = law_of(numbers, *facts, privacy.protected.records)
+        return ComposedRelease(
+            effect_coefficients(plan, regression, answers["estimates"], variances, scale),
+            answers["estimates"],
+            curvatures,
+            scale,
+            regression.basis,
+            answers["standardisation"],
+            self.schema,
+            privacy,
+            columns=answers["columns"],
+            law=law,
+            numbers=numbers,
+            without=None if law is not None else why_none(plan, withheld=numbers is not None),
+        )
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; bounds of the released numbers."""
+        yield from self.statement_problems(release)
+        if isinstance(release, QueryRelease):
+            if release.noise_scales is not None or release.head or release.nuisances is not None:
+                yield "it holds noise scales, a kernel or nuisances, which no composition releases"
+            elif not bool((release.answers.abs() <= release.domain.outcome_range).all()):
+                yield "an answer is larger than the outcome's range"
+            return
+        effect = release.effect if isinstance(release, ComposedRule) else release
+        assert isinstance(effect, ComposedRelease)
+        found = [*_summaries(effect, self.steps), *self._choice_problems(effect)]
+        yield from found
+        if not found:
+            yield from self.conclusion_problems(effect)
+
+    def levels(self, columns: tuple[int, ...] | None) -> tuple[bool, ...]:
+        """Return whether each covariate in use has two levels."""
+        levels = self.schema.two_levels
+        return levels if columns is None else tuple(levels[column] for column in columns)
+
+    def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
+        """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
+        plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
+        pairs = _pairs(release.basis)
+        if len(pairs) > plan.pairs or any(feature.i == feature.j or levels[feature.j] for feature in pairs):
+            yield "its products with a step are not those of a choice that its plan asks for"
+            return
+        yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.energies)
+        if (numbers is not None) is not plan.intervals:
+            yield "it holds what intervals rest on though its plan does not ask for it, or the other way round"
+        elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
+            yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
+        elif numbers is not None:
+            yield from _nuisances(numbers.nuisances, plan, levels, release.domain.outcome_range)
+
+
+ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers")
+"""What a release holds of its steps, by the names of its attributes."""
+
+
+def _pairs(basis: WeightedBasis) -> tuple[Any, ...]:
+    """Return the features that a private step chose."""
+    return tuple(feature for feature in basis.features if feature.kind == STEPS)
+
+
+def _plans(learner: object) -> type[ComposedPlan] | None:
+    """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
+    for learners in (LEARNERS, RULE_LEARNERS):
+        names = learners.class_names()
+        if isinstance(learner, str) and learner in names:
+            return getattr(learners[names[learner]], "plans", None)
+    return None
+
+
+def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of columns, standardisation and scale."""
+    columns, standardisation = release.columns, release.standardisation
+    if (columns is not None) is not plan.screens or (columns and list(columns) != sorted(set(columns))):
+        yield "its columns are not those of a choice that its plan asks for"
+    if "moments" not in plan.shares.shares and not (
+        bool((standardisation.mean == 0).all()) and bool((standardisation.sd == 1).all())
+    ):
+        yield "it has a standardisation that no step paid for"
+    if len(standardisation.mean) != plan.kept:
+        yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
+    least = (LEAST_SPREAD if plan.windows else math.sqrt(LEAST_VARIANCE)) * (1 - CLOSE)
+    if not bool((standardisation.mean.abs() <= 1).all() and (standardisation.sd >= least).all()):
+        yield "its means or spreads are not those of covariates on [-1, 1]"
+    if not bool((standardisation.sd <= 1).all()):
+        yield "a spread is larger than that of any covariate on [-1, 1]"
+    y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
+    if plan.binary and not isinstance(plan, DoublyRobustPlan):
+        if not same(release.scale, y_range):
+            yield "its scale is not the range of a binary outcome"
+        return
+    if not plan.quantiles:
+        if not same(release.scale, y_range * plan.residual_scale):
+            yield "its scale is not the planned one, and no step asked for another"
+        return
+    if isinstance(plan, DoublyRobustPlan):
+        if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
+            yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
+        return
+    place = release.scale / (y_range / 2) * 2 ** (levels + 1)  # the middle of an interval that was halved
+    odd = round(place) % 2 == 1 and 0 < round(place) < 2 ** (levels + 1) and same(place, round(place))
+    if not (same(release.scale, y_range * LEAST_SCALE) or (odd and release.scale >= y_range * LEAST_SCALE)):
+        yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
+
+
+def _curvatures(release: ComposedRelease, plan: ComposedPlan, energies: Tensor) -> Iterator[str]:
+    """Problems of curvatures, which are near the planned ones."""
+    curvatures, planned = release.curvatures, plan.effect_curvature * energies
+    if curvatures.shape != (len(planned), len(planned)):
+        yield "its features and energies are not those that its plan asks for"
+        return
+    if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
+        yield "its curvatures are not those of its plan, which no step asked for"
+        return
+    values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
+    near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
+    if not (torch.allclose(curvatures, curvatures.T, rtol=0, atol=1e-12) and values[0] > 0 and bool(near.all())):
+        yield "its curvatures are outside what its plan allows"
+
+
+def _nuisances(
+    numbers: NuisanceNumbers | None, plan: ComposedPlan, levels: tuple[bool, ...], y_range: float
+) -> Iterator[str]:
+    """Problems of the numbers of nuisances: of more features than the plan's, or a scale that cannot be."""
+    if numbers is None:
+        return
+    sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
+    if (len(numbers.propensity), len(numbers.outcome_curvatures)) != sizes:
+        yield "its numbers of nuisances are not of the features that its plan asks for"
+    elif not LEAST_SCALE * y_range * (1 - CLOSE) <= float(numbers.outcome_scale) <= y_range * (1 + CLOSE):
+        yield "the scale of its outcome regression is outside the outcome's range"

@@ -1,0 +1,284 @@
+"""The public plan of released effects by a second stage on blocks of its own, from which verification follows.
+
+What rests on facts that no statement has stays as the file says: the plan of the nuisances' DP-SGD, scales that are
+secret, and the kernel of a query release where only its nuisances know it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.score import RegressionScore
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
+from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
+from torchdpcate.features.unit_kernel import SMOOTHNESS
+from torchdpcate.laws import CLOSE, Law
+from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.registry import Registry
+from torchdpcate.release.blocks import Block
+from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.statement import PrivacyStatement
+
+LEARNERS = Registry("learner")
+"""Learners of effects by the names that users give."""
+
+SQUARED = "squared loss"
+"""What a statement has for the threshold of the squared loss."""
+ANSWER = "theta"
+"""The query of a second stage: its coefficients, or its values at the queries."""
+
+FIRST_STAGE = (SCREENING, DP_SGD, MEDIAN, JOINT, THRESHOLD, TUNING)
+"""What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
+
+# Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
+_MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
+
+
+def score_of(learner: str) -> RegressionScore:
+    """Return the score of the learner that statements call so.
+
+    Raises:
+        LookupError: There is none.
+    """
+    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
+    return score
+
+
+def is_learner(name: object) -> bool:
+    """Whether statements may call a learner so."""
+    return name in LEARNERS.class_names()
+
+
+@dataclass(frozen=True, eq=False)
+class EffectPlan(Plan):
+    """What a release of a fitted second stage asks of its block; nuisances and choices were paid for before.
+
+    Attributes:
+        mechanism: The mechanism.
+        law: How its numbers leave the records; None where it is free.
+        head: What is public of the second stage.
+        budget: What the release may spend of each block that pays.
+        learner: Name of the learner's class.
+        split: The split as statements have it.
+        seed: Public seed of the split.
+        blocks: Records of each block, by name.
+        pays: Names of the blocks that pay.
+    """
+
+    repeats = True
+
+    mechanism: Mechanism
+    law: Law | None
+    head: Head
+    budget: PrivacyBudget
+    learner: str
+    split: float | str
+    seed: int
+    blocks: Mapping[str, int]
+    pays: tuple[str, ...]
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """Number of records, of all blocks."""
+        return sum(self.blocks.values())
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """See ``Plan``."""
+        return self.blocks
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: one, or none where the mechanism is free."""
+        if self.law is None:
+            return {}
+        charge = Charge(Purpose.RELEASE, self.mechanism.name)
+        return {ANSWER: Query(charge, self.law, self.mechanism.level, self.pays)}
+
+    @property
+    def formula(self) -> str:
+        """See ``Plan``."""
+        return self.mechanism.formula
+
+    def settings(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        free = self.law is None
+        return {
+            "learner": self.learner,
+            "split": self.split,
+            "seed": self.seed,
+            "ridge": self.head.ridge,
+            **({} if free else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}),
+            **({} if free or self.head.size is None else {"coefficients": self.head.size}),
+        }
+
+    def public(self) -> dict[str, Any]:
+        """See ``Plan``; no number stands for the threshold of the squared loss in a file."""
+        found = {**self.settings(), **self.mechanism.public(self.head, self.law)}
+        return found | ({"threshold": SQUARED} if found.get("threshold") == math.inf else {})
+
+    @classmethod
+    def restated(cls, release: Release) -> Self:
+        """See ``Plan``."""
+        assert isinstance(release, FunctionRelease | QueryRelease)
+        privacy, public = release.privacy, release.privacy.public
+        kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
+        if not is_learner(learner):
+            raise InputError(f"its learner is called {learner}, which is none of the library's")
+        paid = {
+            block.name: block for block in privacy.blocks if any(own.is_release(kind.name, "") for own in block.charges)
+        }
+        sizes = {block.name: block.n for block in privacy.blocks}
+        n = privacy.n if kind.free else sum(sizes[name] for name in paid)
+        head, budget = _stated_head(release, n), PrivacyBudget(1.0, 0.0)
+        if not kind.free:
+            budget = requested_budget(list(paid.values())[-1], public["epsilon"], public["delta"])
+        law = kind.stated_law(public, head, budget)
+        mechanism = kind(**{name: public[name] for name in kind.settings})
+        return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes, tuple(paid))
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``: the coefficients; answers at queries hold the nuisances' effect as well."""
+        if isinstance(release, FunctionRelease) and not hasattr(release, "statistics"):
+            return {ANSWER: release.theta}
+        return {}
+
+    def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> Release:
+        """Not asked: a learner makes its releases of nuisances and features that were paid for before."""
+        raise NotImplementedError
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; the noise band follows from the law."""
+        assert isinstance(release, FunctionRelease | QueryRelease)
+        yield from self.statement_problems(release)
+        if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
+            yield from _first_stage_problems(release.privacy)
+        if isinstance(release, FunctionRelease):
+            yield from _scale_problems(release.noise_scale, self.mechanism.band(self.law))
+        else:
+            yield from self._scales_problems(release)
+            if not self.mechanism.free:
+                yield from _head_problems(release)
+        yield from self.mechanism.release_problems(self.head, self.law, release)
+
+    def _charge_problems(self, block: Block) -> Iterator[str]:
+        """See ``Plan``: of the last release by the mechanism; what came before it was charged too."""
+        own = [charge for charge in block.charges if charge.is_release(self.mechanism.name, "")]
+        for name, query in self.queries.items():
+            if block.name in query.blocks:
+                yield from query.law.charge_problems(name, own[-1:])
+
+    def _scales_problems(self, release: QueryRelease) -> Iterator[str]:
+        stated, scale, jitter = release.noise_scales, self.mechanism.band(self.law), self.mechanism.jitter
+        if (stated is None) is not (scale is None):
+            yield "noise scales are stated where there are none, or none where there are some"
+        if stated is None or scale is None:
+            return
+        norms = _norms(release)
+        if norms is None:
+            if not bool(((stated > 0) & (stated <= scale * (1 + jitter) ** 0.5 * (1 + CLOSE))).all()):
+                yield "the noise scales of its answers are beyond what its noise gives"
+        elif not torch.allclose(stated, scale * (norms.square() + jitter).sqrt(), rtol=CLOSE, atol=0):
+            yield "the noise scales of its answers are not those of its noise at its queries"
+
+
+def _first_stage_problems(privacy: PrivacyStatement) -> Iterator[str]:
+    """Return problems of what was charged before a release: the library's nuisances and choices, each once a block."""
+    for block in privacy.blocks:
+        before = [charge.charge for charge in block.charges if charge.purpose is not Purpose.RELEASE]
+        strange = [charge for charge in before if charge not in FIRST_STAGE or before.count(charge) > 1]
+        if strange:
+            yield f"block {block.name!r} was charged for {strange[0].words!r}, which is not of its plan, or twice"
+
+
+def _scale_problems(stated: float | None, scale: float | None) -> Iterator[str]:
+    if (stated is None) is not (scale is None):
+        yield "a noise band is stated where there is none, or none where there is one"
+    elif stated is not None and scale is not None and not math.isclose(stated, scale, rel_tol=CLOSE):
+        yield f"its noise band {stated:.6g} is not that of its noise, {scale:.6g}"
+
+
+def _stated_head(release: FunctionRelease | QueryRelease, n: int) -> Head:
+    """Return what a release says of its second stage, of n records."""
+    public = release.privacy.public
+    bounds, features = score_of(public["learner"]).bounds(release.domain), _features(release)
+    size, threshold = public.get("coefficients"), public.get("threshold", SQUARED)
+    if features is not None and size is not None and features.dimension != size:
+        raise ValueError("coefficients that are not those of its features")
+    return Head(
+        n,
+        as_number(public["ridge"]),
+        bounds.weight * FeatureMap.bound,
+        bounds.target,
+        math.inf if threshold == SQUARED else as_number(threshold),
+        release.domain,
+        size if features is None else features.dimension,
+        len(release.answers) if isinstance(release, QueryRelease) else None,
+    )
+
+
+def _features(release: FunctionRelease | QueryRelease) -> FeatureMap | None:
+    """Return the feature map; None for a kernel, and where the nuisances that it is made of are not in the file."""
+    if isinstance(release, FunctionRelease):
+        return release.features
+    config = dict(_head(release).get("features", {}))
+    kind = FEATURE_MAPS.get(config.pop("name", ""))
+    if kind is None:
+        return None
+    columns = _columns(release)
+    domain = release.domain if columns is None else release.domain.select(columns)
+    if any(config.get(name, 0) > _MOST_FEATURES for name in ("degree", "pairs", "points")):
+        raise ValueError("more features than are supported")
+    features = kind(**config)
+    if sum(map(math.prod, features.shapes(domain.dimension).values())) > _MOST_NUMBERS:
+        raise ValueError("a map that takes more memory than verification has")
+    try:
+        features = features.setup(domain, release.nuisances)
+    except InputError:  # made of nuisances that are not here
+        return None
+    if features.dimension * len(release.queries) > _MOST_WORK:
+        raise ValueError("more features at more queries than verification works out")
+    return features
+
+
+def _norms(release: QueryRelease) -> Tensor | None:
+    """Return sqrt(K(x, x)) at the queries, [d]; None where that is not known."""
+    if "kernel" in _head(release):
+        return torch.ones_like(release.answers)
+    features, columns = _features(release), _columns(release)
+    if features is None:
+        return None
+    return features.norm(release.queries if columns is None else release.queries[:, columns])
+
+
+def _head_problems(release: QueryRelease) -> Iterator[str]:
+    """Return problems of what is said of the second stage, without whose kernel there is no proof."""
+    head, mechanism = _head(release), release.privacy.mechanism
+    if head.keys() not in ({"features", "columns"}, {"kernel", "columns"}):
+        yield f"it states no kernel, without which mechanism {mechanism!r} may claim nothing"
+    elif "kernel" in head:
+        kernel = head["kernel"]
+        known = kernel.keys() == {"name", "bandwidth"} and kernel["name"] in SMOOTHNESS
+        if not known or as_number(kernel["bandwidth"]) <= 0:
+            yield "its kernel is none of the library's"
+    elif head["features"]["name"] not in FEATURE_MAPS and release.privacy.level == Level.CERTIFIED:
+        yield "its feature map is none of the library's, so its bounds are not proved"
+
+
+def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
+    return {} if isinstance(release, FunctionRelease) else release.head or {}
+
+
+def _columns(release: FunctionRelease | QueryRelease) -> list[int] | None:
+    columns = _head(release).get("columns")
+    return None if columns is None else [int(column) for column in columns]
