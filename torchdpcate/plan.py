@@ -16,7 +16,7 @@ sensitivity stands in ``queries`` and nowhere else.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -77,6 +77,7 @@ class Plan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
+        conditions: Names of conditions that it may rest on, beside those that any release may.
         repeats: Whether other releases from the same fit may have been charged before it.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
@@ -85,19 +86,20 @@ class Plan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
+    conditions: ClassVar[tuple[str, ...]] = ()
     repeats: ClassVar[bool] = False
     n: int
     budget: PrivacyBudget | None
 
-    def __init_subclass__(cls, **given: Any) -> None:
+    def __init_subclass__(cls, names: Iterable[str] = (), **given: Any) -> None:
+        """Make the plan known by its name, or by names that its plans choose from."""
         super().__init_subclass__(**given)
-        name = cls.__dict__.get("name")
-        if name is None:
-            return
-        known = PLANS.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InputError(f"name = {name}: a plan of this name is there already ({known.__module__})")
-        PLANS[name] = cls
+        own = cls.__dict__.get("name")
+        for name in (own,) if isinstance(own, str) else names:
+            known = PLANS.get(name)
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise InputError(f"name = {name}: a plan of this name is there already ({known.__module__})")
+            PLANS[name] = cls
 
     @cached_property
     @abstractmethod

@@ -12,7 +12,7 @@ from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_EST
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
-from torchdpcate.estimators.selection.recompute import CHOICES
+from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
@@ -21,7 +21,6 @@ from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
@@ -30,7 +29,6 @@ from torchdpcate.release.statistics import StatisticsRelease
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
     STATED_MECHANISMS,
-    CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
@@ -44,7 +42,7 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
+    assert {SubgroupPlan, PolicyPlan} <= set(PLANS.values())  # the modules above have declared theirs
     return PLANS.get(name)
 
 
@@ -61,7 +59,9 @@ def stated(name: str) -> Stated | None:
     mechanism: Any = plan_of(name) or mechanism_of(name)
     if mechanism is None:
         return None
-    states = Stated(mechanism.level, mechanism.kinds) if name in PLANS else mechanism.states
+    states = (
+        Stated(mechanism.level, mechanism.kinds, conditions=mechanism.conditions) if name in PLANS else mechanism.states
+    )
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
@@ -91,7 +91,6 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
-    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""

@@ -1,6 +1,6 @@
 """Nuisances that are public numbers: nothing is learned, so one record moves one score."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,6 +77,13 @@ class FixedNuisances(ScoreNuisances):
                 "outcome": outcome[:, 0].tolist(),
             },
         )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: all of it follows."""
+        propensity = stated["propensity"] if facts.known is None else None
+        made = FixedNuisances(propensity, stated["outcome"]).fit(None, facts)
+        return made.public, made.range_sensitivity
 
     def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """Return the range sensitivity, which is known."""
