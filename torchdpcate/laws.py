@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from torchdpcate.privacy.charge import Charge
@@ -249,6 +250,12 @@ class Choice(Law):
         """See ``Law``: one position among the candidates."""
         if answer.numel() != 1 or float(answer) not in range(self.size):
             yield f"{name} is none of {self.size} candidates"
+
+    def evidence(self, one: Tensor, other: Tensor) -> Evidence:
+        """Return the exact log-likelihood ratio of the answers on two data sets, whose utilities are given."""
+        before, after = self.mechanism.probabilities(torch.stack([one, other])).log()
+        ratio = (after - before).round(decimals=9)  # last places would tell equal utilities apart
+        return lambda chosen: ratio[chosen[:, 0].long()]
 
 
 @dataclass(frozen=True, eq=False)

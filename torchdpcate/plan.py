@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.laws import CLOSE, AddedNoise, Law
+from torchdpcate.laws import CLOSE, AddedNoise, Choice, Law
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -172,13 +172,13 @@ class Plan(ABC):
         """Return the game of an audit on the exact numbers of two data sets, with their exact likelihood ratio.
 
         Args:
-            name: Of a query of added noise.
+            name: Of a query of added noise, or of a choice.
             one: Numbers of one data set.
             other: Of its neighbour.
             settings: Further fields of ``Game``.
         """
         law = self.queries[name].law
-        assert isinstance(law, AddedNoise)
+        assert isinstance(law, AddedNoise | Choice)
         worlds = one, other
         return Game(
             draw=lambda world, runs, noise: law.draw(noise, runs, worlds[world]),

@@ -203,7 +203,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
             requested_budget(max(privacy.blocks, key=lambda block: as_number(block.epsilon)), *asked),
             SELECTIONS[privacy.mechanism],
             source,
-            {name: public[name] for name in source.states if name in public},
+            public,
             integer("policies", public["policies"], least=1),
             PolicyLibrary([release.policy]),
             release.actions,

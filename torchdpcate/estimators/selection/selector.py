@@ -93,6 +93,7 @@ class PolicySelector(SelectionSettings):
         baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
+        plan_: The plan of the choice, whose ``public()`` is what statements have.
         actions_: Labels of the actions.
         settings_: Public settings of the fit, as in statements.
         ledger_: What has been spent; None without privacy.
@@ -155,8 +156,8 @@ class PolicySelector(SelectionSettings):
         self._keep_plan(self._policy_plan(facts_of(found), None))
         if self.budget is None:
             return
-        own = self._session.scope([SCORING], self._plan.queries["choice"].charge, bool(self._own))
-        self._chosen = self._plan.ask("choice", own, self.utilities_)
+        own = self._session.scope([SCORING], self.plan_.queries["choice"].charge, bool(self._own))
+        self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
     def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
@@ -177,7 +178,7 @@ class PolicySelector(SelectionSettings):
     def _release(self, budget: PrivacyBudget | None) -> PolicyRelease:
         """Choose a policy and pay for it."""
         guarantee, spent = self._guarantee(), budget or self._left()
-        plan = replace(self._plan, epsilon=spent.epsilon, choice_level=guarantee.level)
+        plan = replace(self.plan_, epsilon=spent.epsilon, choice_level=guarantee.level)
 
         def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
             training = plan.queries.get("choice of training records")
@@ -194,8 +195,8 @@ class PolicySelector(SelectionSettings):
         """Return the choice that the fit has paid for."""
         if budget is not None:
             raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
-        statement = self._statement_of(self._plan, self._guarantee(), self._plan.public(), self._own_entries)
-        return self._keep(self._plan.conclude({"choice": self._chosen}, statement))
+        statement = self._statement_of(self.plan_, self._guarantee(), self.plan_.public(), self._own_entries)
+        return self._keep(self.plan_.conclude({"choice": self._chosen}, statement))
 
     def _policy_plan(self, stated: Mapping[str, Any], epsilon: float | None) -> PolicyPlan:
         """Return the plan of the choice.
@@ -226,7 +227,7 @@ class PolicySelector(SelectionSettings):
         )
 
     def _keep_plan(self, plan: PolicyPlan) -> None:
-        self._plan = plan
+        self.plan_ = plan
         self.range_sensitivity_ = plan.range_sensitivity
         self.settings_ = {**plan.settings(), "range_sensitivity": plan.range_sensitivity}
         self.mechanism_ = None if self.budget is None else plan.mechanism
@@ -243,7 +244,7 @@ class PolicySelector(SelectionSettings):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = own_code("mechanism", self._plan.chance(1.0, 1.0))
+        mechanism = own_code("mechanism", self.plan_.chance(1.0, 1.0))
         rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
         conditions = (*rests, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):

@@ -149,7 +149,7 @@ class ScoreSource(ABC):
         moves_all_scores: Whether a training record moves the scores of other records in ways that no charge covers, so
             that its block pays for the choice of a policy too.
         level: How far their range sensitivity is proved.
-        states: Public constants that statements have of them.
+        states: Public constants that statements have of them, where ``followed`` does not say so.
         fitted_on: Fingerprints of the records that they were made of before.
     """
 

@@ -115,7 +115,6 @@ class CentredNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "centred"
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = ("requested_epsilon", "centre", "clip")
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
         """See ``ScoreNuisances.check``; also refuses a domain that knows no propensity."""
@@ -166,7 +165,9 @@ class CentredNuisances(ScoreNuisances):
         if facts.known is None:
             raise InputError("its domain knows no propensity")
         least = facts.known.of_arms.min().item()
-        return {name: stated[name] for name in cls.states}, centred_range(stated["clip"], least)
+        return {name: stated[name] for name in ("requested_epsilon", "centre", "clip")}, centred_range(
+            stated["clip"], least
+        )
 
     @classmethod
     def costs(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> Mapping[Charge, Event]:

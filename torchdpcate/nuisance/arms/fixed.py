@@ -53,7 +53,6 @@ class FixedNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "fixed"
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
-    states = ("propensity", "outcome")
 
     propensity: Numbers | str = None
     outcome: Numbers = None

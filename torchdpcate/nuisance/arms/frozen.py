@@ -69,7 +69,6 @@ class FrozenNuisances(ScoreNuisances):
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
     level = Level.CONDITIONAL
-    states = ("propensity", "outcome")
 
     propensity: Any = None
     outcome: Any = None

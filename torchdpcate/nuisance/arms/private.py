@@ -62,7 +62,6 @@ class PrivateNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "private_nuisances"
     trains: ClassVar[bool] = True
     moves_all_scores: ClassVar[bool] = False
-    states = ("nuisance", "score_spread", "requested_epsilon", "requested_delta")
 
     recipe: NuisanceRecipe | None = None
     trainer: "Callable[..., Trainer] | None" = None
@@ -114,7 +113,8 @@ class PrivateNuisances(ScoreNuisances):
         most = score_spread(facts.domain, facts.propensity_range(), facts.outcome_range())
         if not 0 < spread <= most * (1 + _ROUNDING):
             raise InputError(f"score_spread = {spread:g}: public bounds allow {most:g}")
-        return {name: stated[name] for name in cls.states}, 2 * spread
+        names = ("nuisance", "score_spread", "requested_epsilon", "requested_delta")
+        return {name: stated[name] for name in names}, 2 * spread
 
     @classmethod
     def parts(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[Charge, ...] | None:

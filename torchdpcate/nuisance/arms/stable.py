@@ -96,11 +96,6 @@ class StableNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "stability"
     trains: ClassVar[bool] = True
     moves_all_scores = True
-    states = (
-        *("target", "target_propensity", "target_outcome", "ridge", "propensity_ridge", "constants"),
-        *("beta_mu", "beta_e", "score_spread", "indirect_sensitivity", "choice_share"),
-        *("tolerance", "requested_epsilon"),
-    )
 
     ridge: float | None = None
     propensity_ridge: float | None = None
