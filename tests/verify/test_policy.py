@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,7 +17,10 @@ from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.frozen import FrozenNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.policy import PolicyRelease
@@ -111,6 +115,57 @@ def test_constants_that_contradict_each_other(public, tmp_path):
     assert "plan" in refused(with_public(released(), **public), tmp_path)
 
 
+def known_effect(x):
+    return np.hstack([0.5 * x, 0.2 + 0.5 * x])
+
+
+FROZEN = {
+    "functions": FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x])),
+    "one function": FrozenNuisances(0.4, known_effect),
+    "numbers of arms": FrozenNuisances([0.6, 0.4], known_effect),
+}
+
+
+class OwnRecipe(ConvexNuisanceConfig):
+    """A user's."""
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_frozen_nuisances_verify_with_the_range_of_what_is_known_of_them(name, tmp_path):
+    release = released(nuisance=FROZEN[name])
+    assert "conditional" in dict(verify_release(release.save(tmp_path / "honest.safetensors")))["level"]
+    wide = release.privacy.public["range_sensitivity"]
+    assert "range_sensitivity" in refused(with_public(release, range_sensitivity=wide / 2), tmp_path)
+    assert "choice" in refused(with_public(release, choice_epsilon=2.0), tmp_path)
+
+
+def test_private_nuisances_of_a_users_recipe_are_conditional(tmp_path):
+    release = released(nuisance=OwnRecipe(), nuisance_guarantee="private_nuisances")
+    assert "conditional" in dict(verify_release(release.save(tmp_path / "honest.safetensors")))["level"]
+
+    def unpaid(block):
+        if block.name != "nuisance":
+            return block
+        return replace(block, charges=(), epsilon=0.0, naive_epsilon=0.0, delta=0.0)
+
+    assert "no charge is for their training" in refused(with_blocks(release, unpaid), tmp_path)
+    assert "certified" in refused(replace(release, privacy=certified(release)), tmp_path)
+
+
+def certified(release):
+    claim = release.privacy.claim.replace("conditional", "certified")
+    return replace(release.privacy, level="certified", conditions=[], claim=claim)
+
+
+@pytest.mark.slow
+def test_private_networks_verify(tmp_path):
+    recipe = NuisanceConfig(epochs=2, batch_size=50)
+    release = released(nuisance=recipe, nuisance_guarantee="private_nuisances")
+    verify_release(release.save(tmp_path / "honest.safetensors"))
+    assert "are not those of one release" in refused(with_public(release, requested_epsilon=1e9), tmp_path)
+    assert "all of a block's budget" in refused(with_public(release, requested_epsilon=1.02), tmp_path)
+
+
 def test_a_training_block_that_did_not_pay(tmp_path):
     release = released()
 
@@ -140,6 +195,4 @@ def lower(x):
 
 def test_a_python_function_that_is_called_certified(tmp_path):
     release = released([FunctionPolicies([upper, lower])], nuisance_guarantee="fixed")
-    claim = release.privacy.claim.replace("conditional", "certified")
-    privacy = replace(release.privacy, level="certified", conditions=[], claim=claim)
-    assert "Python functions" in refused(replace(release, privacy=privacy), tmp_path)
+    assert "Python functions" in refused(replace(release, privacy=certified(release)), tmp_path)
