@@ -8,7 +8,7 @@ from torchdpcate.composition.division import CHOICES
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import ARMS, OUTCOME, SCREENING, Charge, Purpose
+from torchdpcate.privacy.charge import OUTCOME, SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
@@ -33,7 +33,6 @@ _MOST_SAID = 4000  # letters of all problems together
 _PAID = (
     ("weights", "private", Charge(Purpose.WEIGHTS, "private")),
     ("outcome", "private_residual", OUTCOME),
-    ("target", "private", ARMS),
 )
 
 
@@ -50,7 +49,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
     and then it says only that the holder of that key wrote the file. An unsigned file forged entirely, each constant
     by the formulas and each number on its grid, passes; so does a number moved by a step of its grid, and what no
     statement has: the noise of DP-SGD where plan and charges are changed together, scales of noise that are secret,
-    and the constants of a choice of a policy that follow from its nuisances, which are compared with each other alone.
+    and the spread of scores by private nuisances that score policies, which is compared with public bounds alone.
 
     Args:
         path: Release file, or the run folder that holds it.

@@ -14,7 +14,7 @@ from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
-from torchdpcate.estimators.selection.recompute import CHOICES
+from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
@@ -23,7 +23,6 @@ from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import TUNING
@@ -32,7 +31,6 @@ from torchdpcate.release.statistics import StatisticsRelease
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
     STATED_MECHANISMS,
-    CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
@@ -46,7 +44,8 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert {SubgroupPlan.name, CompositionPlan.name} <= PLANS.keys()  # the modules above have declared theirs
+    # the modules above have declared theirs
+    assert {SubgroupPlan, CompositionPlan, PolicyPlan} <= set(PLANS.values())
     return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
 
 
@@ -72,7 +71,7 @@ def stated(name: str) -> Stated | None:
     states = (
         mechanism.states
         if plan_of(name) is None
-        else Stated(mechanism.level, mechanism.kinds, conditions=getattr(mechanism, "rests_on", ()))
+        else Stated(mechanism.level, mechanism.kinds, conditions=mechanism.rests_on)
     )
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
@@ -103,7 +102,6 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.WEIGHTS, Purpose.OUTCOME, Purpose.RELEASE),
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
-    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""
