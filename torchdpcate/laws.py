@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
 from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
 
@@ -443,33 +444,89 @@ class CentreAndWidth(Law):
                 yield f"{name} is not on the grid that it is chosen from"
 
 
-@dataclass(frozen=True, eq=False)
-class Whole(Law):
-    """All that a fit of its own costs, paid for at once before it: its parts draw for themselves.
-
-    Attributes:
-        budget: What it may cost.
-    """
-
-    budget: PrivacyBudget
-
-    @property
-    def event(self) -> Event:
-        """See ``Law``."""
-        epsilon, delta = self.budget.epsilon, self.budget.delta
-        return ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon)
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """The parts draw for themselves."""
-        raise NotImplementedError
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: what follows from the parts is checked by the plan."""
-        yield from ()
-
-
 def _noisy(values: Tensor, scale: float, noise: NoiseSource, runs: int) -> Tensor:
     """Return runs of numbers, rounded to the grid of their noise, plus noise, [runs, p]."""
     step = noise.grid(scale)
     drawn = noise.gaussian(runs * values.numel(), scale).reshape(runs, -1)
     return torch.round(values / step) * step + drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Choice(Law):
+    """One of a public list of candidates, by utilities of which one record moves differences by a bounded range.
+
+    Attributes:
+        mechanism: Of the choice, with its epsilon and that range.
+        size: Number of candidates.
+        composed: Whether it is one event of a plan with others, beside which some choices cost less.
+    """
+
+    mechanism: SelectionMechanism
+    size: int
+    composed: bool = False
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``."""
+        return self.mechanism.beside if self.composed else self.mechanism.event
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """See ``Law``; of the utilities, exact on a public grid; the answer is the position of a candidate."""
+        (utilities,) = exact
+        return self.mechanism.select(utilities, noise, runs).double()[:, None]
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {"range_sensitivity": self.mechanism.range_sensitivity}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: one position among the candidates."""
+        if answer.numel() != 1 or float(answer) not in range(self.size):
+            yield f"{name} is none of {self.size} candidates"
+
+    def evidence(self, one: Tensor, other: Tensor) -> Evidence:
+        """Return the exact log-likelihood ratio of the answers on two data sets, whose utilities are given."""
+        before, after = self.mechanism.probabilities(torch.stack([one, other])).log()
+        ratio = (after - before).round(decimals=9)  # last places would tell equal utilities apart
+        return lambda chosen: ratio[chosen[:, 0].long()]
+
+
+@dataclass(frozen=True, eq=False)
+class Charged(Law):
+    """What is charged and drawn by other code: by one event, or by parts of which their charges alone are known.
+
+    Attributes:
+        cost: The one event; None where that code says what its parts cost.
+        parts: Charges of the parts, in their order; None where it is not known which there are.
+    """
+
+    cost: Event | None = None
+    parts: tuple[Charge, ...] | None = None
+
+    @property
+    def event(self) -> Event:
+        """See ``Law``; of parts there is no single one."""
+        if self.cost is None:
+            raise NotImplementedError
+        return self.cost
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """Other code draws it."""
+        raise NotImplementedError
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: what follows from it is checked by the plan."""
+        yield from ()
+
+    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
+        """See ``Law``: the one event, or the charges of the parts."""
+        if self.cost is not None:
+            yield from super().charge_problems(name, charges)
+        elif not charges:
+            yield f"{name}: no charge is for their training"
+        elif self.parts is not None and tuple(charge.charge for charge in charges) != self.parts:
+            yield f"{name}: they were not charged as the library trains any"

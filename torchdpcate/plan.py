@@ -16,7 +16,7 @@ sensitivity stands in ``queries`` and nowhere else.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.laws import CLOSE, AddedNoise, Law
+from torchdpcate.laws import CLOSE, AddedNoise, Choice, Law
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -88,6 +88,7 @@ class Plan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
+        rests_on: Names of conditions that it may rest on, beside those that any release may.
         repeats: Whether other releases from the same fit may have been charged before it.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
@@ -96,19 +97,20 @@ class Plan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
+    rests_on: ClassVar[tuple[str, ...]] = ()
     repeats: ClassVar[bool] = False
     n: int
     budget: PrivacyBudget | None
 
-    def __init_subclass__(cls, **given: Any) -> None:
+    def __init_subclass__(cls, names: Iterable[str] = (), **given: Any) -> None:
+        """Make the plan known by its name, or by names that its plans choose from."""
         super().__init_subclass__(**given)
-        name = cls.__dict__.get("name")
-        if name is None:
-            return
-        known = PLANS.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InputError(f"name = {name}: a plan of this name is there already ({known.__module__})")
-        PLANS[name] = cls
+        own = cls.__dict__.get("name")
+        for name in (own,) if isinstance(own, str) else names:
+            known = PLANS.get(name)
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise InputError(f"name = {name}: a plan of this name is there already ({known.__module__})")
+            PLANS[name] = cls
 
     @cached_property
     @abstractmethod
@@ -179,13 +181,13 @@ class Plan(ABC):
         """Return the game of an audit on the exact numbers of two data sets, with their exact likelihood ratio.
 
         Args:
-            name: Of a query of added noise.
+            name: Of a query of added noise, or of a choice.
             one: Numbers of one data set.
             other: Of its neighbour.
             settings: Further fields of ``Game``.
         """
         law = self.queries[name].law
-        assert isinstance(law, AddedNoise)
+        assert isinstance(law, AddedNoise | Choice)
         worlds = one, other
         return Game(
             draw=lambda world, runs, noise: law.draw(noise, runs, worlds[world]),

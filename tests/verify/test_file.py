@@ -198,7 +198,7 @@ FURTHER = [
     ("pairwise", forge.constant("matching", "mine"), "its matching is called mine, which is none of the library's"),
     ("pairwise", forge.without("gap", "matching"), "are not those of one release by its plan"),
     *((kind, forge.constant("note", [1.5, 2.5]), "hold 'note'") for kind in ("average", "means", "doubly", "horvitz")),
-    ("policy", forge.constant("target_outcome", [0.5] * 99), "a list of more than a number for each action"),
+    ("policy", forge.constant("target_outcome", [0.5] * 99), "which its plan does not state"),
     ("average", forge.constant("outcome_bounds", [0.0] * 99), "a list that is longer than any"),
     ("objective", forge.constant("learner", ["RLearner"]), "not those of one release"),
     ("owl", forge.constant("loss", ["logistic"]), "not those of one release"),

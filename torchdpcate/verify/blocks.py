@@ -11,12 +11,12 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.recompute import batch_problems
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.privacy.budget import as_number
-from torchdpcate.privacy.charge import ARMS, DP_SGD, JOINT, MEDIAN, Purpose
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.policy import NUISANCE
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
@@ -44,7 +44,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from _order(privacy)
         yield from _sizes(release)
         yield from _domains(release, facts)
-        if isinstance(release, AverageEffectRelease | PolicyRelease):
+        if isinstance(release, AverageEffectRelease):
             yield from _apart(privacy)
         if isinstance(release, FunctionRelease | QueryRelease) and not _is_composed(release):
             yield from _first_stage(release, facts)
@@ -83,9 +83,7 @@ def _apart(privacy: PrivacyStatement) -> Iterator[str]:
     block = next((block for block in privacy.blocks if block.name == NUISANCE), None)
     if block is None or privacy.level != Level.CERTIFIED:
         return
-    charges = [charge.charge for charge in block.of(Purpose.NUISANCES) if charge.charge != ARMS]
-    if block.of(Purpose.RELEASE):  # they move the choice, which their block pays for
-        charges = charges or [DP_SGD]
+    charges = [charge.charge for charge in block.of(Purpose.NUISANCES)]
     if charges not in ([DP_SGD], [MEDIAN, JOINT]):
         yield "its nuisances were not charged as the library trains any"
     yield from _cheaper(privacy)
@@ -115,9 +113,7 @@ def _pair(release: Release) -> tuple[str, str] | None:
         return None  # one block, which its mechanism checks with all of its charges
     if isinstance(release, FunctionRelease | QueryRelease):
         return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
-    if split is None or isinstance(release, AverageEffectRelease):
-        return None
-    return (NUISANCE, SCORING) if isinstance(release, PolicyRelease) else None
+    return None
 
 
 def _is_composed(release: Release) -> bool:
@@ -194,7 +190,7 @@ def _is_private(release: Release) -> bool:
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of what nuisances cost: they spend all of a budget of which the other block spends at most all."""
     spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
-    for other in spent.keys() & {SECOND_STAGE, RECORDS, SCORING}:
+    for other in spent.keys() & {SECOND_STAGE, RECORDS}:
         if NUISANCE in spent and spent[NUISANCE] < _SPENT * spent[other]:
             yield (
                 f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {other!r} "

@@ -8,7 +8,7 @@ from torchdpcate.composition.division import CHOICES
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import ARMS, SCREENING, Charge, Purpose
+from torchdpcate.privacy.charge import SCREENING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
@@ -29,8 +29,6 @@ NOT_SIGNED = (
 )
 
 _MOST_SAID = 4000  # letters of all problems together
-# Settings that cost something, and what their charge is for.
-_PAID = (("target", "private", ARMS),)
 
 
 def verify_release(path: str | Path, key: str | Path | None = None) -> list[tuple[str, str]]:
@@ -46,7 +44,7 @@ def verify_release(path: str | Path, key: str | Path | None = None) -> list[tupl
     and then it says only that the holder of that key wrote the file. An unsigned file forged entirely, each constant
     by the formulas and each number on its grid, passes; so does a number moved by a step of its grid, and what no
     statement has: the noise of DP-SGD where plan and charges are changed together, scales of noise that are secret,
-    and the constants of a choice of a policy that follow from its nuisances, which are compared with each other alone.
+    and the spread of scores by private nuisances that score policies, which is compared with public bounds alone.
 
     Args:
         path: Release file, or the run folder that holds it.
@@ -185,6 +183,3 @@ def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
     chosen = SCREENING in charges or not steps.isdisjoint(charges)
     if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and not chosen:
         yield "it uses chosen columns, but no charge is for choosing them"
-    for name, value, charge in _PAID:
-        if privacy.claims and privacy.public.get(name) == value and charge not in charges:
-            yield f"its {name} are called {value}, but no charge is for them"

@@ -15,7 +15,7 @@ from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
-from torchdpcate.estimators.selection.recompute import CHOICES
+from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
@@ -24,14 +24,12 @@ from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import TUNING
 from torchdpcate.release.statistics import StatisticsRelease
 
 FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
-    CHOICES,
     EFFECT_ESTIMATORS,
     AVERAGE_MECHANISMS,
 )
@@ -45,7 +43,8 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert {SubgroupPlan.name, CompositionPlan.name} <= PLANS.keys()  # the modules above have declared theirs
+    # the modules above have declared theirs
+    assert {SubgroupPlan, CompositionPlan, PolicyPlan} <= set(PLANS.values())
     if stated_mechanism(name) is not None:
         return RulePlan
     return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
@@ -73,7 +72,7 @@ def stated(name: str) -> Stated | None:
     states = (
         mechanism.states
         if plan_of(name) is None
-        else Stated(mechanism.level, mechanism.kinds, conditions=getattr(mechanism, "rests_on", ()))
+        else Stated(mechanism.level, mechanism.kinds, conditions=mechanism.rests_on)
     )
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
@@ -100,7 +99,6 @@ _EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNI
 PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
     **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
     **dict.fromkeys((ComposedRelease.kind, ComposedRule.kind), (Purpose.RELEASE,)),
-    PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
     AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""

@@ -11,7 +11,7 @@ from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.selection.recompute_centred import score_step
+from torchdpcate.estimators.selection.ranges import score_step
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances
 from torchdpcate.nuisance.arms.centred import CentredNuisances, CentrePlan, centred_range
@@ -66,11 +66,11 @@ def test_the_scoring_block_pays_for_centre_and_choice_and_all_is_verified(n, del
 @pytest.mark.parametrize(
     ("public", "problem"),
     [
-        ({"centre": 4.0}, "its centre is none of the public candidates"),
-        ({"clip": 25.0}, "its clip is none that"),
-        ({"requested_epsilon": 2.0}, "its centre was not charged what n and epsilon make it cost"),
-        ({"range_sensitivity": 249.0}, "its range sensitivity does not follow from its clip"),
-        ({"nuisance_guarantee": "fixed"}, "charged for a centre of the outcome, which its scores do not have"),
+        ({"centre": 4.0}, "are not those of one release by its plan"),
+        ({"clip": 25.0}, "are not those of one release by its plan"),
+        ({"requested_epsilon": 2.0}, "outcome: what was charged is not what its plan costs"),
+        ({"range_sensitivity": 249.0}, "range_sensitivity = 249.0 is stated"),
+        ({"nuisance_guarantee": "fixed"}, "are not those of one release by its plan"),
     ],
 )
 def test_changed_facts_do_not_verify(public, problem, tmp_path):
@@ -84,7 +84,7 @@ def test_a_centre_that_nobody_paid_for_does_not_verify(tmp_path):
     release = selector(PrivacyBudget(1.0, 0.0), noise=None).fit(*records(4_000)).release()
     blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    with pytest.raises(VerificationError, match="its centre was not charged once"):
+    with pytest.raises(VerificationError, match="outcome: its charges are not the one"):
         verify_release(unpaid.save(tmp_path / "release.safetensors"))
 
 
@@ -141,7 +141,7 @@ def test_no_neighbour_moves_policies_farther_apart_than_the_range_which_one_atta
 def test_rounding_leaves_room_for_the_clip_too():
     """Scores are at most half as large as the grid is for, which the two operations of the clip take from."""
     chosen = PolicySelector(DOMAIN, None, policies=POLICIES, nuisance=Released()).fit(*records(8))
-    step = score_step(8, 100.0, 0.1)
+    step = score_step(8, DOMAIN, 0.1)
     margin = chosen.range_sensitivity_ - chosen.guaranteed_.range_sensitivity - 2 * step
     assert margin >= 2.0**-48 * 100.0 * (0.5 + 1 / 0.1)
 

@@ -16,7 +16,7 @@ from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
 from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
 from torchdpcate.estimators.selection.gains import gains_as_scores
-from torchdpcate.estimators.selection.recompute_composed import clipped_range
+from torchdpcate.estimators.selection.ranges import clipped_range
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.estimators.selection.worst_case_composed import reaching_utilities
@@ -271,10 +271,10 @@ def test_an_honest_release_verifies(chosen, tmp_path):
         ({"bounded_range": 3.5}, "bounded_range = 3.5 is stated"),
         ({"clip": 1e-3}, "outside what its plan allows"),
         ({"residual_scale": 20.0}, "scale 20 is outside"),
-        ({"range_sensitivity": 1e-3}, "does not follow from its clip"),
+        ({"range_sensitivity": 1e-3}, "range_sensitivity = 0.001 is stated"),
         ({"requested_epsilon": 8.0}, "not charged its share"),
         ({"steps": 41}, "steps = 41 is stated"),
-        ({"nuisance_guarantee": "auto"}, "called auto, which is none"),
+        ({"nuisance_guarantee": "auto"}, "are not those of one release by its plan"),
     ],
 )
 def test_changed_facts_do_not_verify(chosen, public, problem, tmp_path):
@@ -290,5 +290,5 @@ def test_a_choice_that_was_charged_less_does_not_verify(chosen, tmp_path):
         replace(c, event=BoundedRangeEvent(0.5)) if isinstance(c.event, BoundedRangeEvent) else c for c in block.charges
     )
     changed = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=charges),)))
-    with pytest.raises(VerificationError, match="not charged what its plan leaves"):
+    with pytest.raises(VerificationError, match="choice: what was charged is not what its plan costs"):
         verify_release(changed.save(tmp_path / "release.safetensors"))

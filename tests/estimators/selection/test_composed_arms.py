@@ -17,7 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.selection.choice_plan import CLIP
 from torchdpcate.estimators.selection.gains import Scores, clipped, gains_as_scores
-from torchdpcate.estimators.selection.recompute_composed import clipped_range
+from torchdpcate.estimators.selection.ranges import clipped_range
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -114,7 +114,7 @@ def test_the_best_policy_is_chosen_and_its_file_verifies(chosen, tmp_path):
     ("public", "problem"),
     [
         ({"clip": 1e-3}, "outside what its plan allows"),
-        ({"range_sensitivity": 1e-3}, "does not follow from its clip"),
+        ({"range_sensitivity": 1e-3}, "range_sensitivity = 0.001 is stated"),
         ({"bounded_range": 3.5}, "bounded_range = 3.5 is stated"),
     ],
 )

@@ -19,12 +19,12 @@ from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechan
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import PublicERM
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.laws import CLOSE, PerturbedObjective, Whole
+from torchdpcate.laws import CLOSE, Charged, PerturbedObjective
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive, probability
 from torchdpcate.privacy.charge import CHOICE, Charge, Purpose
-from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import Release
@@ -63,7 +63,7 @@ class Candidates:
 
     def queries(self, budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
         """Return what is asked of each block, by its name: whatever it is, it costs all of the budget."""
-        law, numbers = Whole(budget), range(1, len(self.words) + 1)
+        law, numbers = whole(budget), range(1, len(self.words) + 1)
         charges = {f"{Purpose.CANDIDATE} {k}": Charge(Purpose.CANDIDATE, part=str(k)) for k in numbers}
         return {name: Query(charge, law, level, (name,)) for name, charge in (charges | {SELECTION: CHOICE}).items()}
 
@@ -283,6 +283,12 @@ def in_words(ridge: float, features: FeatureMap | None = None) -> str:
         return f"ridge {ridge:g}"
     config = ", ".join(f"{name} {value}" for name, value in features.config().items())
     return f"ridge {ridge:g}, features {features.title} {config}".rstrip()
+
+
+def whole(budget: PrivacyBudget) -> Charged:
+    """Return the law of a fit of its own that is paid for at once before it: its parts draw for themselves."""
+    epsilon, delta = budget.epsilon, budget.delta
+    return Charged(ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon))
 
 
 def share_of(budget: PrivacyBudget, share: float) -> PrivacyBudget:

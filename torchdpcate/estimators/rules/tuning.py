@@ -17,12 +17,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.rules.agreement import agreement, choose
 from torchdpcate.estimators.rules.learner import RuleLearner
-from torchdpcate.estimators.rules.plan import SELECTION, Candidates, in_words
+from torchdpcate.estimators.rules.plan import SELECTION, Candidates, in_words, whole
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.tuned_rule import TunedRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.laws import Whole
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import CROSS_VALIDATION, Purpose
@@ -191,7 +190,7 @@ class CrossValidatedRule(TunedRule):
     def _chosen_release(self, blocks: Mapping[str, CausalData]) -> RuleRelease:
         records = blocks[RECORDS]
         assert self.budget is not None
-        own = self._pay(Query(CROSS_VALIDATION, Whole(self.budget), Level.HEURISTIC))
+        own = self._pay(Query(CROSS_VALIDATION, whole(self.budget), Level.HEURISTIC))
         self.choice_ = self._chosen(records)
         self.learner_ = self._trained(records, ridge=self.choice_.ridge)
         release = self.learner_.release()

@@ -167,7 +167,8 @@ class ChoicePlan:
             InputError: Facts that are none of a plan.
         """
         try:
-            budget = PrivacyBudget(facts["requested_epsilon"], facts["requested_delta"])
+            epsilon, delta = facts["requested_epsilon"], facts["requested_delta"]
+            budget = None if epsilon is None else PrivacyBudget(epsilon, delta)
             constants = SelectionConstants.from_text(facts["constants"])
             policies, arms = int(facts["policies"]), len(facts["actions"])
             return cls(n, budget, policies, domain, facts["given_clip"], constants, arms)

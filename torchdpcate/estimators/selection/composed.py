@@ -93,10 +93,6 @@ class ComposedScores(ScoreSource):
     guarantee: ClassVar[str] = "composed"
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = (
-        *("rung", "kept", "steps", "huber_quantile", "requested_epsilon", "requested_delta", "constants"),
-        *("given_clip", "bounded_range", "residual_scale", "clip"),
-    )
 
     clip: float | None = None
     constants: SelectionConstants = field(default_factory=SelectionConstants)

@@ -21,16 +21,15 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.blocks import by_position
 from torchdpcate.estimators.selection.composed import ComposedGains, ComposedScores, facts_of
 from torchdpcate.estimators.selection.gains import gains_as_scores
-from torchdpcate.estimators.selection.recompute_centred import score_step
-from torchdpcate.estimators.selection.recompute_composed import FEWEST, clipped_range
+from torchdpcate.estimators.selection.policy_plan import PolicyPlan
+from torchdpcate.estimators.selection.ranges import FEWEST, rounded_range, score_grids, score_step
 from torchdpcate.estimators.selection.settings import SelectionSettings
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, ScoreSource, WithKnown
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING, Charge, Purpose
-from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
+from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
-from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 
@@ -94,6 +93,7 @@ class PolicySelector(SelectionSettings):
         baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
+        plan_: The plan of the choice, whose ``public()`` is what statements have.
         actions_: Labels of the actions.
         settings_: Public settings of the fit, as in statements.
         ledger_: What has been spent; None without privacy.
@@ -137,13 +137,11 @@ class PolicySelector(SelectionSettings):
         if known is not None:
             models = self.guaranteed_.nuisances
             self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
-        self.utilities_, self.range_sensitivity_ = self._score(blocks[SCORING])
+        self.utilities_ = self._score(blocks[SCORING])
         self.baseline_ = self.schema_.domain.outcome_middle
-        self.mechanism_ = None
-        if self.budget is not None:
-            self.mechanism_ = self.chance(self._left().epsilon, self.range_sensitivity_)
         self._own = own_code("nuisances", nuisances)
-        self.settings_ = self._public(nuisances, self.guaranteed_.public)
+        epsilon = None if self.budget is None else self._left().epsilon
+        self._keep_plan(self._policy_plan(self.guaranteed_.public, epsilon))
 
     def _compose(self, records: CausalData, scores: ComposedScores) -> None:
         """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
@@ -153,16 +151,13 @@ class PolicySelector(SelectionSettings):
         found = self.composed_ = scores.gains(records, plan, session, self.schema_.two_levels)
         step = sum_grid(max(records.n, FEWEST), found.clip)
         self.baseline_ = found.baseline
-        self.range_sensitivity_ = clipped_range(records.n, found.clip)
         gains = torch.round(found.gains / step) * step
         self.utilities_ = utilities(gains_as_scores(gains), self.library_, records.x)
-        self.settings_, self.mechanism_ = self._public(scores, facts_of(found)), None
+        self._keep_plan(self._policy_plan(facts_of(found), None))
         if self.budget is None:
             return
-        self.mechanism_ = self.chance(self._beside(plan), self.range_sensitivity_)
-        own = self._session.scope([SCORING], Charge(Purpose.RELEASE, self.mechanism_.name), bool(self._own))
-        own.pay(self.mechanism_.beside)
-        self._chosen = int(self.mechanism_.select(self.utilities_, own.noise)[0])
+        own = self._session.scope([SCORING], self.plan_.queries["choice"].charge, bool(self._own))
+        self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
     def release(self, budget: PrivacyBudget | None = None) -> PolicyRelease:
@@ -182,40 +177,60 @@ class PolicySelector(SelectionSettings):
 
     def _release(self, budget: PrivacyBudget | None) -> PolicyRelease:
         """Choose a policy and pay for it."""
+        guarantee, spent = self._guarantee(), budget or self._left()
+        plan = replace(self.plan_, epsilon=spent.epsilon, choice_level=guarantee.level)
 
-        def run(budget: PrivacyBudget, session: FitSession) -> tuple[SelectionMechanism, int]:
-            mechanism = self.chance(budget.epsilon, self.range_sensitivity_)
-            for block, share in self._pays().items():  # at the same scale: each pays for the range of its own records
-                paid = self.chance(share * mechanism.epsilon, share * mechanism.range_sensitivity)
-                session.of(block).pay(paid.event, guarantee.level)
-            return mechanism, int(mechanism.select(self.utilities_, session.noise)[0])
+        def run(budget: PrivacyBudget, session: FitSession) -> Tensor:
+            training = plan.queries.get("choice of training records")
+            if training is not None:
+                session.of(NUISANCE).pay(training.law.event, training.level)
+            return plan.ask("choice", session.of(SCORING), self.utilities_)
 
-        guarantee, payers = self._guarantee(), list(self._pays())
-        charge = Charge(Purpose.RELEASE, self.chance.name)
-        (mechanism, chosen), own = self._session.spend(run, payers, charge, budget or self._left())
-        guarantee = replace(guarantee, budget=PrivacyBudget(mechanism.epsilon, 0.0))
-        statement = self._statement_of(mechanism, guarantee, self.settings_, own)
-        return PolicyRelease(self.library_.one(chosen), self.actions_, self.schema_, statement)
+        chosen, own = self._session.spend(run, list(self._pays()), plan.queries["choice"].charge, spent)
+        guarantee = replace(guarantee, budget=PrivacyBudget(spent.epsilon, 0.0))
+        statement = self._statement_of(plan, guarantee, plan.public(), own)
+        return plan.conclude({"choice": chosen}, statement)
 
     def _composed_release(self, budget: PrivacyBudget | None) -> PolicyRelease:
         """Return the choice that the fit has paid for."""
         if budget is not None:
             raise InputError("budget: composed scores have spent the selector's budget in fit; leave it out")
-        statement = self._statement_of(self.mechanism_, self._guarantee(), self.settings_, self._own_entries)
-        return self._keep(PolicyRelease(self.library_.one(self._chosen), self.actions_, self.schema_, statement))
+        statement = self._statement_of(self.plan_, self._guarantee(), self.plan_.public(), self._own_entries)
+        return self._keep(self.plan_.conclude({"choice": self._chosen}, statement))
 
-    def _public(self, nuisances: ScoreSource, constants: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings as in privacy statements."""
-        return {
-            "learner": type(self).__name__,
-            "nuisance_guarantee": nuisances.guarantee,
-            "policies": len(self.library_),
-            "actions": list(self._actions()),
-            "overlap": self._overlap(),
-            **({"split": self.split, "seed": self.seed} if NUISANCE in self.blocks_ else {}),
-            **constants,
-            "range_sensitivity": self.range_sensitivity_,
-        }
+    def _policy_plan(self, stated: Mapping[str, Any], epsilon: float | None) -> PolicyPlan:
+        """Return the plan of the choice.
+
+        Args:
+            stated: Public constants of the scores.
+            epsilon: Of the choice; None with composed scores, or without privacy.
+        """
+        domain, bound, n = self.schema_.domain, math.nan, self.sizes_[SCORING]
+        if self.guaranteed_ is not None:
+            share = self._source.choice_share if self._source.moves_all_scores else None
+            bound = rounded_range(self.guaranteed_.range_sensitivity, n, domain, self._overlap(), share)
+        return PolicyPlan(
+            sum(self.sizes_.values()),
+            self.schema_,
+            self.budget,
+            self.chance,
+            type(self._source),
+            stated,
+            len(self.library_),
+            self.library_,
+            self.actions_,
+            self._overlap(),
+            (self.split, self.seed) if self._source.trains else None,
+            epsilon,
+            bound,
+            learner=type(self).__name__,
+        )
+
+    def _keep_plan(self, plan: PolicyPlan) -> None:
+        self.plan_ = plan
+        self.range_sensitivity_ = plan.range_sensitivity
+        self.settings_ = {**plan.settings(), "range_sensitivity": plan.range_sensitivity}
+        self.mechanism_ = None if self.budget is None else plan.mechanism
 
     def _pays(self) -> dict[str, float]:
         """Return the blocks that pay for the choice, and what each pays over what the scoring block pays."""
@@ -229,7 +244,7 @@ class PolicySelector(SelectionSettings):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = own_code("mechanism", self.chance(1.0, 1.0))
+        mechanism = own_code("mechanism", self.plan_.chance(1.0, 1.0))
         rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
         conditions = (*rests, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
@@ -238,8 +253,8 @@ class PolicySelector(SelectionSettings):
         source = "composed_rules_and_selection section 2" if self.composed_ is not None else "policy_learning section 6"
         return Guarantee(level, self.budget, conditions, source=source)
 
-    def _score(self, records: CausalData) -> tuple[Tensor, float]:
-        """Return U of every policy, and the range sensitivity with what rounding the scores adds to it."""
+    def _score(self, records: CausalData) -> Tensor:
+        """Return U of every policy, of scores that are rounded to the grid of their sums."""
         assert self.guaranteed_ is not None
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
@@ -248,14 +263,11 @@ class PolicySelector(SelectionSettings):
             own = outcome.gather(1, records.a.long()[:, None])[:, 0]
             y = own + (y - own).clamp(-clip, clip)
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
-        largest, bound = domain.outcome_range * (0.5 + 1 / self._overlap()), self.guaranteed_.range_sensitivity
-        # a number is rounded by half a step at most: two policies, two neighbours; and a step for their last places
         if not self._source.moves_all_scores:
-            step = score_step(records.n, domain.outcome_range, self._overlap())
-            return utilities(torch.round(scores / step) * step, self.library_, records.x), bound + 3 * step
-        grids = TwoGrids.of(max(records.n, FEWEST), largest)  # n times a step: the steps must not grow with n
-        sums = utilities(grids.parts(scores), self.library_, records.x).sum(0)
-        return sums, bound + (3 * grids.fine * records.n + grids.coarse) / self._source.choice_share
+            step = score_step(records.n, domain, self._overlap())
+            return utilities(torch.round(scores / step) * step, self.library_, records.x)
+        parts = score_grids(records.n, domain, self._overlap()).parts(scores)
+        return utilities(parts, self.library_, records.x).sum(0)
 
     def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:
         for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):

@@ -1,16 +1,14 @@
 """Neighbouring records on which the choice of a policy is attacked."""
 
+from dataclasses import replace
+
 import torch
-from torch import Tensor
 
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
@@ -36,11 +34,6 @@ def _selector(world: int) -> PolicySelector:
     pair="records that score nothing and one of the best outcome, treated or not; one policy of 30 treats it",
 )
 def _policy_selector(budget: PrivacyBudget) -> Game:
-    worlds = [_selector(world) for world in (0, 1)]
-    mechanism = PermuteAndFlip(budget.epsilon, worlds[0].range_sensitivity_)
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return mechanism.select(worlds[world].utilities_, noise, runs).double()[:, None]
-
-    pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, mechanism.event, pure, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000)
+    one, other = (_selector(world) for world in (0, 1))
+    plan = replace(one.plan_, budget=PrivacyBudget(budget.epsilon, 0.0), epsilon=budget.epsilon)
+    return plan.game("choice", one.utilities_, other.utilities_, most_runs=40_000)

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge
+from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
 
@@ -146,7 +149,7 @@ class ScoreSource(ABC):
         moves_all_scores: Whether a training record moves the scores of other records in ways that no charge covers, so
             that its block pays for the choice of a policy too.
         level: How far their range sensitivity is proved.
-        states: Public constants that statements have of them.
+        states: Public constants that statements have of them, where ``followed`` does not say so.
         fitted_on: Fingerprints of the records that they were made of before.
     """
 
@@ -156,6 +159,38 @@ class ScoreSource(ABC):
     level: ClassVar[Level] = Level.CERTIFIED
     states: ClassVar[tuple[str, ...]] = ()
     fitted_on: Any = ()
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """Return its constants as they follow from those that a statement has, and the range sensitivity from them.
+
+        Args:
+            stated: Settings and released numbers among other constants; every value may be forged.
+            facts: Public facts.
+
+        Returns:
+            What it states, made anew as far as it follows; and Delta_BR before scores are rounded, None where it
+            follows from nothing that is stated.
+
+        Raises:
+            InputError: They are none of its own; so does any other error that plain values raise.
+        """
+        return {name: stated[name] for name in cls.states if name in stated}, None
+
+    @classmethod
+    def costs(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> Mapping[Charge, Event]:
+        """Return what nuisances of one event cost, by its charge; see ``followed``."""
+        return {}
+
+    @classmethod
+    def parts(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[Charge, ...] | None:
+        """Return what a training block that pays for the nuisances is charged for, in order; None: by code of a user's.
+
+        Args:
+            stated: See ``followed``.
+            facts: Public facts.
+        """
+        return None
 
     @property
     def choice_share(self) -> float:

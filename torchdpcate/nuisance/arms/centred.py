@@ -1,8 +1,9 @@
 """Scores of a trial about a private centre of the outcome: a known propensity, and a median that is paid for."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,8 +13,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedFunctions
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import OUTCOME
-from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.charge import OUTCOME, Charge
+from torchdpcate.privacy.events import Event, PureEvent
 from torchdpcate.privacy.quantile import private_quantile
 from torchdpcate.privacy.session import FitSession
 
@@ -114,7 +115,6 @@ class CentredNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "centred"
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
-    states: ClassVar[tuple[str, ...]] = ("requested_epsilon", "centre", "clip")
 
     def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
         """See ``ScoreNuisances.check``; also refuses a domain that knows no propensity."""
@@ -152,6 +152,27 @@ class CentredNuisances(ScoreNuisances):
             public={**public, "centre": centre, "clip": clip},
             clip=clip,
         )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: centre and clip are released numbers of public grids."""
+        sizes = clips(facts.domain)
+        if not CentrePlan(facts.scoring, stated["requested_epsilon"]).clip:
+            sizes = sizes[:1]
+        for name, grid in (("centre", centres(facts.domain)), ("clip", sizes)):
+            if not on_grid(stated[name], grid):
+                raise InputError(f"{name} = {stated[name]:.6g}: none of its public candidates")
+        if facts.known is None:
+            raise InputError("its domain knows no propensity")
+        least = facts.known.of_arms.min().item()
+        return {name: stated[name] for name in ("requested_epsilon", "centre", "clip")}, centred_range(
+            stated["clip"], least
+        )
+
+    @classmethod
+    def costs(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> Mapping[Charge, Event]:
+        """See ``ScoreSource``: both cost what n and epsilon make them cost."""
+        return {OUTCOME: PureEvent(CentrePlan(facts.scoring, stated["requested_epsilon"]).cost)}
 
     def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """See ``ScoreSource``; a clip that is asked for is expected to be a quarter of the outcome's range."""

@@ -1,6 +1,6 @@
 """Nuisances that are public numbers: nothing is learned, so one record moves one score."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,7 +53,6 @@ class FixedNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "fixed"
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
-    states = ("propensity", "outcome")
 
     propensity: Numbers | str = None
     outcome: Numbers = None
@@ -77,6 +76,13 @@ class FixedNuisances(ScoreNuisances):
                 "outcome": outcome[:, 0].tolist(),
             },
         )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: all of it follows."""
+        propensity = stated["propensity"] if facts.known is None else None
+        made = FixedNuisances(propensity, stated["outcome"]).fit(None, facts)
+        return made.public, made.range_sensitivity
 
     def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
         """Return the range sensitivity, which is known."""

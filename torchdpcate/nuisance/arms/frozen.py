@@ -1,6 +1,6 @@
 """Nuisances that are public functions, fitted on other data: nothing here is learned from the records."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,7 +69,6 @@ class FrozenNuisances(ScoreNuisances):
     trains: ClassVar[bool] = False
     moves_all_scores: ClassVar[bool] = False
     level = Level.CONDITIONAL
-    states = ("propensity", "outcome")
 
     propensity: Any = None
     outcome: Any = None
@@ -102,20 +101,24 @@ class FrozenNuisances(ScoreNuisances):
     ) -> GuaranteedNuisances:
         """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
         functions = self._functions(facts)
-        propensity, outcome = facts.propensity_range(), facts.outcome_range()
-        if functions.propensities is None and facts.known is None:
-            propensity = functions.constants[0][:, None].expand(-1, 2)
-        if functions.means is None:
-            outcome = functions.constants[1][:, None].expand(-1, 2)
         return GuaranteedNuisances(
             functions,
-            2 * score_spread(facts.domain, propensity, outcome),
+            functions.range_sensitivity,
             public={
                 "propensity": _described(self.propensity) if facts.known is None else "known",
                 "outcome": _described(self.outcome),
             },
             conditions=(_PUBLIC_FUNCTIONS,),
         )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: numbers as they are stated, and of functions the bounds that all of them have."""
+        propensity, outcome = stated["propensity"], stated["outcome"]
+        known = facts.known is not None
+        given = cls(None if known else _given(propensity), _given(outcome))._functions(facts)
+        said = "known" if known else propensity
+        return {"propensity": said, "outcome": outcome}, given.range_sensitivity
 
     def _functions(self, facts: SelectionFacts) -> "FrozenFunctions":
         refuse_another(self.propensity, facts)
@@ -142,6 +145,16 @@ class FrozenFunctions(FittedNuisances):
     propensities: Function | None
     means: Function | None
     constants: tuple[Tensor, Tensor]
+
+    @property
+    def range_sensitivity(self) -> float:
+        """Twice the most that one record's scores of two actions lie apart, by public bounds and numbers."""
+        propensity, outcome = self.facts.propensity_range(), self.facts.outcome_range()
+        if self.propensities is None and self.facts.known is None:
+            propensity = self.constants[0][:, None].expand(-1, 2)
+        if self.means is None:
+            outcome = self.constants[1][:, None].expand(-1, 2)
+        return 2 * score_spread(self.facts.domain, propensity, outcome)
 
     def propensity(self, x: Tensor) -> Tensor:
         """See ``FittedNuisances.propensity``."""
@@ -184,6 +197,17 @@ def _outcome_function(given: Any, arms: int) -> Function | None:
 
 def _tensor(values: Any) -> Tensor:
     return torch.as_tensor(np.asarray(values), dtype=torch.float64)
+
+
+def _given(words: str) -> Any:
+    """Return the public numbers that ``_described`` described, or some function where it named one."""
+    if words == str(None):
+        return None
+    try:
+        numbers = [float(word) for word in words.split(", ")]
+    except ValueError:
+        return len  # never called
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _described(given: Any) -> str:

@@ -1,6 +1,6 @@
 """Nuisances that a private mechanism pays for: what they say is public, so one training record moves no scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,7 +23,8 @@ from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.nuisance.ranges import nuisance_range
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Charge
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_OVERLAP = 0.499  # a domain's; the overlap of a selection may be a half
 _ROUNDING = 1e-9  # of a share, so that their sum never exceeds the budget
+_PARTS = {ConvexNuisanceConfig.__name__: (MEDIAN, JOINT), "NuisanceConfig": (DP_SGD,)}  # what a fit pays
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,6 @@ class PrivateNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "private_nuisances"
     trains: ClassVar[bool] = True
     moves_all_scores: ClassVar[bool] = False
-    states = ("nuisance", "score_spread")
 
     recipe: NuisanceRecipe | None = None
     trainer: "Callable[..., Trainer] | None" = None
@@ -73,7 +74,7 @@ class PrivateNuisances(ScoreNuisances):
                 "delta = 0: private nuisances are only (epsilon, delta)-private; give a delta above 0, for instance "
                 "1e-5, or take nuisance_guarantee=stability, which is pure"
             )
-        self._recipe.check(facts.training, _with_overlap(facts), _share(budget, self._fits(facts)), ())
+        self._recipe.check(facts.training, _with_overlap(facts), _share(budget, _fits(facts)), ())
 
     def fit(
         self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
@@ -81,7 +82,7 @@ class PrivateNuisances(ScoreNuisances):
         """See ``ScoreNuisances.fit``; without a budget the functions are not private."""
         assert records is not None
         session = session or FitSession(NoiseSource.system())
-        fits, domain, models = self._fits(facts), _with_overlap(facts), []
+        fits, domain, models = _fits(facts), _with_overlap(facts), []
         for position in range(fits):
             # the only fit of two arms is that of the second against the first
             own = records.a if fits == 1 else (records.a == position).double()
@@ -101,16 +102,29 @@ class PrivateNuisances(ScoreNuisances):
         return GuaranteedNuisances(
             nuisances,
             2 * own_spread,
-            public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread},
+            public={"nuisance": type(self._recipe).__name__, "score_spread": own_spread, **_requested(session.budget)},
             conditions=self._recipe.conditions(self.trainer),
         )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: the spread is that of functions that no file holds, at most what public bounds allow."""
+        spread = number("score_spread", stated["score_spread"])
+        most = score_spread(facts.domain, facts.propensity_range(), facts.outcome_range())
+        if not 0 < spread <= most * (1 + _ROUNDING):
+            raise InputError(f"score_spread = {spread:g}: public bounds allow {most:g}")
+        names = ("nuisance", "score_spread", "requested_epsilon", "requested_delta")
+        return {name: stated[name] for name in names}, 2 * spread
+
+    @classmethod
+    def parts(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[Charge, ...] | None:
+        """See ``ScoreSource``; by the name of the recipe."""
+        own = _PARTS.get(stated["nuisance"])
+        return None if own is None else own * _fits(facts)
 
     @property
     def _recipe(self) -> NuisanceRecipe:
         return self.recipe or ConvexNuisanceConfig()
-
-    def _fits(self, facts: SelectionFacts) -> int:
-        return 1 if facts.arms == 2 else facts.arms
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +174,14 @@ class TrainedNuisances(FittedNuisances):
     def _predict(model: NuisanceModel, x: Tensor) -> Any:
         with torch.no_grad():
             return model.predict(x)
+
+
+def _fits(facts: SelectionFacts) -> int:
+    return 1 if facts.arms == 2 else facts.arms
+
+
+def _requested(budget: PrivacyBudget | None) -> dict[str, float]:
+    return {} if budget is None else {"requested_epsilon": budget.epsilon, "requested_delta": budget.delta}
 
 
 def _share(budget: PrivacyBudget | None, fits: int) -> PrivacyBudget | None:

@@ -27,6 +27,8 @@ from torchdpcate.nuisance.arms.linear_fits import (
 from torchdpcate.nuisance.arms.shrinkage import PRIVATE, ShrinkageTarget, private_target, target_mechanism
 from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
 from torchdpcate.privacy.budget import PrivacyBudget, number, positive
+from torchdpcate.privacy.charge import ARMS, Charge
+from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.session import FitSession
 
 CONSTANTS = ("localised", "bounded_range", "paper")
@@ -35,6 +37,7 @@ CONSTANTS = ("localised", "bounded_range", "paper")
 _PART = 0.1  # of what noise covers at no cost, that a training record may do by default
 _RIDGES = 1e-9, 1e9  # between which a default is sought
 _STEPS = 200  # of bisection
+_PUBLIC = "public"  # of a target, in statements
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,6 @@ class StableNuisances(ScoreNuisances):
     guarantee: ClassVar[str] = "stability"
     trains: ClassVar[bool] = True
     moves_all_scores = True
-    states = (
-        *("target", "target_propensity", "target_outcome", "ridge", "propensity_ridge", "constants"),
-        *("beta_mu", "beta_e", "score_spread", "indirect_sensitivity", "choice_share"),
-    )
 
     ridge: float | None = None
     propensity_ridge: float | None = None
@@ -149,8 +148,30 @@ class StableNuisances(ScoreNuisances):
         if records is None or records.n != facts.training:
             raise InputError(f"records: the guarantee is that of {facts.training} training records; give as many")
         settled = self.settle(records, facts, session)
-        certified = settled._fit(records, facts, self.choice_share)
-        return replace(certified, public={"target": _word(self.target), **certified.public})
+        certified, paid = settled._fit(records, facts, self.choice_share), {}
+        if self.target == PRIVATE and session is not None and session.budget is not None:
+            paid = {"requested_epsilon": session.budget.epsilon}
+        return replace(certified, public={"target": _word(self.target), **certified.public, **paid})
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: all of it follows from the target, the ridges and the tolerance."""
+        word, share = stated["target"], number("choice_share", stated["choice_share"])
+        if word not in (None, PRIVATE, _PUBLIC) or not 0 < share <= 1 or (word != PRIVATE and share != 1):
+            raise InputError(f"target = {word!r}, choice_share = {share:g}: none of stable nuisances")
+        target = None if word is None else ShrinkageTarget(stated["target_propensity"], stated["target_outcome"])
+        given = {name: stated[name] for name in ("ridge", "propensity_ridge", "constants", "tolerance")}
+        settled = StableNuisances(**given, target=target)
+        paid = {"requested_epsilon": stated["requested_epsilon"]} if word == PRIVATE else {}
+        return {"target": word, **settled._public(facts, share), **paid}, settled.range_sensitivity(facts, share)
+
+    @classmethod
+    def costs(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> Mapping[Charge, Event]:
+        """See ``ScoreSource``: a private target has what it leaves not to the choice."""
+        if stated["target"] != PRIVATE:
+            return {}
+        fraction = 1 - stated["choice_share"]
+        return {ARMS: target_mechanism(fraction * stated["requested_epsilon"], facts)[0].event}
 
     def settle(self, train: CausalData, facts: SelectionFacts, session: FitSession | None = None) -> "StableNuisances":
         """Return these nuisances with their target, a private one if need be, and their ridges; all of it public.
@@ -215,8 +236,18 @@ class StableNuisances(ScoreNuisances):
                 f"nuisances stopped at a gradient norm above {self.tolerance:.1e}: nothing is released; raise "
                 "ridge, propensity_ridge or tolerance"
             )
+        return GuaranteedNuisances(
+            LinearNuisances(facts, features, found, *self._numbers(facts)),
+            self.range_sensitivity(facts, choice_share),
+            public=self._public(facts, choice_share),
+            conditions=features.conditions,
+        )
+
+    def _public(self, facts: SelectionFacts, choice_share: float) -> dict[str, Any]:
+        """Return public constants of what is settled."""
         bound, n, (shares, means) = self.bound(facts), facts.scoring, self._numbers(facts)
-        public = {
+        ridges = self.ridges(facts)
+        return {
             "target_propensity": shares.tolist(),
             "target_outcome": means.tolist(),
             "ridge": ridges[0],
@@ -227,13 +258,8 @@ class StableNuisances(ScoreNuisances):
             "score_spread": bound.own,
             "indirect_sensitivity": bound.paper(n) if self.constants == "paper" else bound.indirect(n),
             "choice_share": choice_share,
+            "tolerance": self.tolerance,
         }
-        return GuaranteedNuisances(
-            LinearNuisances(facts, features, found, shares, means),
-            self.range_sensitivity(facts, choice_share),
-            public=public,
-            conditions=features.conditions,
-        )
 
     def solve(self, records: Block, ridge: float, propensity_ridge: float) -> Coefficients:
         """Return the coefficients; a subclass may fit them by other means, to the same minimisers.
@@ -372,4 +398,4 @@ def _planned_range(nuisances: StableNuisances, facts: SelectionFacts) -> float:
 
 
 def _word(target: Any) -> Any:
-    return target if target is None or isinstance(target, str) else "public"
+    return target if target is None or isinstance(target, str) else _PUBLIC
