@@ -181,6 +181,7 @@ class RulePlan(Plan):
             "rule_epsilon": self.spent.epsilon,
             **({} if pure else {"rule_delta": self.spent.delta}),
             **constants,
+            **({} if self.weights is None else {"propensity_solver_scale": self.weights.solver_scale}),
             **self.mechanism.public(law),
             **({} if self.among is None else self.among.public()),
         }
