@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 RECORDS = "records"
 """The one block of a plan that looks at all records at once."""
+_LEVELS = list(Level)
 _FAR_BUDGET = 1e6  # of what a block cost over what a plan was to cost
 
 
@@ -52,21 +53,25 @@ class Query:
         law: How numbers leave the records.
         level: Of its claim.
         blocks: Names of the blocks that are charged: each of them holds records that it looks at.
-        prefix: What the names of its public constants begin with, in statements.
+        prefix: What the names of its public constants begin with, in statements; None where the plan states them.
     """
 
     charge: Charge
     law: Law
     level: Level = Level.CERTIFIED
     blocks: tuple[str, ...] = (RECORDS,)
-    prefix: str = ""
+    prefix: str | None = ""
 
     def covers(self, charge: Charge) -> bool:
         """Whether a charge is for it."""
+        if self.law.by_any:
+            return charge.purpose is self.charge.purpose
         return self.charge == (charge.whole if self.law.in_parts else charge)
 
     def constants(self) -> dict[str, Any]:
         """Return the public constants of its law, by their names in statements."""
+        if self.prefix is None:
+            return {}
         return {f"{self.prefix}{name}": value for name, value in self.law.constants().items()}
 
 
@@ -77,6 +82,9 @@ class Plan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
+        rests_on: Names of conditions that it may rest on, beside those that any release may; None where its parts
+            bring their own.
+        close: How well numbers agree that follow from answers, relatively.
         repeats: Whether other releases from the same fit may have been charged before it.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
@@ -85,6 +93,8 @@ class Plan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
+    rests_on: ClassVar[tuple[str, ...] | None] = ()
+    close: ClassVar[float] = CLOSE
     repeats: ClassVar[bool] = False
     n: int
     budget: PrivacyBudget | None
@@ -92,7 +102,7 @@ class Plan(ABC):
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
         name = cls.__dict__.get("name")
-        if name is None:
+        if not isinstance(name, str):
             return
         known = PLANS.get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -146,6 +156,10 @@ class Plan(ABC):
         words = {HOLDS_IF: "; ".join(self.assumptions)} if self.assumptions else {}
         return {**self.settings(), **constants, **words}
 
+    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return what statements have besides: constants that follow from released numbers."""
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: what follows from them is made anew in another process."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
@@ -162,9 +176,16 @@ class Plan(ABC):
             session: Pays, and draws the noise.
             exact: What its law asks for.
         """
+        return self.ask_runs(name, session, 1, *exact)[0]
+
+    def ask_runs(self, name: str, session: FitSession, runs: int, *exact: Any) -> Tensor:
+        """Return independent answers of a query, float64 [runs, p], each charged once together; see ``ask``.
+
+        Only a session that charges nothing, as of a simulation, asks for more than one.
+        """
         query = self.queries[name]
         session.pay(query.law.event, query.level, query.law.count, charge=query.charge)
-        return session.noise.released(query.law.draw(session.noise, 1, *exact)[0])
+        return session.noise.released(query.law.draw(session.noise, runs, *exact))
 
     def game(self, name: str, one: Tensor, other: Tensor, **settings: Any) -> Game:
         """Return the game of an audit on the exact numbers of two data sets, with their exact likelihood ratio.
@@ -193,7 +214,8 @@ class Plan(ABC):
             release: As read from its file; every value in it may be forged.
         """
         privacy = release.privacy
-        yield from differences("", privacy.public, self.public())
+        answers = self.answers(release)
+        yield from differences("", privacy.public, self.public() | self.following(answers))
         if privacy.formula != self.formula:
             yield f"its formula is not that of mechanism {self.name!r}"
         if {block.name: block.n for block in privacy.blocks} != dict(self.sizes):
@@ -201,13 +223,12 @@ class Plan(ABC):
             return
         for block in privacy.blocks:
             yield from self._charge_problems(block)
-        answers = self.answers(release)
         for name, query in self.queries.items():
             if name in answers:
                 yield from query.law.answer_problems(name, answers[name])
         made = self.conclude(answers, privacy)
         yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
-        yield from _tensor_differences(release.tensors(), made.tensors())
+        yield from _tensor_differences(release.tensors(), made.tensors(), self.close)
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
         queries = {name: query for name, query in self.queries.items() if block.name in query.blocks}
@@ -217,6 +238,8 @@ class Plan(ABC):
             name = next((name for name, query in queries.items() if query.covers(stated.charge)), None)
             if name is not None:
                 own[name].append(stated)
+                if _LEVELS.index(stated.level) < _LEVELS.index(queries[name].level):
+                    yield f"{name} is {queries[name].level} at most, but its charge is called {stated.level}"
                 places.append(order.index(name))
             elif not (self.repeats and stated.purpose is Purpose.RELEASE):
                 yield f"it was charged for {stated.words!r}, which is none of its plan's queries"
@@ -280,12 +303,12 @@ def _agree(stated: Any, needed: Any) -> bool:
     return type(stated) is type(needed) and stated == needed
 
 
-def _tensor_differences(stated: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> Iterator[str]:
+def _tensor_differences(stated: Mapping[str, Tensor], needed: Mapping[str, Tensor], close: float) -> Iterator[str]:
     for name in sorted(stated.keys() | needed.keys()):
         one, other = stated.get(name), needed.get(name)
         if one is None or other is None or one.shape != other.shape:
             yield f"{name} is not what its plan makes of the answers"
-        elif not torch.allclose(one.double(), other.double(), rtol=CLOSE, atol=0.0):
+        elif not torch.allclose(one.double(), other.double(), rtol=close, atol=0.0):
             yield f"{name} does not follow from the answers by its plan"
 
 

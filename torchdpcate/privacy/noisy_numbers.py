@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from torchdpcate.privacy.noise import NoiseSource
@@ -17,6 +18,7 @@ _OF_A_GRID = 10  # bits by which a number of a grid over n is told from a decima
 _DYADIC = 2.0**12  # multiples of 1 / this may be on a coarse grid, and are not judged as decimals
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
 _MANTISSA = 52
+_ROUNDING = 2.0**-49  # of a number that was multiplied, divided and moved a few times
 
 
 def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
@@ -44,6 +46,21 @@ def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
     if bits * len(steps) >= _RARE_BITS:
         yield f"{name} is rounder than its noise leaves numbers"
     yield from alike_problems(name, numbers, _GRID_BITS)
+
+
+def on_grid(values: Tensor, scale: float, most: float = 0.0) -> Tensor:
+    """Return numbers on the grid of their noise again, from which units that they were released in moved them.
+
+    Numbers that are farther from it than rounding stay as they are.
+
+    Args:
+        values: The numbers, float64.
+        scale: Of the noise.
+        most: Largest number that was added to them, and taken away again.
+    """
+    step = NoiseSource.grid(scale)
+    near = (values / step).round() * step
+    return torch.where((values - near).abs() <= _ROUNDING * values.abs().clamp_min(most), near, values)
 
 
 def alike_problems(name: str, values: Tensor, bits: int) -> Iterator[str]:

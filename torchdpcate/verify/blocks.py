@@ -14,7 +14,6 @@ from torchdpcate.privacy.budget import as_number
 from torchdpcate.privacy.charge import ARMS, DP_SGD, JOINT, MEDIAN, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
@@ -48,7 +47,7 @@ def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
         yield from _order(privacy)
         yield from _sizes(release)
         yield from _domains(release, facts)
-        if isinstance(release, AverageEffectRelease | PolicyRelease):
+        if isinstance(release, PolicyRelease):
             yield from _apart(privacy)
         if isinstance(release, FunctionRelease | QueryRelease) and not _is_composed(release):
             yield from _first_stage(release, facts)
@@ -131,7 +130,7 @@ def _pair(release: Release) -> tuple[str, str] | None:
         return None  # one block, which its mechanism checks with all of its charges
     if isinstance(release, FunctionRelease | QueryRelease):
         return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
-    if split is None or isinstance(release, AverageEffectRelease):
+    if split is None:
         return None
     if isinstance(release, PolicyRelease):
         return NUISANCE, SCORING

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.centred_sums import CentredSums
+from torchdpcate.estimators.average.clipped_scores import ClippedScores
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
+from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import STATED_MECHANISMS
@@ -18,7 +25,6 @@ from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.policy import PolicyRelease
@@ -31,10 +37,14 @@ FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
     MECHANISMS,
     STATED_MECHANISMS,
     CHOICES,
-    EFFECT_ESTIMATORS,
-    AVERAGE_MECHANISMS,
 )
 """Mechanisms by the names that statements give them, family by family."""
+
+
+_PLANNED = (
+    *(SubgroupPlan, CentredSums, ClippedScores, DifferenceInMeans),
+    *(DoublyRobust, HorvitzThompson, SubsampleAggregate),
+)  # whose modules have declared them
 
 
 def mechanism_of(name: str) -> ReleaseMechanism | None:
@@ -44,13 +54,13 @@ def mechanism_of(name: str) -> ReleaseMechanism | None:
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert SubgroupPlan.name in PLANS  # the modules above have declared theirs
-    return PLANS.get(name)
+    assert all(plan.name in PLANS for plan in _PLANNED)
+    return BalancingPlan if name in EFFECT_ESTIMATORS else PLANS.get(name)
 
 
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return name in PLANS or any(name in family for family in FAMILIES)
+    return name in PLANS or name in EFFECT_ESTIMATORS or any(name in family for family in FAMILIES)
 
 
 def stated(name: str) -> Stated | None:
@@ -58,10 +68,15 @@ def stated(name: str) -> Stated | None:
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
-    mechanism: Any = plan_of(name) or mechanism_of(name)
+    plan = plan_of(name)
+    mechanism: Any = plan or mechanism_of(name)
     if mechanism is None:
         return None
-    states = Stated(mechanism.level, mechanism.kinds) if name in PLANS else mechanism.states
+    if plan is not None:
+        states = Stated(plan.level, plan.kinds, conditions=plan.rests_on)
+        mechanism = EFFECT_ESTIMATORS.get(name, plan)  # a readout may be a user's
+    else:
+        states = mechanism.states
     own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
     return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
 
@@ -92,7 +107,6 @@ PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
         *(Purpose.CANDIDATE, Purpose.CHOICE, Purpose.CROSS_VALIDATION),
     ),
     PolicyRelease.kind: (Purpose.NUISANCES, Purpose.OUTCOME, Purpose.RELEASE),
-    AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
 }
 """What charges are for, by kind of release."""
 

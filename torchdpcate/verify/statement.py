@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.plan import PLANS
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.statement import (
@@ -23,6 +22,7 @@ from torchdpcate.verify.known import (
     constants_problem,
     is_known,
     is_tuning,
+    plan_of,
     stated,
 )
 
@@ -57,7 +57,7 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
         yield f"mechanism {privacy.mechanism!r} makes no release of {kind}"
     if _LEVELS.index(Level(privacy.level)) < _LEVELS.index(known.highest):
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
-    if privacy.mechanism in PLANS:
+    if plan_of(privacy.mechanism) is not None:
         return  # its plan says what else it states, and what it was charged for
     formulas = known.formula, *known.other_formulas
     if known.formula is not None and privacy.formula not in formulas:
