@@ -61,7 +61,7 @@ class SubsampleAggregate(EffectPlan):
         >>> schema, budget = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0)), PrivacyBudget(1.0, 0.0)
         >>> plan = SubsampleAggregate(5000, schema, ATE(0.1), budget)
         >>> plan.groups, round(plan.scale("sums"), 6)
-        (70, 2.000002)
+        (70, 2.000004)
     """
 
     name: ClassVar[str] = "subsample_aggregate"
