@@ -24,10 +24,10 @@ from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import BalancingPlan
 from torchdpcate.estimators.average.score_sums import SHARES
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre

@@ -39,8 +39,6 @@ class Stated:
             (``verify.known.COMMON_CONDITIONS``); None where its parts bring conditions of their own, under any name.
         formula: Its noise scale in words; None where that is not compared.
         other_formulas: Those of releases by other events.
-        fits: What is fitted privately before; constants whose names begin with one of these and ``_`` are the fit's,
-            which says itself what they must be (``estimators.recompute.constants_problems``).
     """
 
     highest: Level
@@ -50,7 +48,6 @@ class Stated:
     conditions: tuple[str, ...] | None = ()
     formula: str | None = None
     other_formulas: tuple[str, ...] = ()
-    fits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

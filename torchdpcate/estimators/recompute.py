@@ -133,31 +133,6 @@ def compared(what: str, stated: float, needed: float, least: bool = False, close
         yield f"the noise of {what} is more than what was paid asks for"
 
 
-def constants_problems(what: str, public: Mapping[str, Any], needed: Mapping[str, Any], close: float) -> Iterator[str]:
-    """Return problems of all public constants of what was fitted before, against those of the same fit made anew.
-
-    Args:
-        what: What was fitted: the start of their names, before ``_``.
-        public: Public constants of a statement.
-        needed: Of the fit made anew, without that start.
-        close: How well numbers must agree, relatively.
-
-    Raises:
-        KeyError: One is missing.
-        TypeError: One is no number where it must be.
-    """
-    start = f"{what}_"
-    stated = {name.removeprefix(start): value for name, value in public.items() if name.startswith(start)}
-    strange = ", ".join(repr(start + name) for name in sorted(stated.keys() - needed.keys()))
-    if strange:
-        yield f"its public constants hold {strange}, which none states"
-    for name, value in needed.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            yield from compared(f"{what} ({name})", as_number(stated[name]), value, close=close)
-        elif stated[name] != value:
-            yield f"{start}{name} = {stated[name]} is stated, but it is {value}"
-
-
 def same(one: float, other: float, unit: float = 0.0) -> bool:
     """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
     return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.stated import RECORDS
+from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.recompute import is_learner, score_of
 from torchdpcate.estimators.recompute import batch_problems

@@ -13,8 +13,8 @@ from torchdpcate.estimators.average.clipped_scores import ClippedScores
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
 from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
@@ -149,6 +149,5 @@ def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
     missing = known.needs - public.keys()
     if missing:
         return f"its public constants lack {', '.join(sorted(missing))}"
-    own = tuple(f"{name}_" for name in known.fits)  # which the fit's recomputation compares
-    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
+    strange = public.keys() - known.needs - known.may
     return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

@@ -28,8 +28,8 @@ from torchdpcate.verify.known import (
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 _LEVELS = list(Level)
-# Entries of a list among the public constants: the longest names candidates; those of average effects are ranges.
-_LONGEST, _RANGE = 10_000, 2
+# Entries of a list among the public constants: the longest names candidates.
+_LONGEST = 10_000
 
 
 def statement_problems(privacy: PrivacyStatement, kind: str, domain: Domain) -> Iterator[str]:
@@ -73,8 +73,7 @@ def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
             yield problem
     elif not privacy.private_noise and privacy.public:
         yield "the noise had a fixed seed, yet it states constants"
-    longest = _RANGE if known.conditions is None else _LONGEST
-    if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
+    if any(isinstance(value, list) and len(value) > _LONGEST for value in privacy.public.values()):
         yield "its public constants hold a list that is longer than any"
 
 

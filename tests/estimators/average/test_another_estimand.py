@@ -14,7 +14,7 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release

@@ -15,9 +15,9 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.clipped_scores import SUMS, ClippedScores
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.estimators.weighted_balance import weighted_balance
 from torchdpcate.privacy.charge import COMPOSED_SCORES

@@ -14,10 +14,10 @@ from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, defa
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.names import NUISANCE, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import ScoreSums
-from torchdpcate.estimators.average.stated import NUISANCE, RECORDS
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.guarantee import Condition, Level

@@ -14,9 +14,9 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split, split_sizes
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.names import NUISANCE, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import ScoreSums, conclude, epsilons_of, laws_of
-from torchdpcate.estimators.average.stated import NUISANCE, RECORDS
 from torchdpcate.laws import CLOSE, Training
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.model import NuisanceModel

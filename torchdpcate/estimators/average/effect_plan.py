@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR, RECORDS
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number

@@ -18,9 +18,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
-from torchdpcate.estimators.average.stated import RECORDS
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise

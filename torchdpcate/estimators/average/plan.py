@@ -32,10 +32,10 @@ from torchdpcate.estimators.average.effect_estimator import (
     released_ranges,
 )
 from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.outcome_table import CELLS, EQUAL, OutcomeTable
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS, RECORDS
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.laws import AddedNoise, LinearFit
 from torchdpcate.plan import Query
