@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
-from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
+from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 CLOSE = 1e-7
 """How well what a file states must agree with its plan, relatively: some scales and costs are found by a search."""
+_SEARCHED = 0.99  # of a budget that noise of steps on batches spends at least
 _SHARES = 1e-6  # how well shares must agree, relatively: events are a little less than their share
 
 
@@ -39,10 +43,12 @@ class Law(ABC):
     Attributes:
         event: What it costs, ``count`` times.
         in_parts: Whether its parts are charged by their names.
+        by_any: Whether all charges of its purpose are for it, by whatever mechanism.
     """
 
     count: int = 1
     in_parts: ClassVar[bool] = False
+    by_any: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -215,6 +221,58 @@ class Steps(Law):
                 yield f"{name}: the step {step!r} was not charged its share of the budget"
 
 
+@dataclass(frozen=True, eq=False)
+class Training(Law):
+    """Models trained with all of a budget by a recipe that pays for itself, and of which statements say no more.
+
+    Attributes:
+        budget: What it costs.
+        ways: Charges of each way in which the library trains, in their order; others are certified nowhere.
+        besides: Charges that each of them may have first.
+    """
+
+    by_any: ClassVar[bool] = True
+
+    budget: PrivacyBudget
+    ways: Sequence[Sequence[Charge]]
+    besides: Sequence[Charge] = ()
+
+    @property
+    def event(self) -> Event:
+        """There is no single one: the recipe pays for itself."""
+        raise NotImplementedError
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """The recipe draws for itself."""
+        raise NotImplementedError
+
+    def constants(self) -> dict[str, Any]:
+        """See ``Law``."""
+        return {}
+
+    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
+        """See ``Law``: what is released of the models is checked by the plan."""
+        yield from ()
+
+    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
+        """See ``Law``: the library's ways spend all of the budget; of a user's own nothing is known but its cost."""
+        events = [(charge.event, charge.count) for charge in charges if charge.event and charge.count]
+        if not events:
+            yield f"{name}: no charge is for it"
+            return
+        if any(charge.level is not Level.CERTIFIED for charge in charges):
+            return
+        if [charge.charge for charge in charges if charge.charge not in self.besides] not in list(map(list, self.ways)):
+            yield f"{name}: it was not charged as the library trains any"
+        searched = any(isinstance(event, DPSGDEvent) for event, _ in events)
+        close = _SEARCHED if searched else 1 - _SHARES
+        spent = compose(events, self.budget.delta)
+        if not self.budget.epsilon * close <= spent <= self.budget.epsilon * (1 + CLOSE):
+            yield f"{name}: it cost epsilon = {spent:.6g}, but trains with all of {self.budget.epsilon:.6g}"
+        elif compose(events, 0.0 if searched else self.budget.delta * (1 - _SHARES)) < math.inf:
+            yield f"{name}: it cost less than all of delta"
+
+
 def same_event(stated: Event | None, needed: Event) -> bool:
     """Return whether two events are of one kind and cost; the accountant is asked in steps of 1e-9."""
     if type(stated) is not type(needed) or stated is None:
@@ -373,7 +431,7 @@ class FunctionNoise(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Training(Law):
+class DPSGDRun(Law):
     """Weights of a run of DP-SGD.
 
     Attributes:

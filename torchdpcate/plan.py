@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from torchdpcate.release.release import Release
     from torchdpcate.release.statement import PrivacyStatement
 
+UNFIT = (InputError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What public facts that are not those of one release make a plan raise that is made of them."""
 RECORDS = "records"
 """The one block of a plan that looks at all records at once."""
-_FOLLOWS = 1e-6  # how well numbers agree that follow from answers by sums in another order, over the largest of them
+_LEVELS = list(Level)
 _FAR_BUDGET = 1e6  # of what a block cost over what a plan was to cost
 
 
@@ -53,21 +55,25 @@ class Query:
         law: How numbers leave the records.
         level: Of its claim.
         blocks: Names of the blocks that are charged: each of them holds records that it looks at.
-        prefix: What the names of its public constants begin with, in statements.
+        prefix: What the names of its public constants begin with, in statements; None where the plan states them.
     """
 
     charge: Charge
     law: Law
     level: Level = Level.CERTIFIED
     blocks: tuple[str, ...] = (RECORDS,)
-    prefix: str = ""
+    prefix: str | None = ""
 
     def covers(self, charge: Charge) -> bool:
         """Whether a charge is for it."""
+        if self.law.by_any:
+            return charge.purpose is self.charge.purpose
         return self.charge == (charge.whole if self.law.in_parts else charge)
 
     def constants(self) -> dict[str, Any]:
         """Return the public constants of its law, by their names in statements."""
+        if self.prefix is None:
+            return {}
         return {f"{self.prefix}{name}": value for name, value in self.law.constants().items()}
 
     def ask(self, session: FitSession, *exact: Any) -> Tensor:
@@ -77,8 +83,12 @@ class Query:
             session: Pays, and draws the noise.
             exact: What its law asks for.
         """
+        return self.ask_runs(session, 1, *exact)[0]
+
+    def ask_runs(self, session: FitSession, runs: int, *exact: Any) -> Tensor:
+        """Return independent answers, float64 [runs, p], charged once together; a simulation asks for more than one."""
         session.pay(self.law.event, self.level, self.law.count, charge=self.charge)
-        return session.noise.released(self.law.draw(session.noise, 1, *exact)[0])
+        return session.noise.released(self.law.draw(session.noise, runs, *exact))
 
 
 class Plan(ABC):
@@ -88,7 +98,9 @@ class Plan(ABC):
         name: What statements call the mechanism.
         kinds: Kinds of release that it makes.
         level: Of its guarantee.
-        rests_on: Names of conditions that it may rest on, beside those that any release may.
+        rests_on: Names of conditions that it may rest on, beside those that any release may; None where its parts
+            bring their own.
+        close: How well numbers agree that follow from answers, over the largest of them.
         repeats: Whether other releases from the same fit may have been charged before it.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
@@ -97,7 +109,8 @@ class Plan(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]]
     level: ClassVar[Level] = Level.CERTIFIED
-    rests_on: ClassVar[tuple[str, ...]] = ()
+    rests_on: ClassVar[tuple[str, ...] | None] = ()
+    close: ClassVar[float] = CLOSE
     repeats: ClassVar[bool] = False
     n: int
     budget: PrivacyBudget | None
@@ -159,6 +172,10 @@ class Plan(ABC):
         words = {HOLDS_IF: "; ".join(self.assumptions)} if self.assumptions else {}
         return {**self.settings(), **constants, **words}
 
+    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return what statements have besides: constants that follow from released numbers."""
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: what follows from them is made anew in another process."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
@@ -176,6 +193,13 @@ class Plan(ABC):
             exact: What its law asks for.
         """
         return self.queries[name].ask(session, *exact)
+
+    def ask_runs(self, name: str, session: FitSession, runs: int, *exact: Any) -> Tensor:
+        """Return independent answers of a query, float64 [runs, p], each charged once together; see ``ask``.
+
+        Only a session that charges nothing, as of a simulation, asks for more than one.
+        """
+        return self.queries[name].ask_runs(session, runs, *exact)
 
     def game(self, name: str, one: Tensor, other: Tensor, **settings: Any) -> Game:
         """Return the game of an audit on the exact numbers of two data sets, with their exact likelihood ratio.
@@ -210,12 +234,14 @@ class Plan(ABC):
         """Return what in a release does not follow from its answers by this plan."""
         made = self.conclude(self.answers(release), release.privacy)
         yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
-        yield from _tensor_differences(release.tensors(), made.tensors())
+        yield from _tensor_differences(release.tensors(), made.tensors(), self.close)
 
     def statement_problems(self, release: "Release") -> Iterator[str]:
         """Return what a release states, was charged or holds as answers that this plan does not make."""
         privacy = release.privacy
-        yield from differences("", privacy.public, json.loads(json.dumps(self.public())))
+        answers = self.answers(release)
+        public = json.loads(json.dumps(self.public() | self.following(answers)))
+        yield from differences("", privacy.public, public)
         if privacy.formula != self.formula:
             yield f"its formula is not that of mechanism {privacy.mechanism!r}"
         if {block.name: block.n for block in privacy.blocks} != dict(self.sizes):
@@ -223,7 +249,6 @@ class Plan(ABC):
             return
         for block in privacy.blocks:
             yield from self._charge_problems(block)
-        answers = self.answers(release)
         for name, query in self.queries.items():
             if name in answers:
                 yield from query.law.answer_problems(name, answers[name])
@@ -236,6 +261,8 @@ class Plan(ABC):
             name = next((name for name, query in queries.items() if query.covers(stated.charge)), None)
             if name is not None:
                 own[name].append(stated)
+                if _LEVELS.index(stated.level) < _LEVELS.index(queries[name].level):
+                    yield f"{name} is {queries[name].level} at most, but its charge is called {stated.level}"
                 places.append(order.index(name))
             elif not (self.repeats and stated.purpose is Purpose.RELEASE):
                 yield f"it was charged for {stated.words!r}, which is none of its plan's queries"
@@ -301,12 +328,12 @@ def _agree(stated: Any, needed: Any) -> bool:
     return type(stated) is type(needed) and stated == needed
 
 
-def _tensor_differences(stated: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> Iterator[str]:
+def _tensor_differences(stated: Mapping[str, Tensor], needed: Mapping[str, Tensor], close: float) -> Iterator[str]:
     for name in sorted(stated.keys() | needed.keys()):
         one, other = stated.get(name), needed.get(name)
         if one is None or other is None or one.shape != other.shape:
             yield f"{name} is not what its plan makes of the answers"
-        elif not torch.allclose(one.double(), other.double(), rtol=_FOLLOWS, atol=_FOLLOWS * _largest(other)):
+        elif not torch.allclose(one.double(), other.double(), rtol=close, atol=close * _largest(other)):
             yield f"{name} does not follow from the answers by its plan"
 
 

@@ -15,19 +15,23 @@ import torch
 from torch import Tensor
 
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
-from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.estimators.average.centred_sums import DesignFacts, epsilons_of, release_centred, without_noise
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.estimators.average.stages import estimate_batch, learn, total_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 HERE = Path(__file__).parent
+SIDE_BY_SIDE: dict[str, type[AverageEffectLearner]] = {
+    "known_propensity": KnownPropensityEffect,
+    "difference_in_means": DifferenceInMeansEffect,
+    "covariate_balancing": CovariateBalancingEffect,
+}
+"""Estimators that are run on many data sets at once."""
 SIZES, EPSILONS, DELTA = (500, 1_500, 5_000, 15_000, 50_000), (0.5, 1.0, 4.0), 0.0
 EFFECT, DEVIATION = 0.1, 0.12
 SLOPES = torch.tensor([0.12, 0.10, -0.08, 0.06], dtype=torch.float64)
@@ -95,7 +99,7 @@ def cell(design: Design, n: int, epsilon: float, repeats: int) -> dict[str, obje
     for seed, runs in _rounds(n, repeats):
         records, noise = design.data_sets(runs, n, seed), NoiseSource.fixed(seed)
         found, exact = _default(design, records, epsilon, choice.effect, seed)
-        plain = difference_in_means(records, epsilon, FitSession(noise))
+        plain = DifferenceInMeansEffect(design.domain, PrivacyBudget(epsilon, 0.0)).plan(n).run(records, noise)
         for name, estimate in (("default", found), ("difference in means", plain), ("non-private", exact)):
             errors[name].append(estimate.estimate - EFFECT)
         half = half_width(0.95, found.gaussian, found.laplace, found.polytope)
@@ -119,24 +123,11 @@ def _default(
     design: Design, records: StackedRecords, epsilon: float, effect: str, seed: int
 ) -> tuple[NoisyEstimate, NoisyEstimate]:
     """Return the chosen estimates with and without noise."""
-    noise, ate = NoiseSource.fixed(seed + 1_000_000), make_estimand("ATE", design.domain.overlap)
-    if effect == "known_propensity":
-        assert design.domain.known_propensity is not None
-        facts = DesignFacts(records.n, ate, *design.domain.known_propensity.bounds)
-        return release_centred(records, facts, epsilons_of(epsilon, facts), FitSession(noise)), without_noise(
-            records, facts
-        )
-    if effect == "difference_in_means":
-        return difference_in_means(records, epsilon, FitSession(noise)), plain_difference(records)
-    if effect != "covariate_balancing":
-        raise ValueError(f"{effect} is not run side by side")
+    noise = NoiseSource.fixed(seed + 1_000_000)
     private, exact = (
-        CovariateBalancingEffect(design.domain, budget).plan(records.n)
-        for budget in (PrivacyBudget(epsilon, DELTA), None)
+        SIDE_BY_SIDE[effect](design.domain, budget).plan(records.n) for budget in (PrivacyBudget(epsilon, DELTA), None)
     )
-    learnt = learn(records, exact, FitSession(noise))
-    without = exact.estimator.without_noise(total_of(records, exact, learnt), exact.facts)
-    return estimate_batch(records, private, noise), without
+    return private.run(records, noise), exact.without_noise(records)
 
 
 def _rounds(n: int, repeats: int) -> Iterator[tuple[int, int]]:

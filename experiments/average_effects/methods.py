@@ -9,17 +9,15 @@ from torch import Tensor
 
 from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
-from torchdpcate import CausalData, PrivacyBudget
+from torchdpcate import CausalData, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.difference_in_means import difference_in_means, plain_difference
-from torchdpcate.estimators.average.doubly_robust_plan import doubly_robust, plan_doubly_robust
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans, plain_difference
+from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, default_nuisances
 from torchdpcate.estimators.average.effect_estimator import NoisyEstimate
-from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import estimate_batch
-from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 LEVEL = 0.95
@@ -44,7 +42,7 @@ def covariate_balancing(name: str, eta: float, loss: str = "auto", readout: str 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
         budget, estimand = PrivacyBudget(epsilon, 0.0), ATE(eta)
         plan = make_plan(sample.records.n, design.features, estimand, budget, loss=loss, readout=readout)
-        return {name: found(estimate_batch(sample.records, plan, NoiseSource.fixed(seed)))}
+        return {name: found(plan.run(sample.records, NoiseSource.fixed(seed)))}
 
     return run
 
@@ -54,11 +52,13 @@ def peers(eta: float) -> Method:
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
         records, estimand, noise = sample.records, ATE(eta), NoiseSource.fixed(seed)
-        facts = (records.n, design.features, estimand, epsilon)
-        lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
-        guha = subsample_aggregate(records, plan_subsample(*facts), noise)
-        difference = difference_in_means(records, epsilon, FitSession(noise))
-        return {"LGPR": found(lee), "GR": found(guha), "difference in means": found(difference)}
+        facts = (records.n, TableSchema.of(design.domain), estimand, PrivacyBudget(epsilon, 0.0))
+        plans = {
+            "LGPR": HorvitzThompson(*facts),
+            "GR": SubsampleAggregate(*facts),
+            "difference in means": DifferenceInMeans(*facts),
+        }
+        return {name: found(plan.run(records, noise)) for name, plan in plans.items()}
 
     return run
 
@@ -67,10 +67,11 @@ def aipw(eta: float) -> Method:
     """The library's ``DoublyRobustEffect`` with its defaults, (epsilon, 1e-5)."""
 
     def run(design: Design, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
-        plan = plan_doubly_robust(sample.records.n, design.domain, ATE(eta), PrivacyBudget(epsilon, DELTA))
+        schema, budget = TableSchema.of(design.domain), PrivacyBudget(epsilon, DELTA)
+        plan = DoublyRobust(sample.records.n, schema, ATE(eta), budget, recipe=default_nuisances(design.domain))
         batch = sample.records.batch  # outcomes of these designs are in [0, 1]
         records = CausalData(batch.x, batch.z, batch.y)
-        return {"AIPW": found(doubly_robust(records, plan, NoiseSource.fixed(seed)))}
+        return {"AIPW": found(plan.run(records, NoiseSource.fixed(seed)))}
 
     return run
 

@@ -24,7 +24,6 @@ from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, Tab
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords, make_batch
 from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
-from torchdpcate.estimators.average.stages import estimate_batch
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.interval_law import half_width
@@ -50,7 +49,7 @@ def one_of(records: StackedRecords, i: int) -> StackedRecords:
 
 def estimated(records: StackedRecords, plan: BalancingPlan) -> tuple[torch.Tensor, torch.Tensor]:
     """Run the mechanism on each data set; return estimates and half widths of their intervals, [runs] each."""
-    found = estimate_batch(records, plan, NoiseSource.system())
+    found = plan.run(records, NoiseSource.system())
     return found.estimate, half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
 
 

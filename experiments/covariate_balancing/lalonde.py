@@ -21,7 +21,6 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import estimate_batch, learn
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -52,7 +51,7 @@ def effects(folder: Path, sample: str, draws: int) -> Iterator[Found]:
     for epsilon in EPSILONS:
         words = f"{epsilon:g}"
         plan = make_plan(len(frame), on_domain(None, domain), ATE(LEAST_OVERLAP), PrivacyBudget(epsilon, 0.0))
-        own = found(estimate_batch(records, plan, NoiseSource.fixed(seed_of(sample, epsilon)), draws))
+        own = found(plan.run(records, NoiseSource.fixed(seed_of(sample, epsilon)), draws))
         values, halves = own.estimate, own.half
         yield Found(place(words, "private CBSR"), CERTIFIED, "certified", "certified", values.tolist())
         length = place(words, "certified, one draw of the noise", "interval_length")
@@ -80,7 +79,7 @@ def balance(folder: Path, draws: int) -> Iterator[Found]:
         words = f"{epsilon:g}"
         plan = make_plan(len(frame), on_domain(None, domain), ATE(LEAST_OVERLAP), PrivacyBudget(epsilon, 0.0))
         session = FitSession(NoiseSource.fixed(seed_of("balance", epsilon)))
-        own = plan.estimand.propensity(predictor(records.batch.psi, learn(records, plan, session, draws).theta))
+        own = plan.estimand.propensity(predictor(records.batch.psi, plan.learn(records, session, draws)["weights"]))
         yield from rows(words, "private CBSR", CERTIFIED, "certified", "certified", imbalance(x, z, own))
 
 

@@ -8,15 +8,13 @@ from experiments.average_effects.literal import literal
 from experiments.average_effects.literal import printed as printed_shares
 from experiments.average_effects.methods import Found, found
 from experiments.covariate_balancing.laws import LEAST_OVERLAP, Law, Sample
-from torchdpcate import PrivacyBudget
+from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson, plan_horvitz_thompson
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import estimate_batch
-from torchdpcate.estimators.average.subsample_aggregate import plan_subsample, subsample_aggregate
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 
 EPSILONS = (0.5, 1.0, 5.0)
 SHARES = {"printed, r = 0.3": 0.3, "printed, r = 1/6": 1 / 6}
@@ -51,14 +49,12 @@ def printed(sample: Sample, r: float, epsilon: float, seed: int) -> Found:
 def certified(law: Law, sample: Sample, overlap: float, epsilon: float, seed: int) -> Found:
     """Return what the library's default finds, ``CovariateBalancingEffect`` with a pure budget."""
     plan = make_plan(sample.records.n, law.features, ATE(overlap), PrivacyBudget(epsilon, 0.0))
-    return found(estimate_batch(sample.records, plan, NoiseSource.fixed(seed)))
+    return found(plan.run(sample.records, NoiseSource.fixed(seed)))
 
 
 def peers(law: Law, sample: Sample, epsilon: float, seed: int) -> dict[str, Found]:
     """Return what the library's versions of Lee et al. (2019), Guha & Reiter (2024) and two private means find."""
     records, noise = sample.records, NoiseSource.fixed(seed)
-    facts = (records.n, law.features, ATE(LEAST_OVERLAP), epsilon)
-    lee = horvitz_thompson(records, plan_horvitz_thompson(*facts), noise, records.sets)
-    guha = subsample_aggregate(records, plan_subsample(*facts), noise)
-    difference = difference_in_means(records, epsilon, FitSession(noise))
-    return dict(zip(PEERS, map(found, (lee, guha, difference)), strict=True))
+    facts = (records.n, TableSchema.of(law.features.domain), ATE(LEAST_OVERLAP), PrivacyBudget(epsilon, 0.0))
+    plans = (HorvitzThompson(*facts), SubsampleAggregate(*facts), DifferenceInMeans(*facts))
+    return {name: found(plan.run(records, noise)) for name, plan in zip(PEERS, plans, strict=True)}

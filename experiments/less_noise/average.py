@@ -26,7 +26,6 @@ from torchdpcate.estimators.average.balanced_difference import BalancedDifferenc
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
-from torchdpcate.estimators.average.stages import learn, released_facts, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
@@ -104,7 +103,7 @@ class OneByOne(BalancedDifference):
 
     def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
         """See ``BalancedDifference``."""
-        epsilon = self.mechanism(epsilons).epsilon
+        epsilon = math.fsum(epsilons[part] for part in self.parts)
         return {part: moved * epsilon / epsilons[part] for part, moved in self.moved(facts).items()}
 
 
@@ -113,13 +112,19 @@ def _balancing(
 ) -> Found:
     """Covariate balancing, with noise by released coefficients or by bounds for all."""
     plan = CovariateBalancingEffect(domain(law), PrivacyBudget(epsilon, 0.0)).plan(N)
-    session = FitSession(noise)
-    learnt = learn(records, plan, session)
-    facts = released_facts(plan, learnt)
+    learnt = plan.learn(records, FitSession(noise))
+    facts = plan.released(learnt)
     facts = facts if ranges else replace(facts, ranges=None)
     if isinstance(estimator, OneByOne):  # intervals did not count what noise in weights and outcome model do together
         facts = replace(facts, slope_bound=0.0)
-    found = estimator.run(total_of(records, plan, learnt), facts, plan.epsilons, session)
+    laws = estimator.laws(facts, plan.epsilons)
+    answers = estimator.ask(
+        plan.total(records, learnt),
+        facts,
+        plan.epsilons,
+        lambda part, exact: laws[part].draw(noise, len(exact), exact),
+    )
+    found = estimator.estimate(answers, facts, plan.epsilons)
     return found.estimate - effect(law), half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
 
 

@@ -14,21 +14,21 @@ from torch import Tensor
 
 from experiments.average_effects.defaults import DESIGNS, EFFECT
 from experiments.words import paragraph, table
-from torchdpcate import NoiseSource, PrivacyBudget
+from torchdpcate import NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.balanced_difference import UPPER
-from torchdpcate.estimators.average.centred_sums import DesignFacts, contrast, epsilons_of, release_centred
+from torchdpcate.estimators.average.centred_sums import CentredSums, contrast
 from torchdpcate.estimators.average.doubly_robust_plan import (
+    DoublyRobust,
+    default_nuisances,
     fit_nuisances,
-    plan_doubly_robust,
     ranges_of,
     score_records,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.score_sums import release_scores
-from torchdpcate.estimators.average.subsample_aggregate import group_estimates, plan_subsample, release_mean
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate, group_estimates
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
@@ -58,17 +58,18 @@ def apart(terms: Tensor, width: Tensor, reach: Callable[[Tensor], Tensor], epsil
 
 def of_groups(repeats: int, epsilon: float) -> tuple[Law, Law]:
     """Return estimates by small groups."""
-    ate = ATE(0.1)
-    plan = plan_subsample(N, on_domain(None, OBSERVED.domain), ate, epsilon)
+    plan = SubsampleAggregate(N, TableSchema.of(OBSERVED.domain), ATE(0.1), PrivacyBudget(epsilon, 0.0))
     terms = torch.cat([group_estimates(OBSERVED.data_sets(10, N, seed), plan) for seed in range(repeats // 10)])
-    two, most = torch.full((len(terms),), 2.0, dtype=torch.float64), 4 * (1 - 1 / plan.groups)
+    two, most = torch.full((len(terms),), 2.0, dtype=torch.float64), 4 * (1 - 1 / plan.many)
     before = apart(terms, two, lambda tau: torch.full_like(tau, most), (epsilon / 2, epsilon / 2))
-    return before, _law(release_mean(terms, plan, FitSession(NoiseSource.fixed(1))))
+    session = FitSession(NoiseSource.fixed(1))
+    return before, _law(plan.estimate({"sums": plan.ask_each(session, 1, "sums", sum_and_half_squares(terms))}))
 
 
 def of_scores(repeats: int, epsilon: float) -> tuple[Law, Law]:
     """Return doubly robust estimates by nuisances of another half."""
-    plan = plan_doubly_robust(N, OBSERVED.domain, ATE(0.1), PrivacyBudget(epsilon, DELTA))
+    schema, recipe = TableSchema.of(OBSERVED.domain), default_nuisances(OBSERVED.domain)
+    plan = DoublyRobust(N, schema, ATE(0.1), PrivacyBudget(epsilon, DELTA), recipe=recipe)
     stacked = OBSERVED.data_sets(repeats, N, 0).batch
     records = CausalData(stacked.x, stacked.z, stacked.y)
     models = fit_nuisances(records, plan, FitSession(NoiseSource.fixed(2)))
@@ -76,14 +77,15 @@ def of_scores(repeats: int, epsilon: float) -> tuple[Law, Law]:
     terms, _ = ranges.clip(*plan.estimand.score(*scored))
     shares = 0.75 / 0.95 * epsilon, 0.2 / 0.95 * epsilon
     before = apart(terms, ranges.change, lambda tau: ranges.reach(tau).square(), shares)
-    return before, _law(release_scores(scored, ranges, plan.estimand, epsilon, FitSession(NoiseSource.fixed(1))))
+    answers = plan.sums(records, FitSession(NoiseSource.fixed(1)), {"nuisances": models})
+    return before, _law(plan.estimate(answers))
 
 
 def of_trials(repeats: int, epsilon: float) -> tuple[Law, Law]:
     """Return estimates by a known propensity; the centre costs the same before and after."""
-    facts, records = DesignFacts(N, ATE(0.1), 0.5, 0.5), TRIAL.data_sets(repeats, N, 0)
-    epsilons = epsilons_of(epsilon, facts)
-    after = release_centred(records, facts, epsilons, FitSession(NoiseSource.fixed(1)))
+    plan = CentredSums(N, TableSchema.of(TRIAL.domain), ATE(0.1), PrivacyBudget(epsilon, 0.0))
+    facts, records = plan.facts, TRIAL.data_sets(repeats, N, 0)
+    after = plan.run(records, NoiseSource.fixed(1))
     shares = 0.73 / 0.95 * epsilon, 0.14 / 0.95 * epsilon
     centre = facts.centre(after.released["centre"], shares[0])
     terms, within = contrast(records.batch, facts, centre), facts.terms(centre)

@@ -12,15 +12,14 @@ from torch import Tensor
 
 from experiments.average_effects.defaults import DESIGNS, ODDS, Design
 from experiments.words import paragraph, table
-from torchdpcate import NoiseSource, PrivacyBudget
+from torchdpcate import NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, record_cost
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total
-from torchdpcate.estimators.average.horvitz_thompson import learn_propensity, plan_horvitz_thompson
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
 from torchdpcate.estimators.average.joint_cost import joint_cost
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import learn, released_facts, total_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 
@@ -33,8 +32,8 @@ def tables(design: Design, name: str, overlap: float) -> float:
     estimand = make_estimand(name, overlap)
     plan = make_plan(N, on_domain(None, design.domain), estimand, PURE, readout="outcome_table")
     records = design.data_sets(RUNS, N, 0)
-    learnt = learn(records, plan, FitSession(NoiseSource.fixed(1)))
-    facts, total, readout = released_facts(plan, learnt), total_of(records, plan, learnt), OutcomeTable()
+    learnt = plan.learn(records, FitSession(NoiseSource.fixed(1)))
+    facts, total, readout = plan.released(learnt), plan.total(records, learnt), OutcomeTable()
 
     def pulls(facts: EffectFacts, total: Total) -> Tensor:
         found = readout.planned(total, facts, {part: plan.epsilons[part] for part in readout.parts})
@@ -48,12 +47,11 @@ def tables(design: Design, name: str, overlap: float) -> float:
 
 def sums(design: Design, overlap: float) -> tuple[float, float]:
     """Return the noise by released weights over that by bounds for all: of Horvitz-Thompson sums, and of balance."""
-    plan = plan_horvitz_thompson(N, on_domain(None, design.domain), ATE(overlap), PURE.epsilon)
+    plan = HorvitzThompson(N, TableSchema.of(design.domain), ATE(overlap), PURE)
     records = design.data_sets(RUNS, N, 0)
-    theta = learn_propensity(records, plan.fit, FitSession(NoiseSource.fixed(1)))
-    facts = plan.released(theta)
+    facts = plan.released(plan.learn(records, FitSession(NoiseSource.fixed(1)))["propensity"])
     largest = facts.weight_bounds.amax(-1) / ATE(overlap).largest
-    return _mean(plan.scale(facts) / plan.scale(plan.facts)), _mean(largest)
+    return _mean(plan.sum_scale(facts) / plan.sum_scale(plan.facts)), _mean(largest)
 
 
 def counts(name: str, overlap: float) -> float:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -118,18 +119,12 @@ def _prepared(
     ridge: float,
 ) -> PreparedFit:
     """Return the fit with this noise in every gradient."""
-    p, scale, pull = features.dimension, mechanism.released_scale(features.dimension), _pull(loss, features)
+    scale, walk = (
+        mechanism.released_scale(features.dimension),
+        _Walk(features.dimension, steps, length, momentum, ridge),
+    )
     if length * ridge > 1:
         raise InputError(f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge")
-
-    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-        def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-            return ((batch.psi, target(batch)) for batch in records.batches())
-
-        def gradient(theta: Tensor) -> Tensor:
-            return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
-
-        return _descend(gradient, torch.zeros(runs, p, dtype=torch.float64), steps, length, momentum)
 
     public = {
         "fitter": NoisyGradient.name,
@@ -140,7 +135,41 @@ def _prepared(
         "gradient_scale": scale,
     }
     imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
+    draw = partial(_draw, mechanism, loss, n, _pull(loss, features), walk)
     return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
+
+
+class _Walk(NamedTuple):
+    """How the steps are made, of p coefficients."""
+
+    size: int
+    steps: int
+    length: float
+    momentum: float
+    ridge: float
+
+
+def _draw(
+    mechanism: GaussianMechanism,
+    loss: Loss,
+    n: int,
+    pull: float,
+    walk: _Walk,
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """Return the mean iterates of so many runs, or of one on each data set; see ``PreparedFit.draw``."""
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+        return ((batch.psi, target(batch)) for batch in records.batches())
+
+    def gradient(theta: Tensor) -> Tensor:
+        return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + walk.ridge * theta
+
+    start = torch.zeros(runs, walk.size, dtype=torch.float64)
+    return _descend(gradient, start, walk.steps, walk.length, walk.momentum)
 
 
 def _pull(loss: Loss, features: FeatureMap) -> float:

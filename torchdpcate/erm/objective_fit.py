@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, calibrate_objective
+from torchdpcate.erm.perturbation import PERTURBATIONS, SOLVER_SHARE, ObjectiveNoise, calibrate_objective
 from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.errors import InputError
@@ -90,12 +91,7 @@ class ObjectiveFit(PrivateLinearFit):
             monotone=loss.monotone,
         )
 
-        def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            def fit(linear_terms: Tensor) -> Tensor:
-                return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
-
-            return objective.release(fit, noise, runs)
-
+        draw = partial(_draw, loss, ridge, objective)
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^8 records on
         stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
@@ -125,6 +121,23 @@ class ObjectiveFit(PrivateLinearFit):
         if self.share is not None:
             return float(self.share)
         return _FLAT_SHARE if loss.curvature <= _FLAT else _STEEP_SHARE
+
+
+def _draw(
+    loss: Loss,
+    ridge: float,
+    objective: ObjectiveNoise,
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """Return the minimisers of so many perturbed sums, or of one for each data set; see ``PreparedFit.draw``."""
+
+    def fit(linear_terms: Tensor) -> Tensor:
+        return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
+
+    return objective.release(fit, noise, runs)
 
 
 def typical_curvature(loss: Loss) -> float:

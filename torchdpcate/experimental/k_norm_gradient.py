@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -133,9 +134,6 @@ class KNormGradient(PrivateLinearFit):
                 "features, or take fitter=objective"
             )
 
-        def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            return cover.add_noise(sampler.draw(records, target, noise, runs), noise)
-
         public = {
             "fitter": self.name,
             "order": "infinity" if self.order == math.inf else "2",
@@ -149,7 +147,7 @@ class KNormGradient(PrivateLinearFit):
         return PreparedFit(
             PureEvent(epsilon),
             public,
-            draw,
+            partial(_draw, cover, sampler),
             k_norm_deviation(size, self.order) * scale / largest,
             ridge,
             self.level,
@@ -158,6 +156,18 @@ class KNormGradient(PrivateLinearFit):
             f"go beyond overlap = {balancing.estimand.overlap:g}; to interrupt it reveals that; fitter=objective "
             "ends",
         )
+
+
+def _draw(
+    cover: KNormMechanism,
+    sampler: GradientSampler,
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """See ``PreparedFit.draw``."""
+    return cover.add_noise(sampler.draw(records, target, noise, runs), noise)
 
 
 def gradient_sensitivity(loss: BalancingLoss, largest_entry: float, order: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from torchdpcate.errors import InputError
@@ -107,3 +108,10 @@ def check_limit(max_physical_batch: int | None, mode: str = "auto") -> None:
         raise InputError(f"max_physical_batch={max_physical_batch!r} must be a whole number, at least 1, or None")
     if max_physical_batch is not None and mode not in ("auto", "chain"):
         raise InputError(f"max_physical_batch = {max_physical_batch}: mode = {mode} cannot; use mode=chain")
+
+
+def batch_problems(what: str, rate: float, n: int) -> Iterator[str]:
+    """Return problems of a sampling rate: rate times n must be an integer."""
+    batch = rate * n
+    if not (round(batch) >= 1 and abs(batch - round(batch)) <= 1e-6 * batch):
+        yield f"the sampling rate of {what} is not that of a batch of its {n} records"

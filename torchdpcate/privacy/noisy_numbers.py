@@ -3,10 +3,13 @@
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from torchdpcate.privacy.noise import NoiseSource
 
+CLOSE = 1e-9
+"""How well numbers must agree that follow from each other without a search, relatively."""
 FAR = 1e4
 """Scales of noise that no draw exceeds."""
 
@@ -17,6 +20,7 @@ _OF_A_GRID = 10  # bits by which a number of a grid over n is told from a decima
 _DYADIC = 2.0**12  # multiples of 1 / this may be on a coarse grid, and are not judged as decimals
 _GRID_BITS = 20  # of a scale in steps of its grid: that many low bits are uniform
 _MANTISSA = 52
+_ROUNDING = 2.0**-49  # of a number that was multiplied, divided and moved a few times
 
 
 def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
@@ -44,6 +48,21 @@ def grid_problems(name: str, values: Tensor, scale: float) -> Iterator[str]:
     if bits * len(steps) >= _RARE_BITS:
         yield f"{name} is rounder than its noise leaves numbers"
     yield from alike_problems(name, numbers, _GRID_BITS)
+
+
+def on_grid(values: Tensor, scale: float, most: float = 0.0) -> Tensor:
+    """Return numbers on the grid of their noise again, from which units that they were released in moved them.
+
+    Numbers that are farther from it than rounding stay as they are.
+
+    Args:
+        values: The numbers, float64.
+        scale: Of the noise.
+        most: Largest number that was added to them, and taken away again.
+    """
+    step = NoiseSource.grid(scale)
+    near = (values / step).round() * step
+    return torch.where((values - near).abs() <= _ROUNDING * values.abs().clamp_min(most), near, values)
 
 
 def alike_problems(name: str, values: Tensor, bits: int) -> Iterator[str]:
@@ -103,3 +122,8 @@ def far_problems(name: str, values: Tensor, most: float, scale: float) -> Iterat
     """
     if not float(values.abs().amax()) <= most * (1 + 1e-9) + FAR * scale:
         yield f"{name} is larger than records and noise can make it"
+
+
+def same(one: float, other: float, unit: float = 0.0) -> bool:
+    """Return whether two numbers agree, up to rounding of numbers as large as ``unit``."""
+    return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12 * unit)

@@ -1,24 +1,17 @@
 """Verification of a release file: does it agree with itself, with public facts, and with the files beside it?"""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchdpcate.composition.division import CHOICES
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.recompute import UNFIT
-from torchdpcate.privacy.charge import SCREENING, Charge, Purpose
-from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.plan import UNFIT, Plan
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.beside import beside
-from torchdpcate.verify.blocks import block_problems
 from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import kinds_of, mechanism_of, plan_of
+from torchdpcate.verify.known import plan_of, stated
 from torchdpcate.verify.numbers import number_problems
 from torchdpcate.verify.statement import statement_problems
 from torchdpcate.verify.statement_problems import check_statement
@@ -100,43 +93,21 @@ def _shortened(text: str, most: int = 400) -> str:
 def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
     """Problems of the release beyond its costs."""
     yield from contents_problems(file, release)
-    facts, privacy = json.loads(file.metadata["facts"]), release.privacy
+    privacy = release.privacy
     yield from statement_problems(privacy, release.kind, release.domain)
-    if plan_of(privacy.mechanism) is not None:
-        yield from _planned(release)
-        if isinstance(release, FunctionRelease | QueryRelease):
-            yield from _unpaid(file, privacy)
-            yield from block_problems(release, facts)
-        yield from number_problems(release)
-        return
-    yield from _unpaid(file, privacy)
-    yield from block_problems(release, facts)
     yield from number_problems(release)
-    yield from _recomputed(release)
+    known, kind = stated(privacy.mechanism), plan_of(privacy.mechanism)
+    if privacy.claims and kind is not None and known is not None and release.kind in known.kinds:
+        yield from _planned(kind, release)
 
 
-def _planned(release: Release) -> Iterator[str]:
+def _planned(kind: type[Plan], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
-    kind = plan_of(release.privacy.mechanism)
-    if not release.privacy.claims or kind is None or release.kind not in kinds_of(release.privacy.mechanism):
-        return
     try:
         yield from kind.restated(release).problems(release)
     except UNFIT as problem:
         why = f" ({problem})" if isinstance(problem, InputError) else ""
         yield f"its public constants, its charges and its numbers are not those of one release by its plan{why}"
-
-
-def _recomputed(release: Release) -> Iterator[str]:
-    """What does not follow from public facts, as the mechanism of the release works it out."""
-    privacy = release.privacy
-    mechanism = mechanism_of(privacy.mechanism)
-    if not privacy.claims or mechanism is None or release.kind not in mechanism.states.kinds:
-        return
-    try:
-        yield from mechanism.recompute(release)
-    except UNFIT:
-        yield "its public constants, its charge and its numbers are not those of one release by its mechanism"
 
 
 def _checksums(file: ReleaseFile) -> Iterator[tuple[str, str]]:
@@ -171,15 +142,3 @@ def _told(release: Release) -> tuple[str, str]:
         f"names of columns and levels, where bounds come from, that they hold, that {unit}, that n records were read, "
         "and what is under conditions and tuning: nothing here follows from public facts",
     )
-
-
-def _unpaid(file: ReleaseFile, privacy: PrivacyStatement) -> Iterator[str]:
-    """Released nuisances, and chosen columns, that no charge covers."""
-    purposes, charges = {c.purpose for c in privacy.charges}, {c.charge for c in privacy.charges}
-    fitted = Purpose.NUISANCES in purposes or any(isinstance(c.event, DPSGDEvent) for c in privacy.charges)
-    if privacy.claims and any(name.startswith("nuisances.") for name in file.tensors) and not fitted:
-        yield "it holds nuisances, but no charge is for their training"
-    steps = {Charge(Purpose.RELEASE, Composed.name, choice) for choice in CHOICES}
-    chosen = SCREENING in charges or not steps.isdisjoint(charges)
-    if privacy.claims and json.loads(file.metadata["facts"]).get("columns") and not chosen:
-        yield "it uses chosen columns, but no charge is for choosing them"

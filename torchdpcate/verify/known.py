@@ -5,77 +5,80 @@ Verification refuses whatever else a file says.
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate.estimators.average.stated import AVERAGE_MECHANISMS, EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.centred_sums import CentredSums
+from torchdpcate.estimators.average.clipped_scores import ClippedScores
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
-from torchdpcate.estimators.mechanism import ReleaseMechanism, Stated
 from torchdpcate.estimators.rules.mechanisms import stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
-from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level, is_library_class
-from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import TUNING
-from torchdpcate.release.statistics import StatisticsRelease
 
-FAMILIES: tuple[Mapping[str, ReleaseMechanism], ...] = (
-    MECHANISMS,
-    EFFECT_ESTIMATORS,
-    AVERAGE_MECHANISMS,
+# Classes whose modules have declared their plans.
+_PLANNED = (
+    *(SubgroupPlan, CompositionPlan, PolicyPlan, CentredSums, ClippedScores, DifferenceInMeans),
+    *(DoublyRobust, HorvitzThompson, SubsampleAggregate),
 )
-"""Mechanisms by the names that statements give them, family by family."""
 
 
-def mechanism_of(name: str) -> ReleaseMechanism | None:
-    """Return the mechanism that statements call so; None if there is none."""
-    return next((family[name] for family in FAMILIES if name in family), None)
+@dataclass(frozen=True)
+class Known:
+    """What releases by a mechanism may be.
+
+    Attributes:
+        highest: The strongest level that any of them has.
+        kinds: Kinds of release that it makes.
+        conditions: Names of the conditions that its own guarantee may rest on, beside ``COMMON_CONDITIONS``; None where
+            its parts bring conditions of their own, under any name.
+    """
+
+    highest: Level
+    kinds: tuple[str, ...]
+    conditions: tuple[str, ...] | None = ()
 
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    # the modules above have declared theirs
-    assert {SubgroupPlan, CompositionPlan, PolicyPlan} <= set(PLANS.values())
+    assert all(plan in PLANS.values() for plan in _PLANNED)
     if stated_mechanism(name) is not None:
         return RulePlan
+    if name in EFFECT_ESTIMATORS:
+        return BalancingPlan
     return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
-
-
-def kinds_of(name: str) -> tuple[str, ...]:
-    """Return the kinds of release that the mechanism of this name makes."""
-    known = stated(name)
-    return () if known is None else known.kinds
 
 
 def is_known(name: str) -> bool:
     """Whether statements may call a mechanism so; nothing is imported to answer."""
-    return plan_of(name) is not None or any(name in family for family in FAMILIES)
+    return plan_of(name) is not None
 
 
-def stated(name: str) -> Stated | None:
-    """Return what releases by the mechanism of this name may state; None if there is none: it may claim nothing.
+def stated(name: str) -> Known | None:
+    """Return what releases by the mechanism of this name may be; None if there is none: it may claim nothing.
 
     A mechanism that is no class of the library, registered from outside, is conditional at most.
     """
-    mechanism: Any = PLANS.get(name) or mechanism_of(name) or plan_of(name)
-    if mechanism is None:
+    plan = plan_of(name)
+    if plan is None:
         return None
-    states = (
-        mechanism.states
-        if plan_of(name) is None
-        else Stated(mechanism.level, mechanism.kinds, conditions=mechanism.rests_on)
-    )
-    own = is_library_class(mechanism if isinstance(mechanism, type) else type(mechanism))
-    return states if own or states.highest == Level.HEURISTIC else replace(states, highest=Level.CONDITIONAL)
+    maker = EFFECT_ESTIMATORS.get(name) or stated_mechanism(name) or (MECHANISMS[name] if plan is EffectPlan else plan)
+    says: Any = maker if plan is EffectPlan else plan
+    own = is_library_class(maker if isinstance(maker, type) else type(maker))
+    conditional = not own and says.level == Level.CERTIFIED
+    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds, says.rests_on)
 
 
 COMMON_CONDITIONS = (
@@ -94,14 +97,6 @@ COMMON_CONDITIONS = (
     GPU_ROUNDING.name,
 )
 """Names of conditions that any release may rest on: what a user brought in place of the library's, and where it ran."""
-
-_EFFECT = (Purpose.NUISANCES, Purpose.SCREENING, Purpose.THRESHOLD, Purpose.TUNING, Purpose.RELEASE)
-PURPOSES: Mapping[str, tuple[Purpose, ...]] = {
-    **dict.fromkeys((FunctionRelease.kind, QueryRelease.kind, StatisticsRelease.kind), _EFFECT),
-    **dict.fromkeys((ComposedRelease.kind, ComposedRule.kind), (Purpose.RELEASE,)),
-    AverageEffectRelease.kind: (Purpose.NUISANCES, Purpose.WEIGHTS, Purpose.OUTCOME_MODEL, Purpose.RELEASE),
-}
-"""What charges are for, by kind of release."""
 
 CONDITION_KEYS = frozenset(("name", "text", "holds"))
 """What a condition says."""
@@ -135,13 +130,3 @@ def is_tuning(tuning: Mapping[str, Any]) -> bool:
         return False
     found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
     return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
-
-
-def constants_problem(public: Mapping[str, Any], known: Stated) -> str | None:
-    """Return what is wrong with the names of a mechanism's public constants; None if nothing is."""
-    missing = known.needs - public.keys()
-    if missing:
-        return f"its public constants lack {', '.join(sorted(missing))}"
-    own = tuple(f"{name}_" for name in known.fits)  # which the fit's recomputation compares
-    strange = {name for name in public.keys() - known.needs - known.may if not name.startswith(own)}
-    return f"its public constants hold {', '.join(map(repr, sorted(strange)))}, which none states" if strange else None

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.mechanism import Stated
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.statement import (
@@ -18,19 +17,13 @@ from torchdpcate.release.statement import (
 from torchdpcate.verify.known import (
     COMMON_CONDITIONS,
     CONDITION_KEYS,
-    PURPOSES,
-    constants_problem,
     is_known,
     is_tuning,
-    plan_of,
     stated,
 )
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 _LEVELS = list(Level)
-_ANY = tuple(purpose for purpose in Purpose if purpose is not Purpose.OTHER)
-# Entries of a list among the public constants: the longest names candidates; those of average effects are ranges.
-_LONGEST, _RANGE = 10_000, 2
 
 
 def statement_problems(privacy: PrivacyStatement, kind: str, domain: Domain) -> Iterator[str]:
@@ -60,29 +53,13 @@ def _mechanism(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
         yield f"mechanism {privacy.mechanism!r} is {known.highest} at most, but the level is {privacy.level}"
     if not privacy.private_noise and privacy.public:
         yield "the noise had a fixed seed, yet it states constants"
-    yield from _purposes(privacy, kind)
-    if plan_of(privacy.mechanism) is not None:
-        return  # its plan says what else it states, and what it was charged for
-    formulas = known.formula, *known.other_formulas
-    if known.formula is not None and privacy.formula not in formulas:
-        yield f"its formula is not that of mechanism {privacy.mechanism!r}"
-    yield from _constants(privacy, known)
+    yield from _purposes(privacy)
 
 
-def _constants(privacy: PrivacyStatement, known: Stated) -> Iterator[str]:
-    if privacy.claims:
-        problem = constants_problem(privacy.public, known)
-        if problem:
-            yield problem
-    longest = _RANGE if known.conditions is None else _LONGEST
-    if any(isinstance(value, list) and len(value) > longest for value in privacy.public.values()):
-        yield "its public constants hold a list that is longer than any"
-
-
-def _purposes(privacy: PrivacyStatement, kind: str) -> Iterator[str]:
+def _purposes(privacy: PrivacyStatement) -> Iterator[str]:
     for charge in dict.fromkeys(charge.charge for charge in privacy.charges):
-        if charge.purpose not in PURPOSES.get(kind, _ANY):
-            yield f"the charge {charge.words!r} is none that a release of {kind} makes"
+        if charge.purpose is Purpose.OTHER:
+            yield f"the charge {charge.words!r} is none that a release of the library makes"
         elif charge.purpose is Purpose.RELEASE and not is_known(charge.mechanism):
             yield f"the charge {charge.words!r} is for a mechanism that is none of the library's"
 

@@ -2,11 +2,12 @@
 
 import torch
 
-from torchdpcate import Domain
+from torchdpcate import Domain, TableSchema
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.features.user_maps import on_domain
 
 DOMAIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0)
+SCHEMA = TableSchema.of(DOMAIN)
 FEATURES = on_domain(None, DOMAIN)
 EFFECT, NAIVE_BIAS = 0.16964, 0.090
 

@@ -14,7 +14,7 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
@@ -80,5 +80,5 @@ def test_an_effect_estimator_is_added_by_one_class_too(tmp_path, monkeypatch):
     assert abs(release.estimate - Confounded().average_effect("HALF")) < 0.03
     assert verify_release(release.save(tmp_path / "release.safetensors"))
     moved = replace(release, main=replace(release.main, value=release.estimate + 0.01))
-    with pytest.raises(VerificationError, match="estimate does not follow"):
+    with pytest.raises(VerificationError, match="main does not follow"):
         verify_release(moved.save(tmp_path / "moved.safetensors"))

@@ -13,7 +13,7 @@ from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import k_norm_deviation
-from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.balance_table import BalanceTable
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 
@@ -21,6 +21,13 @@ THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 def _records(n: int) -> StackedRecords:
     x, z, y = arrays(n, 8)
     return StackedRecords(Batch(x, FEATURES(x), z, y))
+
+
+def drawn(statistics: BalanceStatistics, records: StackedRecords, size: float, seed: int) -> BalanceTable:
+    """The statistics with noise of this seed."""
+    laws, noise = statistics.laws(records.n, 4), NoiseSource.fixed(seed)
+    answers = statistics.ask(records, THETA, FEATURES, lambda part, exact: laws[part].draw(noise, 1, exact))
+    return statistics.table(answers, THETA, FEATURES, records.n, size)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -50,7 +57,7 @@ def test_statistics_are_those_of_the_records_but_for_noise():
     records, statistics = _records(4_000), BalanceStatistics(1e6, ATE(0.1))
     exact = statistics.without_noise(records, THETA, FEATURES)
     size = records.total(lambda b: ATE(0.1).weights(b.psi @ THETA[0], b.z).sum(-1, keepdim=True)[None] / 2)
-    noisy = statistics.run(records, THETA, FEATURES, size.item(), FitSession(NoiseSource.fixed(1)))
+    noisy = drawn(statistics, records, size.item(), 1)
     assert noisy.before == pytest.approx(exact.before, abs=1e-4)
     assert noisy.after == pytest.approx(exact.after, abs=1e-4)
     x, z = records.batch.x, records.batch.z
@@ -64,7 +71,7 @@ def test_their_noise_is_what_they_say():
     Before weighting the stated one is a bound: it counts the noise of p at its worst, where all records agree.
     """
     records, statistics = _records(2_000), BalanceStatistics(0.5, ATE(0.1))
-    runs = [statistics.run(records, THETA, FEATURES, 2_000.0, FitSession(NoiseSource.fixed(k))) for k in range(400)]
+    runs = [drawn(statistics, records, 2_000.0, k) for k in range(400)]
     after = torch.tensor([run.after for run in runs]).std(0) / torch.tensor(runs[0].after_sd)
     before = torch.tensor([run.before for run in runs]).std(0) / torch.tensor(runs[0].before_sd)
     assert (after - 1).abs().max().item() < 0.3

@@ -5,13 +5,11 @@ import math
 import pytest
 import torch
 
+from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
-from tests.sessions import noted
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
 
 ATE = make_estimand("ATE", ETA)
 EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}
@@ -54,14 +52,9 @@ def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, 
 
 
 def test_an_estimate_is_what_its_released_numbers_say() -> None:
-    facts, noise = EffectFacts(8, ATE, 0.4, 0.4), NoiseSource.fixed(1)
-    paid: list[str] = []
-
-    def pay(part: str, *charge: object, **further: object) -> None:
-        paid.append(part)
-
-    found = BalancedDifference().run(lambda terms: terms(_weighted()), facts, EPSILONS, noted(noise, pay))
-    assert paid == ["sums"]
+    facts = EffectFacts(8, ATE, 0.4, 0.4)
+    found = drawn(BalancedDifference(), lambda terms: terms(_weighted()), facts, EPSILONS, 1)
+    assert list(BalancedDifference().laws(facts, EPSILONS)) == ["sums"]
     size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
     torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
 
@@ -70,7 +63,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     facts = EffectFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
-    found = BalancedDifference().run(lambda terms: terms(many), facts, EPSILONS, FitSession(NoiseSource.fixed(2)))
+    found = drawn(BalancedDifference(), lambda terms: terms(many), facts, EPSILONS, 2)
     size = found.released["size"]
     scales = {
         part: bound / EPSILONS[part] * 0.4079 / 0.55 for part, bound in BalancedDifference.sensitivities(facts).items()
@@ -87,9 +80,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
 def test_noise_that_swamps_the_denominator_is_said() -> None:
     att = make_estimand("ATT", ETA)
     facts, epsilons = EffectFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
-    found = BalancedDifference().run(
-        lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, FitSession(NoiseSource.fixed(0))
-    )
+    found = drawn(BalancedDifference(), lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, 0)
     assert found.noise_dominated.all()
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()

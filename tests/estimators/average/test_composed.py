@@ -16,7 +16,7 @@ from torchdpcate.composition.average_plan import SCORES, AveragePlan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, release_clipped
+from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, noise_of
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.accounting import compose
@@ -98,7 +98,9 @@ def test_the_sums_have_the_noise_that_is_paid_for():
     runs, epsilon = 20_000, 0.4
     scores = torch.rand(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     exact = clipped_sums(scores[None], 0.3, 0.4)[0]
-    found = release_clipped(scores, 0.3, 0.4, lambda square: 0.0, epsilon, FitSession(NoiseSource.fixed(0)), runs)
+    law = noise_of(400, epsilon)
+    total, half = law.draw(NoiseSource.fixed(0), runs, exact).T
+    found = conclude(total, 2 * half, 0.3, 0.4, 0.0, 400, law.scale)
     for name, at, times in (("difference", exact[0], 1), ("spread", 2 * exact[1], 2)):
         size = (found.released[name] - at).abs().mean().item()
         assert size == pytest.approx(times * 2 / epsilon, rel=6 / math.sqrt(runs))
@@ -129,8 +131,8 @@ def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
 
 def test_the_share_of_the_treated_may_lie_below_the_clip():
     rare = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, overlap=0.01, treated=0.03)
-    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).treated == 0.05
-    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).treated == 0.03
+    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).steps.treated == 0.05
+    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).steps.treated == 0.03
 
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
@@ -190,15 +192,15 @@ def test_an_honest_release_verifies_and_forged_ones_do_not(tmp_path):
     assert verify_release(release.save(tmp_path / "release.safetensors"))
     public, numbers = release.privacy.public, release.numbers
     forged = {
-        "its estimate does not follow": replace(release, main=replace(release.main, value=release.estimate + 0.01)),
+        "main does not follow": replace(release, main=replace(release.main, value=release.estimate + 0.01)),
         "its clip": replace(release, numbers={**numbers, "clip": numbers["clip"] * 1.01}),
         "its centre or its error": replace(release, numbers={**numbers, "centre": 1.5}),
-        "its interval does not follow": replace(release, numbers={**numbers, "error": numbers["error"] + 0.01}),
-        "the plan makes it": replace(release, privacy=replace(release.privacy, public={**public, "kept": 2})),
-        "its settings are those of no plan": replace(
+        "main does not follow from": replace(release, numbers={**numbers, "error": numbers["error"] + 0.01}),
+        "its plan makes it": replace(release, privacy=replace(release.privacy, public={**public, "kept": 2})),
+        "constants = spike=2": replace(
             release, privacy=replace(release.privacy, public={**public, "constants": "spike=2"})
         ),
-        "was charged": replace(
+        "epsilon_scores = 0.2": replace(
             release, privacy=replace(release.privacy, public={**public, "epsilon_scores": 0.2})
         ),
     }  # fmt: skip
@@ -242,7 +244,7 @@ def test_unasked_features_count_with_their_prior():
     """At little n epsilon the plan asks for no feature, and the interval says that something may confound."""
     of, facts = records(300), domain()
     few = ComposedAverageEffect(facts, PrivacyBudget(0.3, 1e-5), noise=NoiseSource.fixed(0)).fit(of.x, of.a, of.y)
-    assert not few.plan(300).propensity().basis.features
+    assert not few.plan(300).steps.propensity().basis.features
     assert few.nuisances_.error(0.2) > 0.05 * of.y.std().item()
 
 

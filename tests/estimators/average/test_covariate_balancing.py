@@ -18,9 +18,7 @@ from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import estimate_batch, learn
-from torchdpcate.estimators.average.stated import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
@@ -52,7 +50,7 @@ def test_error_and_coverage_in_the_confounded_design(loss, readout, most):
     """
     records, budget = data_sets(200, 5_000, 11), PrivacyBudget(0.5, 0.0)
     plan = make_plan(5_000, FEATURES, ATE, budget, loss=loss, readout=readout)
-    found = estimate_batch(records, plan, NoiseSource.system())
+    found = plan.run(records, NoiseSource.system())
     error = (found.estimate - EFFECT).abs()
     inside = error <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
     assert inside.sum().item() > 172
@@ -72,7 +70,7 @@ def intervals_that_hold(basis: FeatureMap | None, runs: int) -> int:
     features = on_domain(basis, domain)
     psi = features(x.reshape(-1, 2)).reshape(runs, 5_000, -1)
     plan = make_plan(5_000, features, make_estimand("ATE", 0.05), PrivacyBudget(5.0, 0.0))
-    found = estimate_batch(StackedRecords(Batch(x, psi, z, y)), plan, NoiseSource.system())
+    found = plan.run(StackedRecords(Batch(x, psi, z, y)), NoiseSource.system())
     inside = (found.estimate - effect).abs() <= half_width(0.95, found.gaussian, found.laplace, found.polytope)
     return int(inside.sum())
 
@@ -106,9 +104,9 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
     )
-    mechanism = EFFECT_ESTIMATORS[release.privacy.mechanism]
-    assert any("holds_if" in problem for problem in mechanism.recompute(changed))
-    assert not list(mechanism.recompute(load_release(release.save(tmp_path / "release.safetensors"))))
+    assert any("holds_if" in problem for problem in BalancingPlan.restated(changed).problems(changed))
+    again = load_release(release.save(tmp_path / "release.safetensors"))
+    assert not list(BalancingPlan.restated(again).problems(again))
 
 
 @pytest.mark.parametrize("readout", ["balanced_difference", "outcome_table"])
@@ -264,7 +262,7 @@ def test_the_expected_imbalance_holds_what_is_left():
     records = data_sets(1, n, 4)
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
-    theta = learn(one, plan, FitSession(NoiseSource.system()), runs).theta
+    theta = plan.learn(one, FitSession(NoiseSource.system()), runs)["weights"]
     w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry

@@ -7,10 +7,8 @@ from tests.estimators.average.confounded import DOMAIN, EFFECT, NAIVE_BIAS, arra
 from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.difference_in_means import (
     DifferenceInMeansEffect,
-    difference_in_means,
     plain_difference,
 )
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.interval_law import half_width
 
 
@@ -27,7 +25,7 @@ def test_without_noise_it_is_the_difference_in_means():
 def test_its_interval_covers_what_it_estimates_and_its_bias_is_the_designs():
     """400 data sets at epsilon = 0.5. A coverage of .95 gives 358 or fewer of 400 less often than once in 10^6 runs."""
     records = data_sets(400, 2_000, 2)
-    found = difference_in_means(records, 0.5, FitSession(NoiseSource.system()))
+    found = DifferenceInMeansEffect(DOMAIN, PrivacyBudget(0.5, 0.0)).plan(2_000).run(records, NoiseSource.system())
     inside = (found.estimate - EFFECT - NAIVE_BIAS).abs() <= half_width(
         0.95, found.gaussian, found.laplace, found.polytope
     )

@@ -5,26 +5,27 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays, data_sets
+from tests.estimators.average.confounded import DOMAIN, EFFECT, SCHEMA, arrays, data_sets
 from tests.sums import given
 from torchdpcate import CausalData, Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
-from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
+from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.doubly_robust_plan import (
     NUISANCE,
-    doubly_robust,
+    DoublyRobust,
+    default_nuisances,
     fit_nuisances,
-    plan_doubly_robust,
     ranges_of,
     score_records,
 )
 from torchdpcate.estimators.average.learner import RECORDS
-from torchdpcate.estimators.average.score_sums import conclude, epsilons_of, release_scores, sensitivities
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.score_sums import ScoreSums, conclude, epsilons_of, sensitivities
 from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
@@ -40,6 +41,16 @@ ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 1e-5)
 def in_units(records: StackedRecords) -> CausalData:
     """Records of a domain whose outcomes are in [0, 1]."""
     return CausalData(records.batch.x, records.batch.z, records.batch.y)
+
+
+def planned(n: int, estimand: Estimand, budget: PrivacyBudget) -> DoublyRobust:
+    return DoublyRobust(n, SCHEMA, estimand, budget, recipe=default_nuisances(DOMAIN))
+
+
+def released(scored: Scored, ranges: ScoreRanges, estimand: Estimand, epsilon: float) -> NoisyEstimate:
+    """The estimate by sums with noise of these scores, one a run."""
+    sums, noise = ScoreSums.of(ranges, estimand, scored.z.shape[1], epsilon), NoiseSource.fixed(0)
+    return sums.estimate(sums.ask(scored, lambda part, exact: sums.laws[part].draw(noise, len(exact), exact)))
 
 
 def random_records(runs: int, n: int) -> Scored:
@@ -58,7 +69,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
     ranges, epsilons = ScoreRanges.widest(make_estimand(estimand, 0.1)).repeated(runs), epsilons_of(epsilon, score)
     assert sum(epsilons.values()) == pytest.approx(epsilon, rel=1e-8)
     assert sum(epsilons.values()) <= epsilon
-    found = release_scores(scored, ranges, score, epsilon, FitSession(NoiseSource.fixed(0)))
+    found = released(scored, ranges, score, epsilon)
     a, b = (part[0] for part in score.score(*scored))
     tolerance = 6 / math.sqrt(runs)
     errors = (found.released["score"] - a.sum()).abs().mean().item()
@@ -79,7 +90,7 @@ def test_where_the_size_is_public_both_sums_are_one_event():
     scored = random_records(runs, n)
     e, mu = torch.tensor([[0.1, 0.9]]).double(), torch.tensor([[[0.6, 1.0], [0.0, 0.5]]]).double()
     ranges = ScoreRanges.of(ATE, e, mu).repeated(runs)
-    found = release_scores(scored, ranges, ATE, epsilon, FitSession(NoiseSource.fixed(0)))
+    found = released(scored, ranges, ATE, epsilon)
     low, high = (end[0].item() for end in ranges.ends)
     a = ATE.score(*scored)[0][0].clamp(low, high)
     assert abs(low + high) > 0.2
@@ -106,7 +117,7 @@ def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for(estimand):
     """Records all over the domain, scored by fitted nuisances: how far sums move when one replaces another."""
-    plan = plan_doubly_robust(1000, DOMAIN, make_estimand(estimand, 0.1), BUDGET)
+    plan = planned(1000, make_estimand(estimand, 0.1), BUDGET)
     models = fit_nuisances(in_units(data_sets(1, 1000, seed=4)), plan, FitSession(NoiseSource.fixed(1)))
     ranges = ranges_of(models, plan)
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 4)
@@ -126,7 +137,7 @@ def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for
 def test_each_block_sees_its_own_records_alone():
     several = in_units(data_sets(1, 400, seed=0))
     records = CausalData(several.x[0], several.a[0], several.y[0])
-    plan = plan_doubly_robust(400, DOMAIN, ATE, BUDGET)
+    plan = planned(400, ATE, BUDGET)
     first, second = (plan.blocks[name] for name in (NUISANCE, RECORDS))
     assert sorted(torch.cat([first, second]).tolist()) == list(range(400))
 
@@ -150,8 +161,8 @@ def test_each_block_sees_its_own_records_alone():
 @pytest.mark.slow
 def test_intervals_cover_on_the_confounded_design():
     """60 data sets; a coverage of .95 gives fewer than 45 less often than once in 10^6 runs."""
-    plan = plan_doubly_robust(5000, DOMAIN, ATE, PrivacyBudget(5.0, 1e-6))
-    found = doubly_robust(in_units(data_sets(60, 5000, seed=5)), plan, NoiseSource.fixed(0))
+    plan = planned(5000, ATE, PrivacyBudget(5.0, 1e-6))
+    found = plan.run(in_units(data_sets(60, 5000, seed=5)), NoiseSource.fixed(0))
     inside = (found.estimate - EFFECT).abs() <= half_width(0.95, found.gaussian, found.laplace)
     assert inside.sum().item() >= 45
     assert (found.estimate - EFFECT).square().mean().item() < 0.0007  # without privacy 0.0004: half the records
@@ -201,7 +212,7 @@ def test_outcome_units():
 def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
     scored = random_records(50, 20)
     ranges = ScoreRanges.widest(make_estimand("ATT", 0.1)).repeated(50)
-    found = release_scores(scored, ranges, make_estimand("ATT", 0.1), 0.05, FitSession(NoiseSource.fixed(0)))
+    found = released(scored, ranges, make_estimand("ATT", 0.1), 0.05)
     assert found.noise_dominated.any()
     for part in (found.estimate, found.gaussian, found.laplace):
         assert torch.isfinite(part).all()
@@ -265,7 +276,7 @@ def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_records(estimand, monk
     sums = []
     for part in (scored, Scored(*(column[:, order] for column in scored))):
         seen = given(monkeypatch)
-        release_scores(part, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
+        released(part, ranges, score, 1.0)
         sums.append(torch.cat(seen))
         monkeypatch.undo()
     assert torch.equal(*sums)
@@ -278,7 +289,7 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
     e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
     ranges, n = ScoreRanges.of(score, e, mu), 500
     seen = given(monkeypatch)
-    found = release_scores(scored, ranges, score, 1.0, FitSession(NoiseSource.fixed(0)))
+    found = released(scored, ranges, score, 1.0)
     units = sensitivities(ranges, n).values()
     sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9
@@ -290,7 +301,7 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
 def test_scores_of_the_mean_count_within_the_range_that_the_noise_answers_for(monkeypatch):
     scored, seen = random_records(1, 500), given(monkeypatch)
     e, mu = torch.tensor([[0.45, 0.55]]).double(), torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double()
-    release_scores(scored, ScoreRanges.of(ATE, e, mu), ATE, 1.0, FitSession(NoiseSource.fixed(0)))
+    released(scored, ScoreRanges.of(ATE, e, mu), ATE, 1.0)
     total, half = seen[0].flatten().tolist()
     assert -500 <= total <= 500
     assert 0 <= half <= 250

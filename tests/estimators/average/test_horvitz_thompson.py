@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, arrays, data_sets
 from tests.sums import given
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
@@ -16,13 +16,12 @@ from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.horvitz_thompson import (
+    HorvitzThompson,
     HorvitzThompsonEffect,
-    horvitz_thompson,
     horvitz_thompson_terms,
-    plan_horvitz_thompson,
-    release_sum,
+    sum_unit,
 )
-from torchdpcate.estimators.average.peers import sum_unit
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.worst_case_peers import _opposed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -32,10 +31,19 @@ from torchdpcate.verify.file import verify_release
 ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
 
+def planned(n: int, epsilon: float, ridge: float | None = None) -> HorvitzThompson:
+    return HorvitzThompson(n, SCHEMA, ATE, PrivacyBudget(epsilon, 0.0), ridge=ridge)
+
+
+def summed(records: StackedRecords, plan: HorvitzThompson, theta: torch.Tensor) -> NoisyEstimate:
+    """The estimate by these coefficients."""
+    return plan.estimate(plan.sums(records, FitSession(NoiseSource.fixed(0)), {"propensity": theta}))
+
+
 def test_constants_of_the_plan():
-    plan = plan_horvitz_thompson(5000, FEATURES, ATE, 2.0)
+    plan = planned(5000, 2.0)
     assert sum_unit(plan.facts).item() == pytest.approx(20)  # 2 / eta
-    assert plan.scale(plan.facts).item() == pytest.approx(20, rel=1e-6)  # 2 / (eta epsilon / 2)
+    assert plan.sum_scale(plan.facts).item() == pytest.approx(20, rel=1e-6)  # 2 / (eta epsilon / 2)
     # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at what determinants leave of 0.99
     assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
     left = 0.99 - logistic_jacobian(0.99, 1.0, plan.fit.ridge)
@@ -43,14 +51,14 @@ def test_constants_of_the_plan():
 
 
 def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
-    plain, least = (plan_horvitz_thompson(5000, FEATURES, ATE, 1.0, penalty) for penalty in (None, 0.01))
+    plain, least = (planned(5000, 1.0, penalty) for penalty in (None, 0.01))
     assert least.fit.ridge == pytest.approx(5000 * 0.01 / 5)  # of features scaled to largest entry 1
     assert least.fit.public["tilt_scale"] < plain.fit.public["tilt_scale"]
     for plan in (plain, least):
         jacobian = logistic_jacobian(0.5 * 0.99, 1.0, plan.fit.ridge)
         spent = jacobian + 2 / math.sqrt(5) / plan.fit.public["tilt_scale"]
         assert spent == pytest.approx(0.5 * 0.99, rel=1e-6)
-    small = plan_horvitz_thompson(5000, FEATURES, ATE, 1.0, 1e-9)
+    small = planned(5000, 1.0, 1e-9)
     assert small.fit.ridge == plain.fit.ridge
 
 
@@ -65,7 +73,7 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
     every = Batch(x.repeat(6, 1)[:, None], FEATURES(x).repeat(6, 1)[:, None], z[:, None], y[:, None])
     theta = torch.randn(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     theta *= torch.linspace(0.1, 20, 50)[:, None]
-    plan = plan_horvitz_thompson(5000, FEATURES, ATE, 1.0)
+    plan = planned(5000, 1.0)
     terms = []
     for row in theta:
         rows = row.expand(len(z), -1)
@@ -81,19 +89,19 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
 @pytest.mark.slow
 def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     records = StackedRecords(Batch(*(part[0] for part in data_sets(1, 400, seed=1).batch)))
-    plan = plan_horvitz_thompson(records.n, FEATURES, ATE, 1.0)
+    plan = planned(records.n, 1.0)
     theta = torch.randn(1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     e = torch.sigmoid(predictor(records.batch.psi, theta)).clamp(0.1, 0.9)
     z, y = records.batch.z, records.batch.y
     exact = (z * y / e - (1 - z) * y / (1 - e)).sum()
     runs = 20_000
-    found = release_sum(records, plan, theta.expand(runs, -1), FitSession(NoiseSource.fixed(0)))
+    found = summed(records, plan, theta.expand(runs, -1))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
-    scale = plan.scale(plan.released(theta)).item()
+    scale = plan.sum_scale(plan.released(theta)).item()
     assert errors.abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
     assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * scale
-    assert scale < 0.75 * plan.scale(plan.facts).item()
+    assert scale < 0.75 * plan.sum_scale(plan.facts).item()
     assert found.estimate.abs().max() <= 1
 
 
@@ -109,9 +117,9 @@ def test_data_sets_side_by_side_give_what_each_gives_alone():
 
 def test_mean_squared_error_on_the_confounded_design():
     """Sampling and the sum's noise predict it; the propensity's noise adds less than as much again (60 data sets)."""
-    plan = plan_horvitz_thompson(2000, FEATURES, ATE, 2.0)
-    found = horvitz_thompson(data_sets(60, 2000, seed=0), plan, NoiseSource.fixed(0), runs=60)
-    noise = 2 * (plan.scale(plan.facts).item() / 2000) ** 2
+    plan = planned(2000, 2.0)
+    found = plan.run(data_sets(60, 2000, seed=0), NoiseSource.fixed(0))
+    noise = 2 * (plan.sum_scale(plan.facts).item() / 2000) ** 2
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (noise + 1.0 / 2000)
 
 
@@ -187,11 +195,11 @@ def test_attack_finds_most_of_epsilon_and_never_more():
 
 
 def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
-    batch, plan = data_sets(1, 5_000, 0).batch, plan_horvitz_thompson(5000, FEATURES, ATE, 1.0)
+    batch, plan = data_sets(1, 5_000, 0).batch, planned(5000, 1.0)
     psi = torch.round(batch.psi[0] * 1024) / 1024  # with these coefficients no score is rounded
     one = Batch(batch.x[0], psi, batch.z[0], batch.y[0] * 0.7)
     order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
     seen = given(monkeypatch)
     for part in (one, Batch(*(column[order] for column in one))):
-        release_sum(StackedRecords(part), plan, theta, FitSession(NoiseSource.fixed(0)))
+        summed(StackedRecords(part), plan, theta)
     assert torch.equal(*seen)

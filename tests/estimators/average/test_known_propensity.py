@@ -14,15 +14,13 @@ from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.centred_sums import (
+    CentredSums,
     DesignFacts,
     contrast,
-    epsilons_of,
     noise_scales,
-    release_centred,
     without_noise,
 )
-from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.privacy.session import FitSession
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
 from torchdpcate.release.file import load_release
 from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
@@ -41,6 +39,11 @@ def trial(runs: int, n: int, low: float, high: float, seed: int, mean=0.4, devia
     error = deviation * torch.randn(runs, n, generator=generator, dtype=torch.float64)
     y = (mean + (0.1 + 0.1 * second) * (z - 0.5) + error).clamp(0, 1)
     return StackedRecords(Batch(x, e[..., None], z, y))
+
+
+def planned(n: int, estimand: str, low: float, high: float, epsilon: float) -> CentredSums:
+    strata = Domain([0.0], [1.0], 0.0, 1.0, propensity={"x0": {0: low, 1: high}}, two_levels=[True])
+    return CentredSums(n, TableSchema.of(strata), make_estimand(estimand, 0.1), PrivacyBudget(epsilon, 0.0))
 
 
 def truth(estimand: str, low: float, high: float) -> float:
@@ -101,9 +104,9 @@ def test_without_noise_it_is_the_centred_weighted_contrast():
 
 def test_the_noise_of_every_sum_has_the_stated_scale():
     """20,000 runs: the mean size of Laplace noise is its scale up to 1/141; 5 % are seven standard errors."""
-    runs, facts = 20_000, DesignFacts(200, make_estimand("ATT", 0.1), 0.2, 0.6)
-    records, epsilons = trial(1, 200, 0.2, 0.6, 3), epsilons_of(1.0, facts)
-    released = release_centred(records, facts, epsilons, FitSession(NoiseSource.system()), runs).released
+    runs, plan = 20_000, planned(200, "ATT", 0.2, 0.6, 1.0)
+    records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3), plan.facts, plan.epsilons
+    released = plan.run(records, NoiseSource.system(), runs).released
     centre = facts.centre(released["centre"], epsilons["difference"])
     scales = noise_scales(facts, epsilons, centre)
     exact = {
@@ -118,10 +121,10 @@ def test_the_noise_of_every_sum_has_the_stated_scale():
 
 def test_where_the_size_is_public_contrast_and_squares_are_one_event():
     """20,000 runs, as above; nine bounds in ten are not below the deviations of the terms from their mean."""
-    runs, facts = 20_000, DesignFacts(200, make_estimand("ATE", 0.1), 0.2, 0.6)
-    records, epsilons = trial(1, 200, 0.2, 0.6, 3, mean=0.3), epsilons_of(4.0, facts)
+    runs, plan = 20_000, planned(200, "ATE", 0.2, 0.6, 4.0)
+    records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3, mean=0.3), plan.facts, plan.epsilons
     assert sum(epsilons.values()) == pytest.approx(4.0)
-    found = release_centred(records, facts, epsilons, FitSession(NoiseSource.system()), runs)
+    found = plan.run(records, NoiseSource.system(), runs)
     centre = facts.centre(found.released["centre"], epsilons["sums"])
     terms, within = contrast(records.batch, facts, centre), facts.terms(centre)
     width = within.high - within.low
@@ -140,21 +143,20 @@ def test_where_the_size_is_public_contrast_and_squares_are_one_event():
 @pytest.mark.parametrize("ends", [(0.5, 0.5), (0.2, 0.6)])
 def test_intervals_hold_the_effect_and_the_estimate_is_unbiased(ends, n, epsilon):
     """400 data sets. A coverage of .95 gives 358 or fewer of 400 less often than once in 10^6 runs."""
-    facts = DesignFacts(n, make_estimand("ATT", 0.1), *ends)
-    found = release_centred(
-        trial(400, n, *ends, 4), facts, epsilons_of(epsilon, facts), FitSession(NoiseSource.system())
-    )
+    plan = planned(n, "ATT", *ends, epsilon)
+    found = plan.run(trial(400, n, *ends, 4), NoiseSource.system())
     error = found.estimate - truth("ATT", *ends)
     assert ((error.abs() <= half_width(0.95, found.gaussian, found.laplace)).sum().item()) > 358
     assert abs(error.mean().item()) < 6 * error.std().item() / math.sqrt(400)
 
 
 def test_its_noise_is_less_than_that_of_the_difference_in_means():
-    records, facts = trial(1, 200, 0.5, 0.5, 5), DesignFacts(200, make_estimand("ATE", 0.1), 0.5, 0.5)
-    runs = 20_000
-    ours = release_centred(records, facts, epsilons_of(1.0, facts), FitSession(NoiseSource.system()), runs).estimate
+    records, runs = trial(1, 200, 0.5, 0.5, 5), 20_000
+    ours = planned(200, "ATE", 0.5, 0.5, 1.0).run(records, NoiseSource.system(), runs).estimate
     same = StackedRecords(Batch(*(part.expand(runs, *part.shape[1:]) for part in records.batch)))
-    plain = difference_in_means(same, 1.0, FitSession(NoiseSource.system())).estimate
+    schema = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0))
+    plan = DifferenceInMeans(200, schema, make_estimand("ATE", 0.1), PURE)
+    plain = plan.run(same, NoiseSource.system()).estimate
     assert ours.std() < 0.8 * plain.std()
 
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
@@ -12,7 +13,6 @@ from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _M
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.polytope import root_norm
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
-from torchdpcate.privacy.session import FitSession
 
 EPSILONS = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7
@@ -72,7 +72,7 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     """To first order: the estimate's error is the noise of the cells times its slopes in them."""
     estimand, facts = ATT(ETA), EffectFacts(16_000, ATT(ETA))
     batch = _weighted(estimand, 2_000)
-    found = OutcomeTable().run(lambda terms: terms(batch), facts, EPSILONS, FitSession(NoiseSource.fixed(3)))
+    found = drawn(OutcomeTable(), lambda terms: terms(batch), facts, EPSILONS, 3)
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
     mu = pairs[:, :, 0] / pairs.sum(2)
@@ -104,9 +104,7 @@ def test_noise_by_the_root_polytope_is_three_quarters_of_the_variance_of_laplace
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     estimand = ATT(ETA)
     epsilons = {"table": 1e-3, "variance": 1e-3}
-    found = OutcomeTable().run(
-        lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, FitSession(NoiseSource.fixed(4))
-    )
+    found = drawn(OutcomeTable(), lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, 4)
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
     assert (

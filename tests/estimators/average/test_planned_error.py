@@ -17,12 +17,7 @@ from torchdpcate import (
     PrivacyBudget,
     SubsampleAggregateEffect,
 )
-from torchdpcate.estimators.average.difference_in_means import difference_in_means
-from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.stages import estimate_batch
-from torchdpcate.estimators.average.subsample_aggregate import subsample_aggregate
-from torchdpcate.privacy.session import FitSession
 
 BINARY = ErrorPrior(deviation=0.45)
 COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)
@@ -69,14 +64,9 @@ def simulated(kind: type, n: int, epsilon: float, runs: int) -> float:
     if kind is DoublyRobustEffect:
         found = [kind(DOMAIN, learner.budget, overlap=0.1).fit(*arrays(n, s)).release().estimate for s in range(runs)]
         error = torch.tensor(found, dtype=torch.float64) - EFFECT
-    elif kind is CovariateBalancingEffect:
-        error = estimate_batch(records, learner.plan(n), noise).estimate - EFFECT
-    elif kind is HorvitzThompsonEffect:
-        error = horvitz_thompson(records, learner.plan(n), noise).estimate - EFFECT
-    elif kind is SubsampleAggregateEffect:
-        error = subsample_aggregate(records, learner.plan(n), noise).estimate - EFFECT
     else:
-        error = difference_in_means(records, epsilon, FitSession(noise)).estimate
+        error = learner.plan(n).run(records, noise).estimate - EFFECT
+    if kind is DifferenceInMeansEffect:
         error = error - error.mean()  # it estimates something else
     return error.square().mean().sqrt().item()
 

@@ -12,9 +12,8 @@ from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, size_ends
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted, released_ranges
-from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson_terms
+from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson_terms, sum_unit
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means
-from torchdpcate.estimators.average.peers import sum_unit
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
+from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, arrays, data_sets
 from tests.sums import given
-from torchdpcate import Domain, PrivacyBudget
+from torchdpcate import Domain, PrivacyBudget, TableSchema
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
@@ -15,18 +15,16 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.subsample_aggregate import (
+    SubsampleAggregate,
     SubsampleAggregateEffect,
-    SubsamplePlan,
     group_estimates,
     group_positions,
-    plan_subsample,
-    release_mean,
-    subsample_aggregate,
 )
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
 from torchdpcate.estimators.average.worst_case_peers import _groups, _plan_of_groups
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
@@ -34,6 +32,16 @@ from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
+
+
+def planned(n: int, estimand, epsilon: float, **settings) -> SubsampleAggregate:
+    return SubsampleAggregate(n, SCHEMA, estimand, PrivacyBudget(epsilon, 0.0), **settings)
+
+
+def released(estimates: torch.Tensor, plan: SubsampleAggregate, runs: int = 1) -> NoisyEstimate:
+    """What follows from these estimates of groups."""
+    exact = sum_and_half_squares(estimates)
+    return plan.estimate({"sums": plan.ask_each(FitSession(NoiseSource.fixed(0)), runs, "sums", exact)})
 
 
 @pytest.mark.parametrize(("n", "groups"), [(10, 3), (9, 3), (5000, 70), (7, 7)])
@@ -49,7 +57,7 @@ def test_groups_share_out_all_records_evenly_and_publicly(n, groups):
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
 def test_groups_as_one_batch_are_groups_one_by_one(estimand):
     records, estimand = data_sets(2, 103, seed=2), make_estimand(estimand, 0.1)
-    plan = plan_subsample(103, FEATURES, estimand, 1.0, groups=6)
+    plan = planned(103, estimand, 1.0, groups=6)
     found = group_estimates(records, plan)
     positions, there = group_positions(103, 6, 0)
     for run in range(2):
@@ -65,7 +73,7 @@ def test_groups_as_one_batch_are_groups_one_by_one(estimand):
 
 def test_a_group_with_an_empty_arm_counts_zero():
     x, y = torch.zeros(12, 4, dtype=torch.float64), torch.ones(12, dtype=torch.float64)
-    plan = plan_subsample(12, FEATURES, ATE, 1.0)
+    plan = planned(12, ATE, 1.0)
     positions, _ = group_positions(12, plan.groups, 0)
     z = torch.zeros(12, dtype=torch.float64)
     z[positions[0]] = 1.0  # all treated in one group, all controls in the others
@@ -78,8 +86,10 @@ def contrasts(x: torch.Tensor, z: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     """Estimates [runs] of single groups of records x [runs, n, 1]."""
     domain = Domain([-1.0], [1.0], 0.0, 1.0)
     psi = on_domain(None, domain)(x.reshape(-1, 1)).reshape(*x.shape[:2], 2)
-    plan = SubsamplePlan(ATE, 1, 0.005, 0, LaplaceMechanism(1.0, 1.0))
-    return group_estimates(StackedRecords(Batch(x, psi, z, y)), plan)[:, 0]
+    plan = SubsampleAggregate(6, TableSchema.of(domain), ATE, None, groups=2)
+    twice = Batch(*(part.repeat_interleave(2, 1) for part in (x, psi, z, y)))
+    order = group_positions(6, 2, 0)[0].T.flatten().argsort()  # two groups of the same records
+    return group_estimates(StackedRecords(Batch(*(part[:, order] for part in twice))), plan)[:, 0]
 
 
 def test_one_record_moves_one_group_and_its_estimate_by_less_than_its_range():
@@ -93,7 +103,7 @@ def test_one_record_moves_one_group_and_its_estimate_by_less_than_its_range():
 
     records = data_sets(1, 200, seed=3).batch
     records = Batch(*(part[0] for part in records))
-    plan = plan_subsample(200, FEATURES, ATE, 1.0)
+    plan = planned(200, ATE, 1.0)
     before = group_estimates(StackedRecords(records), plan)
     records.z[17], records.y[17] = 1 - records.z[17], 1 - records.y[17]
     moved = (group_estimates(StackedRecords(records), plan) != before)[0]
@@ -107,8 +117,8 @@ def test_noise_and_variance_are_those_of_the_page():
     groups, epsilon, runs = 70, 2.0, 20_000
     estimates = 0.1 + 0.4 * torch.randn(1, groups, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     estimates = estimates.clamp(-1, 1)
-    plan = plan_subsample(5000, FEATURES, ATE, epsilon)
-    found = release_mean(estimates.expand(runs, -1), plan, FitSession(NoiseSource.fixed(0)))
+    plan = planned(5000, ATE, epsilon)
+    found = released(estimates, plan, runs)
     assert found.laplace[0, 0].item() == pytest.approx(2 / (groups * epsilon), rel=1e-5)
     errors = (found.estimate - estimates.mean()).abs()
     assert errors.mean().item() == pytest.approx(2 / (groups * epsilon), rel=6 / math.sqrt(runs))
@@ -122,8 +132,8 @@ def test_noise_and_variance_are_those_of_the_page():
 
 def test_intervals_cover_on_the_confounded_design():
     """120 data sets; a coverage of .95 gives fewer than 98 less often than once in 10^6 runs."""
-    plan = plan_subsample(2000, FEATURES, ATE, 5.0)
-    found = subsample_aggregate(data_sets(120, 2000, seed=5), plan, NoiseSource.fixed(0))
+    plan = planned(2000, ATE, 5.0)
+    found = plan.run(data_sets(120, 2000, seed=5), NoiseSource.fixed(0))
     inside = (found.estimate - EFFECT).abs() <= half_width(0.95, found.gaussian, found.laplace)
     assert inside.sum().item() >= 98
     # Laplace noise of scale 2 / (44 * 5) and sampling
@@ -195,7 +205,7 @@ def test_attack_finds_what_the_pair_gives_away():
 
 def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
     estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
-    plan, seen = plan_subsample(500_000, FEATURES, ATE, 1.0, groups=700), given(monkeypatch)
+    plan, seen = planned(500_000, ATE, 1.0, groups=700), given(monkeypatch)
     for part in (estimates, estimates[:, torch.randperm(700)]):
-        release_mean(part, plan, FitSession(NoiseSource.fixed(0)))
+        released(part, plan)
     assert torch.equal(*seen)

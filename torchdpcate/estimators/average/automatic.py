@@ -14,8 +14,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
-from torchdpcate.estimators.average.stated import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise

@@ -1,19 +1,19 @@
 """How far treated and controls differ before and after weighting: what the noise is expected to leave, and what is."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.erm.records import Batch, Records, Terms, predictor
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, ReleasedRanges, released_ranges
+from torchdpcate.estimators.average.effect_estimator import Ask, EffectFacts, ReleasedRanges, released_ranges
 from torchdpcate.features.maps import FeatureMap, Identity
+from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
 COUNT = 0.2
@@ -48,13 +48,6 @@ def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalanc
     return BalanceTable(names_of(features), expected=mean, expected_sd=[imbalance / size] * len(mean))
 
 
-class ReleasedSums(NamedTuple):
-    """What the statistics follow from: numbers of treated [runs], and sums in their units, [runs, 2 (p - 1)]."""
-
-    treated: Tensor
-    sums: Tensor
-
-
 @dataclass(frozen=True)
 class BalanceStatistics:
     r"""Private imbalance of every feature phi_j in [-1, 1] before and after weighting.
@@ -79,22 +72,46 @@ class BalanceStatistics:
     epsilon: float
     estimand: Estimand
 
-    def run(
-        self, records: Records, theta: Tensor, features: FeatureMap, size: float, session: FitSession
-    ) -> BalanceTable:
-        """Pay for the statistics of one data set, and return them.
+    def laws(self, n: int, features: int) -> dict[str, AddedNoise]:
+        """Return the noise of the number of treated, and of all sums, each in units of what one record moves it by.
+
+        Args:
+            n: Number of records.
+            features: How many there are.
+        """
+        # terms are rounded so that sums are exact, each by half a step
+        cube = KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(n, 1.0), math.inf)
+        count = AddedNoise(LaplaceMechanism(COUNT * self.epsilon, 1.0), 1, float(n))
+        return {"treated": count, "sums": AddedNoise(cube, 2 * features, float(n))}
+
+    def ask(self, records: Records, theta: Tensor, features: FeatureMap, ask: Ask) -> dict[str, Tensor]:
+        """Return the numbers that everything follows from, with noise: the treated, and sums in their units.
 
         Args:
             records: The records.
             theta: Released coefficients of the weights, [1, p].
             features: Feature map.
-            size: N, released.
-            session: Pays, and draws the noise.
+            ask: Charges before it draws.
         """
-        shown = self.released(records, theta, features, session)
-        n, share = records.n, self.share(shown.treated, records.n)[0].item()
-        plain, half, most = n * share * (1 - share), features.dimension - 1, self.largest(features, theta)
-        moved = shown.sums[0] * self.units(share, half, most)[0]
+        treated = ask("treated", _treated(records))
+        terms = self.terms(theta, features, self.share(treated[:, 0], records.n), records.n)
+        return {"treated": treated, "sums": ask("sums", records.total(terms))}
+
+    def table(
+        self, answers: Mapping[str, Tensor], theta: Tensor, features: FeatureMap, n: int, size: float
+    ) -> BalanceTable:
+        """Return the statistics that follow from the answers of ``ask``, the first run's.
+
+        Args:
+            answers: By the names of ``laws``.
+            theta: Released coefficients of the weights, [1, p].
+            features: Feature map.
+            n: Number of records.
+            size: N, released.
+        """
+        share, half = self.share(answers["treated"][:, 0], n)[0].item(), features.dimension - 1
+        plain, most = n * share * (1 - share), self.largest(features, theta)
+        moved = answers["sums"][0] * self.units(share, half, most)[0]
         before_sd, after_sd = self.deviations(n, share, half, size, most.item())
         return BalanceTable(
             names_of(features),
@@ -104,33 +121,22 @@ class BalanceStatistics:
             after_sd=[after_sd] * half,
         )
 
-    def released(
-        self, records: Records, theta: Tensor, features: FeatureMap, session: FitSession, runs: int = 1
-    ) -> ReleasedSums:
-        """Pay for the numbers that everything follows from, and draw them: so many runs, each independent of others.
-
-        Args:
-            records: The records.
-            theta: Released coefficients of the weights, [1, p].
-            features: Feature map.
-            session: Pays, and draws the noise.
-            runs: How often.
-        """
-        count, sums, noise = self.count, self.sums(records.n), session.noise
-        session.pay(count.event, part="treated")
-        session.pay(sums.event, part="sums")
-        treated = noise.released(count.add_noise(_treated(records).expand(runs, -1), noise))[:, 0]
-        exact = records.total(self.terms(theta, features, self.share(treated, records.n), records.n))
-        return ReleasedSums(treated, noise.released(sums.add_noise(exact, noise)))
+    def places(
+        self, table: BalanceTable, treated: float, theta: Tensor, features: FeatureMap, n: int, size: float
+    ) -> dict[str, Tensor]:
+        """Return the answers by a released table and number of treated, but for rounding; see ``table``."""
+        count = torch.tensor([[treated]], dtype=torch.float64)
+        share, half = self.share(count[:, 0], n)[0].item(), features.dimension - 1
+        assert table.before is not None
+        assert table.after is not None
+        plain = torch.tensor(table.before, dtype=torch.float64) * (n * share * (1 - share))
+        weighted = torch.tensor(table.after, dtype=torch.float64) * size
+        units = self.units(share, half, self.largest(features, theta))
+        return {"treated": count, "sums": torch.cat([plain, weighted])[None] / units}
 
     def share(self, treated: Tensor, n: int) -> Tensor:
         """Return p, the share of treated by their released number, inside (0, 1)."""
         return treated.clamp(1.0, n - 1.0) / n
-
-    @property
-    def count(self) -> LaplaceMechanism:
-        """The noise of the number of treated."""
-        return LaplaceMechanism(COUNT * self.epsilon, 1.0)
 
     def deviations(self, n: int, share: float, features: int, size: float, most: float) -> tuple[float, float]:
         """Return the standard deviation of the noise in each b and in each a.
@@ -142,20 +148,16 @@ class BalanceStatistics:
             size: N, released.
             most: W, the largest weight.
         """
-        plain, noise = n * share * (1 - share), self.sums(n).released_scale(2 * features)
+        plain, laws = n * share * (1 - share), self.laws(n, features)
+        noise = laws["sums"].scale
         before, after = (
             self.units(share, 1, torch.tensor([most], dtype=torch.float64))[0]
             * noise
             * k_norm_deviation(2 * features, math.inf)
         ).tolist()
         # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
-        off = self.count.released_scale(1) * math.sqrt(2) / plain
+        off = laws["treated"].scale * math.sqrt(2) / plain
         return math.hypot(before / plain, off), after / size
-
-    def sums(self, n: int) -> KNormMechanism:
-        """Return the noise of all sums, each in units of what one record moves it by."""
-        # terms are rounded so that sums are exact, each by half a step
-        return KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(n, 1.0), math.inf)
 
     def ranges(self, features: FeatureMap, theta: Tensor) -> ReleasedRanges:
         """Return the ranges of weights that released coefficients [runs, p] leave."""

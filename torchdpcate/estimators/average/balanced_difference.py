@@ -10,30 +10,19 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.effect_estimator import (
-    RANGES,
+    Ask,
     EffectEstimator,
     EffectFacts,
     ReleasedRanges,
     Total,
     Weighted,
     contrast_holds_if,
-    with_stated_ranges,
 )
 from torchdpcate.estimators.average.joint_cost import joint_cost
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import (
-    ON_WEIGHTS,
-    ContradictionError,
-    Recomputed,
-    StatedEffect,
-    exactly,
-    states,
-)
-from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.privacy.budget import as_number
+from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.session import FitSession
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
@@ -77,34 +66,56 @@ class BalancedDifference(EffectEstimator):
         "Laplace noise on D, N and Q as one event, scales in the ratio of Delta/epsilon with Delta_D = 2 W max(hi, "
         "1-lo) for the ATE, such that one record's joint l1 cost is its epsilon; covariate_balancing sections 3.4, 3.6"
     )
-    numbers: ClassVar[Mapping[str, str]] = dict.fromkeys(("difference", "size", "spread"), SUMS)
     parts: ClassVar[Mapping[str, float]] = {"difference": 0.40, "size": 0.05, "spread": 0.10}
     centred: ClassVar[bool] = True
-    states: ClassVar[Stated] = states(
-        *(f"{kind}_{part}" for part in parts for kind in ("scale", "epsilon")),
-        f"epsilon_{SUMS}",
-        "outcome_bounds",
-        *RANGES,
-        *ON_WEIGHTS,
-        fits=("weights", "outcome_model"),
-    )
 
     @classmethod
     def holds_if(cls, public: Mapping[str, Any]) -> str:
-        """See ``AverageMechanism``."""
+        """See ``EffectEstimator``."""
         return contrast_holds_if(public)
 
-    def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
+    def laws(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
+        """See ``EffectEstimator``: one event; how large its numbers may be depends on the coefficients."""
+        mechanism = LaplaceMechanism(math.fsum(epsilons[part] for part in self.parts), 1.0)
+        return {SUMS: AddedNoise(mechanism, len(self.noisy(facts)), math.inf)}
+
+    def noisy(self, facts: EffectFacts) -> list[str]:
+        """Return the parts that have noise: a size that is public, as it is where all weights are equal, has none."""
+        return [part for part, moved in self.sensitivities(facts).items() if moved > 0]
+
+    def ask(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
+        """See ``EffectEstimator``."""
+        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
+        units = self.units(facts, epsilons)
+        return {SUMS: ask(SUMS, torch.stack([sums[part] / unit for part, unit in units.items()], -1))}
+
+    def estimate(
+        self, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
     ) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        mechanism, units, noise = self.mechanism(epsilons), self.units(facts, epsilons), session.noise
-        session.pay(mechanism.event, part=SUMS)
-        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        within = torch.stack([sums[part] / unit for part, unit in units.items()], -1)
-        noisy = noise.released(mechanism.add_noise(within, noise))
-        sums |= {part: noisy[:, k] * unit for k, (part, unit) in enumerate(units.items())}
-        return _estimate(sums, facts, self.scales(facts, epsilons))
+        noisy = answers[SUMS]
+        sums = {"size": torch.full_like(noisy[:, 0], self.public_size(facts))}
+        units = self.units(facts, epsilons)
+        sums = {**sums, **{part: noisy[:, k] * unit for k, (part, unit) in enumerate(units.items())}}
+        return _estimate({part: sums[part] for part in self.parts}, facts, self.scales(facts, epsilons))
+
+    def places(
+        self, numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """See ``EffectEstimator``."""
+        units = self.units(facts, epsilons)
+        return {SUMS: torch.stack([numbers[part] / unit for part, unit in units.items()], -1)}
+
+    def reaches(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """See ``EffectEstimator``."""
+        terms, scales = largest_terms(facts), self.scales(facts, epsilons)
+        return {part: (facts.n * terms[part], scale[0].item()) for part, scale in scales.items()}
+
+    @staticmethod
+    def public_size(facts: EffectFacts) -> float:
+        """Return N where no record moves it."""
+        term = torch.tensor([facts.estimand.size_range[1]], dtype=torch.float64)
+        return facts.n * exact_sum(term, facts.n, term.item()).item()
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """See ``EffectEstimator``."""
@@ -121,54 +132,20 @@ class BalancedDifference(EffectEstimator):
         scales = {f"scale_{part}": scale[0].item() for part, scale in self.scales(facts, epsilons).items()}
         return scales if facts.ranges is None else {**scales, **facts.ranges.stated}
 
-    def charged(self, epsilons: Mapping[str, float]) -> dict[str, float]:
-        """See ``EffectEstimator``: the three sums are one event."""
-        others = {part: epsilon for part, epsilon in epsilons.items() if part not in self.parts}
-        return {**others, SUMS: self.mechanism(epsilons).epsilon}
-
-    def mechanism(self, epsilons: Mapping[str, float]) -> LaplaceMechanism:
-        """Return the noise of all sums together, in the units of ``units``."""
-        return LaplaceMechanism(math.fsum(epsilons[part] for part in self.parts), 1.0)
-
     def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
         r"""Return in which units one record moves all sums by 1 in the :math:`\ell_1` norm, [runs] each.
 
-        They are in the ratio of :math:`\Delta / \epsilon`. A size that is public, as it is where all weights are equal,
-        has none.
+        They are in the ratio of :math:`\Delta / \epsilon`.
         """
-        everywhere = self.sensitivities(facts)
-        scales = {part: moved / epsilons[part] for part, moved in self.moved(facts).items() if everywhere[part] > 0}
+        moved = self.moved(facts)
+        scales = {part: moved[part] / epsilons[part] for part in self.noisy(facts)}
         cost = record_cost(facts, scales)
         return {part: scale * cost for part, scale in scales.items()}
 
     def scales(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
         """Return the scale of the noise in each sum that has some, [runs]."""
-        units = self.units(facts, epsilons)
-        scale = self.mechanism(epsilons).released_scale(len(units))
-        return {part: unit * scale for part, unit in units.items()}
-
-    @classmethod
-    def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: the size is public where all records weigh the same."""
-        least, most = estimand.size_range
-        return cls.numbers if most > least else {**cls.numbers, "size": None}
-
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``."""
-        modelled = stated.release.outcome_theta is not None
-        centre = "outcome_bounds" if modelled else RANGES[-1]
-        low, high = (as_number(bound) for bound in stated.public[centre])
-        if not 0 <= low <= high <= 1 or (low < high and not modelled):
-            raise ContradictionError(f"its {centre} is none")
-        facts = with_stated_ranges(stated, EffectFacts.of(stated, low, high))
-        needed = [part for part, moved in cls.sensitivities(facts).items() if moved]
-        numbers = {part: stated.number(f"scale_{part}") for part in needed}
-        scales = {part: torch.tensor([scale], dtype=torch.float64) for part, scale in numbers.items()}
-        together = _scales_together(stated.epsilon(SUMS), facts, scales)
-        constants = exactly({f"scale_{part}": scale.item() for part, scale in together.items()})
-        reaches = {part: (stated.n * term, numbers.get(part, 0.0)) for part, term in largest_terms(facts).items()}
-        return Recomputed(_estimate(stated.sums(), facts, scales), constants, reaches)
+        scale = self.laws(facts, epsilons)[SUMS].scale
+        return {part: unit * scale for part, unit in self.units(facts, epsilons).items()}
 
     @staticmethod
     def sensitivities(facts: EffectFacts) -> dict[str, float]:
@@ -236,20 +213,6 @@ def record_cost(facts: EffectFacts, scales: Mapping[str, Tensor]) -> Tensor:
         least, most = size_ends(facts)
         apart = (most - least) / joint.pop("size")
     return joint_cost(ranges.treated, ranges.control, ranges.model, joint, of.counted) + apart + rounding
-
-
-def _scales_together(epsilon: float, facts: EffectFacts, scales: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the scales in the same ratio that a release of all sums at this epsilon has; of positive ones.
-
-    Raises:
-        ContradictionError: One is no scale.
-    """
-    for part, scale in scales.items():
-        if not 0 < float(scale) < math.inf:
-            raise ContradictionError(f"scale_{part} = {float(scale):.6g} is none")
-    released = LaplaceMechanism(epsilon, 1.0).released_scale(len(scales))
-    times = record_cost(facts, scales) * released
-    return {part: scale * times for part, scale in scales.items()}
 
 
 def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:

@@ -1,38 +1,39 @@
 """Sums of centred outcomes weighted by a known propensity, released with noise, and what follows from them."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.data.propensity import KnownPropensity
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Batch, Records
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import SCALES, SUMS, UPPER
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.estimators.average.stated import (
-    AverageMechanism,
-    ContradictionError,
-    Recomputed,
-    StatedEffect,
-    exactly,
-    states,
-)
 from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_half_squares, sums_mechanism
-from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.privacy.budget import as_number, split_epsilon
+from torchdpcate.laws import AddedNoise
+from torchdpcate.plan import Query
+from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.holds_if import RANDOMISED
+from torchdpcate.release.release import Release
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
 About the shortest intervals on generated trials with 500 to 5,000 records, epsilon of 0.5 and 1, outcomes about the
 middle and skewed ones, where all are apart."""
+_ALONE = ("centre", "difference", "size")  # whose numbers are answers times what one record moves them by
 _CENTRE = SHARES["centre"] / (1 - SHARES["size"])
 
 
@@ -169,77 +170,6 @@ def epsilons_of(epsilon: float, facts: DesignFacts) -> dict[str, float]:
     return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE} if facts.public_size else SHARES)
 
 
-def unit_scale(epsilon: float) -> float:
-    """Return the scale of the noise in a sum of sensitivity 1 at this epsilon."""
-    return LaplaceMechanism(epsilon, 1.0).released_scale(1)
-
-
-def release_centred(
-    records: Records, facts: DesignFacts, epsilons: Mapping[str, float], session: FitSession, runs: int = 1
-) -> NoisyEstimate:
-    r"""Pay for the sums one after the other, and conclude.
-
-    .. math::
-        C = \sum_i y_i, \quad D = \sum_i t_i w_i (y_i - c), \quad N = \sum_i h(e_i), \quad
-        \tau = \mathrm{clip}(D / N, -1, 1), \quad Q = \sum_i (t_i w_i (y_i - c) - \tau h(e_i))^2
-
-    t = 2z - 1. Each has Laplace noise of scale Delta/epsilon for its own epsilon; the centre c follows from C, and the
-    sensitivities of D and Q from c and tau. Where N is public, D and the squares of its terms about the middle of their
-    range are one event (``sums_mechanism``), in which the squares cost nothing.
-
-    Args:
-        records: One data set, or several side by side; its one feature is the known propensity.
-        facts: Public facts.
-        epsilons: Of each part.
-        session: Pays, and draws the noise.
-        runs: How many runs on one data set.
-    """
-    runs, noise = max(runs, records.sets), session.noise
-
-    def add_noise(part: str, exact: Tensor, unit: Tensor) -> Tensor:
-        """Return a sum [runs] with noise; the unit is its sensitivity."""
-        mechanism = LaplaceMechanism(epsilons[part], 1.0)
-        session.pay(mechanism.event, part=part)
-        value = (exact.expand(runs) / unit)[:, None]
-        return noise.released(mechanism.add_noise(value, noise)[:, 0] * unit)
-
-    ones = torch.ones(runs, dtype=torch.float64)
-    n, moved = facts.n, facts.sensitivities(0.5 * ones)
-    total = records.total(lambda batch: exact_sum(_rows(batch.y), n, 1.0)[:, None])[:, 0]
-    sums = {"centre": add_noise("centre", total, moved["centre"])}
-    centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
-    if facts.public_size:
-        sums |= _release_together(records, facts, centre, epsilons[SUMS], session)
-        return conclude(sums, facts, epsilons)
-    moved = facts.sensitivities(centre)
-    exact = records.total(lambda batch: exact_sum(contrast(batch, facts, centre), n, facts.largest)[:, None])[:, 0]
-    sums["difference"] = add_noise("difference", exact, moved["difference"])
-    exact = records.total(lambda batch: exact_sum(_tilt(batch, facts), n, facts.tilts[1])[:, None])[:, 0]
-    sums["size"] = add_noise("size", exact, moved["size"])
-    tau = effect(sums, facts)[0]
-    most = facts.reach(centre, tau).square()
-
-    def squares(batch: Batch) -> Tensor:
-        each = (contrast(batch, facts, centre) - tau[:, None] * _tilt(batch, facts)).square()
-        return exact_sum(each / most[:, None], n, 1.0)[:, None]
-
-    spread = records.total(squares)[:, 0]
-    sums["spread"] = add_noise("spread", spread, ones * (1 + sum_grid(n, 1.0))) * most
-    return conclude(sums, facts, epsilons)
-
-
-def _release_together(
-    records: Records, facts: DesignFacts, centre: Tensor, epsilon: float, session: FitSession
-) -> dict[str, Tensor]:
-    """Pay for the contrast and the squares of its terms about the middle, and return both, [runs] each."""
-    n, noise, within = facts.n, session.noise, facts.terms(centre)
-    mechanism = sums_mechanism(n, epsilon)
-    session.pay(mechanism.event, part=SUMS)
-    exact = records.total(lambda batch: sum_and_half_squares(within.places(contrast(batch, facts, centre)), n))
-    noisy = noise.released(mechanism.add_noise(exact, noise))
-    return dict(zip(("difference", "spread"), within.sums(noisy, n), strict=True))
-
-
 def contrast_epsilon(epsilons: Mapping[str, float]) -> float:
     """Return the epsilon of the contrast, alone or with its squares."""
     return epsilons[SUMS] if SUMS in epsilons else epsilons["difference"]
@@ -280,35 +210,30 @@ def effect(sums: Mapping[str, Tensor], facts: DesignFacts) -> tuple[Tensor, Tens
     return (sums["difference"] / size).clamp(-1, 1), size
 
 
-def conclude(sums: Mapping[str, Tensor], facts: DesignFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
-    """Return the estimate and the law of its error by released sums alone; see ``release_centred``."""
-    centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
-    scales = noise_scales(facts, epsilons, centre)
-    tau, size = effect(sums, facts)
-    if SUMS in epsilons:
-        scale = sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
-        squares = facts.terms(centre).most_deviations(sums["difference"], sums["spread"], facts.n, scale)
-    else:
-        most = facts.reach(centre, tau).square()
-        squares = (sums["spread"] + UPPER * spread_scale(facts, epsilons) * most).clamp_min(0).minimum(facts.n * most)
-    noise_n = scales["size"] if "size" in scales else torch.zeros_like(tau)
-    laplace = torch.stack([scales["difference"] / size, tau.abs() * noise_n / size], 1)
-    dominated = size <= SCALES * noise_n
-    return NoisyEstimate(tau, squares.sqrt() / size, laplace, None, dominated, size, dict(sums))
-
-
 def noise_scales(facts: DesignFacts, epsilons: Mapping[str, float], centre: Tensor) -> dict[str, Tensor]:
     """Return the scales of the noise in the sums but the spread, [runs] each, at centres [runs]."""
-    moved = facts.sensitivities(centre)
-    scales = {part: moved[part] * unit_scale(epsilons[part]) for part in moved if part in epsilons}
-    if SUMS in epsilons:
-        scales["difference"] = facts.terms(centre).half * sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
+    laws, moved = laws_of(facts, epsilons), facts.sensitivities(centre)
+    scales = {part: moved[part] * laws[part].scale for part in moved if part in laws}
+    if SUMS in laws:
+        scales["difference"] = facts.terms(centre).half * laws[SUMS].scale
     return scales
 
 
-def spread_scale(facts: DesignFacts, epsilons: Mapping[str, float]) -> float:
-    """Return the scale of the noise in the spread where it is charged alone, in units of its largest term."""
-    return (1 + sum_grid(facts.n, 1.0)) * unit_scale(epsilons["spread"])
+def laws_of(facts: DesignFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
+    """Return the noise of each part, in units in which one record moves it by 1; of sums together, of places."""
+    n = float(facts.n)
+    laws = {part: AddedNoise(LaplaceMechanism(epsilon, 1.0), 1, n) for part, epsilon in epsilons.items()}
+    if SUMS in epsilons:
+        laws[SUMS] = AddedNoise(sums_mechanism(facts.n, epsilons[SUMS]), 2, n)
+    else:
+        least, most = facts.tilts
+        laws["size"] = replace(laws["size"], bound=n * most / (most - least))
+    return laws
+
+
+def spread_unit(facts: DesignFacts) -> float:
+    """Return what one record moves the spread by where it is charged alone, over its largest term."""
+    return 1 + sum_grid(facts.n, 1.0)
 
 
 def _rows(values: Tensor) -> Tensor:
@@ -320,67 +245,160 @@ def _tilt(batch: Batch, facts: DesignFacts) -> Tensor:
     return facts.estimand.tilt(facts.clamp(_rows(batch.psi[..., 0]))).clamp(*facts.tilts)
 
 
-class CentredSums(AverageMechanism):
-    """Sums of centred outcomes by a known propensity."""
+@dataclass(frozen=True, eq=False)
+class CentredSums(EffectPlan):
+    r"""The plan of sums of centred outcomes by a known propensity.
+
+    .. math::
+        C = \sum_i y_i, \quad D = \sum_i t_i w_i (y_i - c), \quad N = \sum_i h(e_i), \quad
+        \tau = \mathrm{clip}(D / N, -1, 1), \quad Q = \sum_i (t_i w_i (y_i - c) - \tau h(e_i))^2
+
+    t = 2z - 1. Each has Laplace noise of scale Delta/epsilon for its own epsilon; the centre c follows from C, and the
+    sensitivities of D and Q from c and tau. Where N is public, D and the squares of its terms about the middle of their
+    range are one event (``sums_mechanism``), in which the squares cost nothing.
+
+    Raises:
+        InputError: The domain states no propensity.
+    """
 
     name: ClassVar[str] = "known_propensity"
-    formula: ClassVar[str] = (
+    formula: ClassVar[str] = (  # type: ignore[override]
         "Laplace noise on the sum of outcomes, on the sum of centred outcomes weighted by the known propensity, scale "
         "Delta/epsilon with Delta = max(W_1(1-c), W_0 c) + max(W_1 c, W_0(1-c)), on its size and its squares; "
         "covariate_balancing section 3.4"
     )
-    numbers: ClassVar[Mapping[str, str]] = {part: part for part in SHARES}
-    states: ClassVar[Stated] = states(
-        "propensity_range", *(f"epsilon_{part}" for part in (*SHARES, SUMS)), "scale_centre"
-    )
-    rests_on: ClassVar[str] = RANDOMISED
+    holds_if: ClassVar[str] = RANDOMISED
+
+    @cached_property
+    def facts(self) -> DesignFacts:
+        """What is public before anything is released."""
+        return DesignFacts(self.n, self.estimand, *known_propensity(self.schema).bounds)
+
+    @cached_property
+    def epsilons(self) -> dict[str, float]:
+        """Epsilon of each part."""
+        assert self.budget is not None
+        return epsilons_of(self.budget.epsilon, self.facts)
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: the sum of outcomes, and given it the others."""
+        return {} if self.budget is None else self.summed(laws_of(self.facts, self.epsilons))
+
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        constants: dict[str, Any] = {"propensity_range": [self.facts.low, self.facts.high]}
+        if self.budget is None:
+            return constants
+        half = torch.full((1,), 0.5, dtype=torch.float64)
+        scale = self.facts.sensitivities(half)["centre"].item() * self.scale("centre")
+        return constants | {f"epsilon_{part}": own for part, own in self.epsilons.items()} | {"scale_centre": scale}
 
     @classmethod
-    def numbers_in(cls, stated: StatedEffect) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``: no size where it is public, and then sums that are one event."""
-        together = {"centre": "centre", "difference": SUMS, "spread": SUMS}
-        return together if cls.facts_of(stated).public_size else cls.numbers
+    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return {}
 
-    @classmethod
-    def facts_of(cls, stated: StatedEffect) -> DesignFacts:
-        """Return the public facts of a release.
+    def sums(
+        self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
+    ) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``; the records' one feature is the known propensity."""
+        n, facts, ask = self.n, self.facts, partial(self.ask_each, session, max(runs, records.sets))
 
-        Raises:
-            ContradictionError: Its range of propensities is none.
-        """
-        try:
-            low, high = map(as_number, stated.public["propensity_range"])
-            return DesignFacts(stated.n, stated.estimand, low, high)
-        except (TypeError, ValueError):
-            raise ContradictionError("its propensity_range is none") from None
+        def sum_of(terms: Callable[[Batch], Tensor], largest: float) -> Tensor:
+            return records.total(lambda batch: exact_sum(terms(batch), n, largest)[:, None])
 
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``."""
-        facts, sums = cls.facts_of(stated), stated.sums()
-        known = stated.release.domain.known_propensity
-        if known is None or tuple(known.bounds) != (facts.low, facts.high):
-            raise ContradictionError("its propensity_range is not that of its domain")
-        epsilons = {part: stated.epsilon(part) for part in cls.numbers_in(stated).values() if part is not None}
-        found = conclude(sums, facts, epsilons)
-        centre = facts.centre(sums["centre"], contrast_epsilon(epsilons))
-        scales = {part: scale.item() for part, scale in noise_scales(facts, epsilons, centre).items()}
-        if SUMS in epsilons:
-            half = facts.terms(centre).half.item()
-            spread = facts.n * half**2, 2 * half * scales["difference"]
+        half = torch.full((1,), 0.5, dtype=torch.float64)
+        answers = {"centre": ask("centre", sum_of(lambda batch: _rows(batch.y), 1.0) / self._moved("centre", half))}
+        centre = self._centre(answers)
+        if facts.public_size:
+            within = facts.terms(centre)
+            exact = records.total(lambda batch: sum_and_half_squares(within.places(contrast(batch, facts, centre)), n))
+            return {**answers, SUMS: ask(SUMS, exact)}
+        exact = sum_of(lambda batch: contrast(batch, facts, centre), facts.largest)
+        answers["difference"] = ask("difference", exact / self._moved("difference", centre))
+        exact = sum_of(lambda batch: _tilt(batch, facts), facts.tilts[1])
+        answers["size"] = ask("size", exact / self._moved("size", centre))
+        tau = effect(self._numbers(answers), facts)[0]
+        most = facts.reach(centre, tau).square()
+
+        def squares(batch: Batch) -> Tensor:
+            each = (contrast(batch, facts, centre) - tau[:, None] * _tilt(batch, facts)).square()
+            return each / most[:, None]
+
+        return {**answers, "spread": ask("spread", sum_of(squares, 1.0) / spread_unit(facts))}
+
+    def estimate(self, answers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``EffectPlan``."""
+        facts, sums, centre = self.facts, self._numbers(answers), self._centre(answers)
+        scales = noise_scales(facts, self.epsilons, centre)
+        tau, size = effect(sums, facts)
+        if SUMS in answers:
+            scale = self.scale(SUMS)
+            squares = facts.terms(centre).most_deviations(sums["difference"], sums["spread"], self.n, scale)
         else:
-            most = facts.reach(centre, found.estimate).square().item()
-            spread = facts.n * most, spread_scale(facts, epsilons) * most
-        reaches = {
-            "centre": (facts.n, scales["centre"]),
-            "difference": (facts.n * facts.largest, scales["difference"]),
-            "spread": spread,
-            **({"size": (facts.n * facts.tilts[1], scales["size"])} if "size" in scales else {}),
-        }
-        return Recomputed(found, exactly(public_constants(facts, epsilons)), reaches)
+            most = facts.reach(centre, tau).square()
+            upper = sums["spread"] + UPPER * spread_unit(facts) * self.scale("spread") * most
+            squares = upper.clamp_min(0).minimum(self.n * most)
+        noise_n = scales["size"] if "size" in scales else torch.zeros_like(tau)
+        laplace = torch.stack([scales["difference"] / size, tau.abs() * noise_n / size], 1)
+        return NoisyEstimate(tau, squares.sqrt() / size, laplace, None, size <= SCALES * noise_n, size, sums)
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``."""
+        assert isinstance(release, AverageEffectRelease)
+        facts, numbers = self.facts, {k: torch.tensor([v], dtype=torch.float64) for k, v in release.numbers.items()}
+        half = torch.full((1,), 0.5, dtype=torch.float64)
+        answers = {"centre": self.placed("centre", numbers["centre"][:, None] / self._moved("centre", half))}
+        centre = self._centre(answers)
+        if facts.public_size:
+            within = facts.terms(centre)
+            places = within.of_places(numbers["difference"], numbers["spread"], self.n)
+            shifted = self.n * abs(within.middle / within.half).item()
+            return {**answers, SUMS: self.placed(SUMS, places, shifted)}
+        for part in ("difference", "size"):
+            answers[part] = self.placed(part, numbers[part][:, None] / self._moved(part, centre))
+        most = facts.reach(centre, effect(numbers, facts)[0]).square()
+        spread = (numbers["spread"] / most)[:, None] / spread_unit(facts)
+        return {**answers, "spread": self.placed("spread", spread)}
+
+    def without_noise(self, records: Records) -> NoisyEstimate:
+        """See ``EffectPlan``."""
+        return without_noise(records, self.facts)
+
+    def _moved(self, part: str, centre: Tensor) -> Tensor:
+        """Return the unit of a part, [runs, 1]."""
+        return self.facts.sensitivities(centre)[part][:, None]
+
+    def _centre(self, answers: Mapping[str, Tensor]) -> Tensor:
+        """Return c, [runs], by the released sum of outcomes."""
+        half = torch.full((1,), 0.5, dtype=torch.float64)
+        total = (answers["centre"] * self._moved("centre", half))[:, 0]
+        return self.facts.centre(total, contrast_epsilon(self.epsilons))
+
+    def _numbers(self, answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the sums that there are, [runs] each, as releases hold them."""
+        facts, centre = self.facts, self._centre(answers)
+        sums = {part: answers[part][:, 0] * self._moved(part, centre)[:, 0] for part in answers if part in _ALONE}
+        if SUMS in answers:
+            both = facts.terms(centre).sums(answers[SUMS], self.n)
+            return sums | dict(zip(("difference", "spread"), both, strict=True))
+        if "spread" in answers:
+            most = facts.reach(centre, effect(sums, facts)[0]).square()
+            sums["spread"] = answers["spread"][:, 0] * spread_unit(facts) * most
+        return sums
 
 
-def public_constants(facts: DesignFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
-    """Return the noise scales that are public before anything is released."""
-    half = torch.full((1,), 0.5, dtype=torch.float64)
-    return {"scale_centre": noise_scales(facts, epsilons, half)["centre"].item()}
+def known_propensity(schema: TableSchema) -> KnownPropensity:
+    """Return the propensity that a domain states.
+
+    Raises:
+        InputError: It states none.
+    """
+    known = schema.domain.known_propensity
+    if known is None:
+        raise InputError(
+            "propensity: the domain states none; give propensity (a number, a column, or one for each level of a "
+            "covariate) where the design of the study makes it known, or take effect=covariate_balancing"
+        )
+    return known

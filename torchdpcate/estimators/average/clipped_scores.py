@@ -1,7 +1,9 @@
 """Clipped doubly robust scores on all records: two sums in one pure event, and what follows from them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -9,24 +11,24 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.settings import known_propensities
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import UPPER
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import (
-    RECORDS,
-    AverageMechanism,
-    ContradictionError,
-    Recomputed,
-    StatedEffect,
-    states,
-)
 from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
-from torchdpcate.estimators.mechanism import Stated
-from torchdpcate.estimators.recompute import CLOSE, UNFIT, requested_budget, same, share_problems, shown
+from torchdpcate.laws import CLOSE, AddedNoise, Steps
+from torchdpcate.plan import Query
 from torchdpcate.privacy.charge import COMPOSED_SCORES
+from torchdpcate.privacy.noisy_numbers import same
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.blocks import Block, StatedCharge
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.release import Release
 
 SUMS = "scores"
 """The part of the release that both sums are."""
@@ -35,42 +37,19 @@ NUMBERS = ("centre", "clip", "error")
 """Numbers that the steps before the sums have paid for, in outcome ranges."""
 
 
-def release_clipped(
-    scores: Tensor,
-    centre: float,
-    clip: float,
-    error: Callable[[float], float],
-    epsilon: float,
-    session: FitSession,
-    runs: int = 1,
-) -> NoisyEstimate:
-    r"""Pay for both sums and conclude.
-
-    .. math:: v_i = \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, -1, 1\Big), \quad D = \sum_i v_i, \quad
-        Q = \sum_i v_i^2, \quad \tau = c + \frac{S D}{n}
-
-    Args:
-        scores: Doubly robust scores by released nuisances, [n], or [runs, n], in outcome ranges.
-        centre: c, released.
-        clip: S, released.
-        error: Standard deviation by the errors of both nuisances, at most one, of released numbers and of the mean of
-            v^2 that intervals count.
-        epsilon: Of both sums together.
-        session: Pays, and draws the noise.
-        runs: How many runs on one data set.
-    """
-    sums = clipped_sums(scores.reshape(-1, scores.shape[-1]), centre, clip)
-    mechanism, noise = sums_mechanism(scores.shape[-1], epsilon), session.noise
-    session.pay(mechanism.event, part=SUMS)
-    noisy = noise.released(mechanism.add_noise(sums.expand(max(runs, len(sums)), -1), noise))
-    n, scale, squares = scores.shape[-1], mechanism.released_scale(2), 2 * noisy[:, 1]
-    errors = [error(square) for square in (_upper(squares, scale, n) / n).tolist()]
-    return conclude(noisy[:, 0], squares, centre, clip, torch.tensor(errors, dtype=torch.float64), n, scale)
+def noise_of(n: int, epsilon: float) -> AddedNoise:
+    """Return the noise of both sums of n records at this epsilon."""
+    return AddedNoise(sums_mechanism(n, epsilon), 2, float(n))
 
 
 def clipped_sums(scores: Tensor, centre: float, clip: float) -> Tensor:
     """Return the sums of v and of half its square, exact, [runs, 2], of scores [runs, n]; the curator's."""
     return sum_and_half_squares(((scores - centre) / clip).clamp(-1, 1))
+
+
+def upper_squares(squares: Tensor, scale: float, n: int) -> Tensor:
+    """Return the sums of squares [runs] that intervals count."""
+    return (squares + UPPER * 2 * scale).clamp(0, n)
 
 
 def conclude(
@@ -88,7 +67,7 @@ def conclude(
         scale: Of the noise in D, half of that in Q.
     """
     every = torch.ones_like(total)
-    upper = _upper(squares, scale, n)
+    upper = upper_squares(squares, scale, n)
     numbers = {name: value * every for name, value in zip(NUMBERS, (centre, clip, error), strict=True)}
     return NoisyEstimate(
         estimate=(centre + clip * total / n).clamp(-1, 1),
@@ -101,111 +80,120 @@ def conclude(
     )
 
 
-def _upper(squares: Tensor, scale: float, n: int) -> Tensor:
-    """Return the sums of squares [runs] that intervals count."""
-    return (squares + UPPER * 2 * scale).clamp(0, n)
+@dataclass(frozen=True, eq=False)
+class ClippedScores(EffectPlan):
+    r"""The plan of sums of clipped doubly robust scores by nuisances that are steps of one composition.
 
+    .. math:: v_i = \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, -1, 1\Big), \quad D = \sum_i v_i, \quad
+        Q = \sum_i v_i^2, \quad \tau = c + \frac{S D}{n}
 
-class ClippedScores(AverageMechanism):
-    """Sums of clipped doubly robust scores by nuisances that are steps of one composition on the same records."""
+    Centre, clip and error, of outcomes scaled to [0, 1], are numbers that the steps have paid for.
+
+    Raises:
+        InputError: Another estimand than the ATE, or a budget without delta.
+    """
 
     name: ClassVar[str] = "clipped_scores"
-    formula: ClassVar[str] = (
+    formula: ClassVar[str] = (  # type: ignore[override]
         "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; Laplace noise of scale "
         "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
         "in one event; composed_estimator section 3"
     )
-    numbers: ClassVar[Mapping[str, str | None]] = {  # type: ignore[assignment]
-        "difference": SUMS,
-        "spread": SUMS,
-        **dict.fromkeys(NUMBERS),
-    }
-    states: ClassVar[Stated] = states(
-        *("kept", "steps", "huber_quantile", "steps_epsilon", "steps_delta", "constants", f"epsilon_{SUMS}")
-    )
-    rests_on: ClassVar[str] = (
+    holds_if: ClassVar[str] = (
         "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
         "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
         "biased and the interval may never hold the effect"
     )
+    uses_delta: ClassVar[bool] = True
 
-    @classmethod
-    def numbers_of(cls, estimand: Estimand) -> Mapping[str, str | None]:
-        """See ``AverageMechanism``."""
-        return cls.numbers
+    def __post_init__(self) -> None:
+        if type(self.estimand) is not ATE:
+            raise InputError(f"clipped scores are none of the {self.estimand.name}")
 
-    @classmethod
-    def plan_of(cls, stated: StatedEffect) -> AveragePlan:
-        """Return the plan of a release; see ``stated_plan``."""
-        block = next((block for block in stated.release.privacy.blocks if block.name == RECORDS), None)
-        return stated_plan(stated.public, block, stated.n, stated.release.domain, stated.estimand)
+    @cached_property
+    def domain(self) -> Domain:
+        """The domain with the clip of the propensity as its overlap."""
+        return clipped_domain(self.schema.domain, self.estimand)
 
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``: the estimate follows from its numbers, steps and sums from the plan."""
-        if type(stated.estimand) is not ATE:
-            raise ContradictionError(f"clipped scores are none of the {stated.estimand.name}")
-        plan, n, unit = cls.plan_of(stated), stated.n, stated.release.domain.outcome_range
-        epsilon = stated.epsilon(SUMS)
-        assert plan.score_epsilon is not None
-        # the accountant is asked in steps of 1e-9, and a plan that is made anew may end one beside
-        if not math.isclose(epsilon, plan.score_epsilon, rel_tol=1e-7):
-            raise ContradictionError("its sums were not charged what its plan leaves for them")
-        steps = [charge for block in stated.release.privacy.blocks for charge in block.charges if is_step(charge)]
-        for problem in share_problems(steps, {step: plan.shares.due(step) for step in plan.shares.shares}):
-            raise ContradictionError(problem)
-        sums = {name: value.item() for name, value in stated.sums().items()}
-        domain = clipped_domain(stated.release.domain, stated.estimand)
-        scales, clip = ScoreScales.of(domain), sums["clip"] * unit
-        if not clip_on_grid(clip, plan, domain):
-            raise ContradictionError(f"its clip {clip:.6g} is not on the grid of its quantile")
-        if not (abs(sums["centre"]) <= 1 + CLOSE and 0 <= sums["error"] <= 1 + CLOSE):
-            raise ContradictionError("its centre or its error is larger than the outcome's range")
-        scale = sums_mechanism(n, epsilon).released_scale(2)
-        total, squares = (stated.sums()[name] for name in ("difference", "spread"))
-        found = conclude(total, squares, sums["centre"], sums["clip"], sums["error"], n, scale)
-        reaches = {
-            "difference": (float(n), scale),
-            "spread": (float(n), 2 * scale),
-            "centre": (1.0, 0.0),
-            "clip": (scales.high / unit, 0.0),
-            "error": (1.0, 0.0),
+    @cached_property
+    def steps(self) -> AveragePlan:
+        """The plan of the steps."""
+        return AveragePlan.within(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: the steps, and what they leave to both sums."""
+        if self.steps.score_epsilon is None:
+            return {}
+        shares = self.steps.shares
+        steps = Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
+        return {
+            "steps": Query(COMPOSED_SCORES, steps),
+            **self.summed({SUMS: noise_of(self.n, self.steps.score_epsilon)}),
         }
-        return Recomputed(found, {}, reaches)
 
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        epsilon = self.steps.score_epsilon
+        return self.steps.facts() | ({} if epsilon is None else {f"epsilon_{SUMS}": epsilon})
 
-def stated_plan(
-    public: Mapping[str, Any], block: Block | None, n: int, domain: Domain, estimand: Estimand
-) -> AveragePlan:
-    """Return the plan that a statement's facts describe, which they follow from again.
+    @classmethod
+    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return {}
 
-    Args:
-        public: Public constants of the statement.
-        block: The records that paid.
-        n: Number of records.
-        domain: Public bounds.
-        estimand: With the clip of the propensity.
+    def nuisances(self, records: CausalData, session: FitSession) -> AverageNuisances:
+        """Pay for the steps, and return what they released with the scores by it, which are the curator's."""
+        known = known_propensities(records, self.domain)
+        return average_nuisances(records, self.domain, self.steps, session, self.schema.two_levels, known)
 
-    Raises:
-        ContradictionError: Its facts are those of no plan, or not what the plan makes them.
-    """
-    try:
-        if block is None:
-            raise ValueError(f"no block {RECORDS!r}")
-        requested_budget(block, public["steps_epsilon"], public["steps_delta"])
-        plan = AveragePlan.from_facts(public, n, clipped_domain(domain, estimand), domain.overlap)
-    except UNFIT as problem:
-        raise ContradictionError(f"its settings are those of no plan: {problem}") from None
-    for name, value in plan.facts().items():
-        if public[name] != value:
-            said, needed = shown(public[name]), shown(value)
-            raise ContradictionError(f"{name} = {said} is stated, but the plan makes it {needed}")
-    return plan
+    def sums(
+        self, records: AverageNuisances, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
+    ) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``; of records with their nuisances."""
+        unit = self.schema.domain.outcome_range
+        centre, clip = records.centre / unit, records.clip / unit
+        sums = self.ask_each(session, runs, SUMS, clipped_sums(records.scores[None] / unit, centre, clip))
+        squares = upper_squares(2 * sums[:, 1], self.scale(SUMS), self.n) / self.n
+        numbers = [[centre, clip, min(records.error(square) / unit, 1.0)] for square in squares.tolist()]
+        return {SUMS: sums, "steps": torch.tensor(numbers, dtype=torch.float64)}
 
+    def estimate(self, answers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``EffectPlan``."""
+        (centre, clip, _), error = answers["steps"][0].tolist(), answers["steps"][:, 2]
+        total, half = answers[SUMS].T
+        return conclude(total, 2 * half, centre, clip, error, self.n, self.scale(SUMS))
 
-def is_step(charge: StatedCharge) -> bool:
-    """Whether a charge is for a step of the composition."""
-    return (charge.charge.purpose, charge.charge.mechanism) == (COMPOSED_SCORES.purpose, COMPOSED_SCORES.mechanism)
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``."""
+        assert isinstance(release, AverageEffectRelease)
+        numbers = release.numbers
+        return {
+            SUMS: torch.tensor([[numbers["difference"], numbers["spread"] / 2]], dtype=torch.float64),
+            "steps": torch.tensor([[numbers[name] for name in NUMBERS]], dtype=torch.float64),
+        }
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; numbers of the steps are on their grids."""
+        yield from super().problems(release)
+        ((centre, clip, error),) = self.answers(release)["steps"].tolist()
+        if not clip_on_grid(clip * self.schema.domain.outcome_range, self.steps, self.domain):
+            yield f"its clip {clip:.6g} is not on the grid of its quantile"
+        if not (abs(centre) <= 1 + CLOSE and 0 <= error <= 1 + CLOSE):
+            yield "its centre or its error is larger than the outcome's range"
+
+    def without_noise(self, records: AverageNuisances) -> NoisyEstimate:
+        """See ``EffectPlan``; of records with their nuisances."""
+        scores = records.scores[None] / self.schema.domain.outcome_range
+        every = torch.ones_like(scores[:, 0])
+        return NoisyEstimate(
+            estimate=scores.mean(1),
+            gaussian=scores.std(1, correction=0) / math.sqrt(self.n),
+            laplace=every[:, None] * 0.0,
+            polytope=None,
+            noise_dominated=every < 0,
+            size=every * self.n,
+        )
 
 
 def clip_on_grid(clip: float, plan: AveragePlan, domain: Domain) -> bool:

@@ -1,32 +1,26 @@
 """Average effects by one composition on all records: private nuisances, then sums of clipped doubly robust scores."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
-from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
 from torchdpcate.composition.planned_error import propensity_noise
-from torchdpcate.composition.settings import known_propensities
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.clipped_scores import (
-    SUMS,
-    ClippedScores,
-    clipped_domain,
-    release_clipped,
-)
+from torchdpcate.estimators.average.clipped_scores import SUMS, ClippedScores
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.estimators.weighted_balance import weighted_balance
-from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose
+from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 
@@ -74,7 +68,7 @@ class ComposedAverageEffect(AverageEffectLearner):
         (True, True, 'clipped_scores')
     """
 
-    mechanism: ClassVar[type[AverageMechanism]] = ClippedScores
+    mechanism: ClassVar[type[EffectPlan]] = ClippedScores
     streams: ClassVar[bool] = False
 
     @classmethod
@@ -84,15 +78,15 @@ class ComposedAverageEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses delta = 0."""
-        self.plan(n)
+        self.plan(n).public()
 
-    def plan(self, n: int) -> AveragePlan:
+    def plan(self, n: int) -> ClippedScores:
         """See ``AverageEffectLearner``."""
-        return AveragePlan.within(n, self.budget, self._clipped(), least=TableSchema.of(self.domain).domain.overlap)
+        return ClippedScores(**self._facts(n))
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``: the prior says how far scores lie from their mean."""
-        prior, plan = self._prior(prior), self.plan(n)
+        prior, plan = self._prior(prior), self.plan(n).steps
         deviation = planned_deviation(plan, prior)
         noise = nuisances = 0.0
         if plan.score_epsilon is not None:
@@ -112,49 +106,29 @@ class ComposedAverageEffect(AverageEffectLearner):
         outcome = unit * math.sqrt(float(held.sum()))
         return min(4 * propensity_noise(plan) * outcome / math.sqrt(size), prior.furthest)
 
-    def _clipped(self) -> Domain:
-        """Return the domain with the clip of the propensity as its overlap."""
-        return clipped_domain(TableSchema.of(self.domain).domain, self.target)
-
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units."""
         return records.copy()
 
-    def _fit_first(self, records: CausalData) -> None:
-        # the sums are part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
-        self._plan = plan = self.plan(records.n)
-        self.nuisances_ = found = self._nuisances(records, plan, self._session.scope([RECORDS], COMPOSED_SCORES))
-        if plan.score_epsilon is not None:
-            own, unit = self._session.scope([RECORDS], Charge(Purpose.RELEASE, self.mechanism.name)), self._unit()
-            numbers = found.centre / unit, found.clip / unit
+    def _learnt_first(self, records: CausalData) -> Mapping[str, Tensor]:
+        """Pay for the steps, and for the sums, which are part of the plan whose charges compose tightly."""
+        plan = self._plan
+        self.nuisances_ = plan.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        if plan.budget is None:
+            return {}
+        # a charge after the fit would pass the filter
+        own = self._session.scope([RECORDS], plan.queries[SUMS].charge)
+        answers: Mapping[str, Tensor] = plan.sums(self.nuisances_, own, {})
+        self._paid = own.entries
+        return answers
 
-            def error(square: float) -> float:
-                return min(found.error(square) / unit, 1.0)
-
-            self._found = release_clipped(found.scores / unit, *numbers, error, plan.score_epsilon, own)
-            self._paid = own.entries
-
-    def _nuisances(self, records: CausalData, plan: AveragePlan, session: FitSession) -> AverageNuisances:
-        domain = self._clipped()
-        known = known_propensities(records, domain)
-        return average_nuisances(records, domain, plan, session, self.schema_.two_levels, known)
-
-    def _release_estimate(self, records: CausalData, session: FitSession) -> NoisyEstimate:
-        """See ``AverageEffectLearner``: the fit has paid for it."""
+    def _sums(self, session: FitSession) -> Mapping[str, Tensor]:
+        """See ``AverageEffectLearner``: the fit has paid for them."""
         session.entries.update(self._paid)
-        return self._found
+        return self._learnt
 
     def _without_noise(self, records: CausalData) -> NoisyEstimate:
-        scores = self.nuisances_.scores[None] / self._unit()
-        every = torch.ones_like(scores[:, 0])
-        return NoisyEstimate(
-            estimate=scores.mean(1),
-            gaussian=scores.std(1, correction=0) / math.sqrt(records.n),
-            laplace=every[:, None] * 0.0,
-            polytope=None,
-            noise_dominated=every < 0,
-            size=every * records.n,
-        )
+        return self._plan.without_noise(self.nuisances_)  # type: ignore[no-any-return]
 
     def nonprivate_balance(self) -> BalanceTable:
         """Return the balance of all covariates before and after weighting by the propensity; the curator's.
@@ -163,11 +137,7 @@ class ComposedAverageEffect(AverageEffectLearner):
             NotFittedError: Before ``fit``.
         """
         self._require_fitted("nonprivate_balance")
-        return weighted_balance(self._clipped(), self._records, self.nuisances_.propensity)
-
-    def _public(self) -> dict[str, Any]:
-        plan = self._plan
-        return plan.facts() | ({} if plan.score_epsilon is None else {f"epsilon_{SUMS}": plan.score_epsilon})
+        return weighted_balance(self._plan.domain, self._records, self.nuisances_.propensity)
 
 
 def planned_deviation(plan: AveragePlan, prior: ErrorPrior) -> float:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch import Tensor
@@ -10,15 +10,10 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
-from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
-from torchdpcate.estimators.average.difference_in_means import difference_in_means
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import (
-    BALANCE,
     BOTH_MODELS,
-    DIFFERENCE,
     LARGEST_RATIO,
     BalancingPlan,
     make_effect_estimator,
@@ -27,11 +22,9 @@ from torchdpcate.estimators.average.plan import (
 )
 from torchdpcate.estimators.average.planned import planned_sums, with_typical_ranges
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
-from torchdpcate.estimators.average.stages import learn, released_facts, total_of
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.released_weights import ReleasedWeights
 
@@ -119,12 +112,13 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def level(self) -> Level:
         """Level of what is released: the fits', and conditional at best with parts that are not the library's."""
         own = Level.CONDITIONAL if self._own_conditions else Level.CERTIFIED
-        return max((own, *(fit.level for fit in self._plan.fits)), key=list(Level).index)
+        return max((own, *(fit.level for fit in self._plan.fits.values())), key=list(Level).index)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions of the fits, and of parts that are not the library's."""
-        return self._own_conditions + tuple(condition for fit in self._plan.fits for condition in fit.conditions)
+        fits = self._plan.fits.values()
+        return self._own_conditions + tuple(condition for fit in fits for condition in fit.conditions)
 
     def _user_conditions(self) -> tuple[Condition, ...]:
         """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
@@ -134,14 +128,15 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def plan(self, n: int) -> BalancingPlan:
         """See ``AverageEffectLearner``."""
-        features, estimand = self.features(), self.target
-        settings: dict[str, Any] = {"readout": self.readout, "outcome_bounds": self.outcome_bounds}
+        features, facts = self.features(), self._facts(n)
+        own = {name: facts[name] for name in ("schema", "learner")}
+        settings: dict[str, Any] = {**own, "readout": self.readout, "outcome_bounds": self.outcome_bounds}
         if self.budget is None:
-            return noiseless_plan(n, features, estimand, balancing=self.loss != "logistic", **settings)
+            return noiseless_plan(n, features, self.target, balancing=self.loss != "logistic", **settings)
         return make_plan(
             n,
             features,
-            estimand,
+            self.target,
             self.budget,
             loss=self.loss,
             fitter=self.fitter,
@@ -165,10 +160,10 @@ class CovariateBalancingEffect(AverageEffectLearner):
         ).in_units(self._unit())
 
     def _part_levels(self, n: int) -> tuple[Level, ...]:
-        return tuple(fit.level for fit in self.plan(n).fits)
+        return tuple(fit.level for fit in self.plan(n).fits.values())
 
-    def _fit_first(self, records: Records) -> None:
-        self._plan = plan = self.plan(records.n)
+    def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
+        plan = self._plan
         if plan.propensity.warning:
             warnings.warn(plan.propensity.warning, stacklevel=5)
         if plan.noise > LARGEST_RATIO:
@@ -178,77 +173,17 @@ class CovariateBalancingEffect(AverageEffectLearner):
                 f"the interval counts it {counted} and may undercover; take fewer features, more epsilon or overlap",
                 stacklevel=5,
             )
-        self._learnt = learn(records, plan, self._first())
-        self.weights_ = ReleasedWeights(self._learnt.theta[0], plan.features, plan.estimand)
+        learnt = super()._learnt_first(records)
+        self.weights_ = ReleasedWeights(learnt["weights"][0], plan.features, plan.estimand)
         if self.public_sample is not None:
             self._look_at_sample()
-
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
-        plan, learnt = self._plan, self._learnt
-        return plan.estimator.run(total_of(records, plan, learnt), released_facts(plan, learnt), plan.epsilons, session)
-
-    def _without_noise(self, records: Records) -> NoisyEstimate:
-        plan = self._plan
-        bounds = plan.facts.low, plan.facts.high
-        exact = noiseless_plan(
-            records.n,
-            plan.features,
-            plan.estimand,
-            balancing=plan.balancing,
-            readout=plan.estimator,
-            outcome_bounds=bounds,
-        )
-        learnt = learn(records, exact, FitSession(self._noise))
-        return exact.estimator.without_noise(total_of(records, exact, learnt), exact.facts)
-
-    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
-        plan, records, size = self._plan, self._records, found.size[0].item()
-        theta, table = self._learnt.theta, None
-        if plan.balancing:
-            table = expected_balance(theta[0], plan.features, plan.propensity.ridge, plan.propensity.imbalance, size)
-        if BALANCE in plan.epsilons:
-            statistics = BalanceStatistics(plan.epsilons[BALANCE], plan.estimand)
-            balance = statistics.run(records, theta, plan.features, size, session.part(BALANCE))
-            table = (
-                balance if table is None else replace(balance, expected=table.expected, expected_sd=table.expected_sd)
-            )
-        beside = None
-        if DIFFERENCE in plan.epsilons:
-            plain = difference_in_means(records, plan.epsilons[DIFFERENCE], session.part(DIFFERENCE))
-            beside = self._estimate(plain)
-        model = self._learnt.model
-        return {
-            # the learner's own weights may have been shown records since
-            "weights": replace(self.weights_, features=plan.features.twin()),
-            "outcome_theta": None if model is None else model[0],
-            "balance": table,
-            "beside": beside,
-        }
+        return learnt
 
     def nonprivate_balance(self) -> BalanceTable:
         """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
         self._require_fitted("nonprivate_balance")
         plan = self._plan
-        statistics = BalanceStatistics(1.0, plan.estimand)
-        return statistics.without_noise(self._records, self._learnt.theta, plan.features)
-
-    def _public(self) -> dict[str, Any]:
-        """Return the settings and constants of the plan, as statements have them."""
-        plan = self._plan
-        fits = {"weights": plan.propensity, "outcome_model": plan.outcome}
-        constants = {
-            f"{name}_{key}": value for name, fit in fits.items() if fit is not None for key, value in fit.public.items()
-        }
-        return {
-            "loss": plan.loss,
-            "basis": plan.features.title,
-            "noise_per_record": plan.noise,
-            **({"outcome_bounds": [plan.facts.low, plan.facts.high]} if plan.outcome is not None else {}),
-            "slope_bound": plan.facts.slope_bound if plan.facts.imbalance > 0 else 0.0,
-            **{f"epsilon_{name}": epsilon for name, epsilon in plan.estimator.charged(plan.epsilons).items()},
-            **plan.estimator.public(released_facts(plan, self._learnt), plan.epsilons),
-            **constants,
-        }
+        return plan.statistics.without_noise(self._records, self._learnt["weights"], plan.features)  # type: ignore[no-any-return]
 
     def _sample(self) -> Tensor:
         """Return the public sample as encoded covariates, [m, q]."""

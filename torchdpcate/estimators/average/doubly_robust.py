@@ -1,7 +1,7 @@
 """Doubly robust average effects (AIPW): private nuisances on one block, noisy sums of scores on the other."""
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -10,30 +10,17 @@ from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.doubly_robust_plan import (
-    DoublyRobustPlan,
-    fit_nuisances,
-    plan_doubly_robust,
-    ranges_of,
-    score_records,
-)
+from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, default_nuisances
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.names import NUISANCE, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.score_sums import (
-    DoublyRobust,
-    conclude,
-    epsilons_of,
-    noise_scales,
-    release_scores,
-)
-from torchdpcate.estimators.average.stated import NUISANCE, RECORDS, AverageMechanism
+from torchdpcate.estimators.average.score_sums import ScoreSums
 from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import check_device
-from torchdpcate.privacy.budget import integer
 from torchdpcate.privacy.guarantee import Condition, Level
-from torchdpcate.privacy.session import FitSession
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -93,7 +80,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     split: float = 0.5
     seed: int = 0
 
-    mechanism: ClassVar[type[AverageMechanism]] = DoublyRobust
+    mechanism: ClassVar[type[EffectPlan]] = DoublyRobust
     streams: ClassVar[bool] = False
 
     @classmethod
@@ -103,28 +90,20 @@ class DoublyRobustEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses no delta, and what split, recipe and trainer refuse."""
-        integer("seed", self.seed, least=0)
         if self.trainer is not None:
             check_device(self.trainer)
-        self.plan(n)
+        self.plan(n).public()
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Those of an estimand and of a recipe that are not the library's."""
-        return self._own_conditions + self._plan.recipe.conditions(self.trainer)
+        return self._own_conditions + self._plan.recipe.conditions(self.trainer)  # type: ignore[no-any-return]
 
-    def plan(self, n: int) -> DoublyRobustPlan:
+    def plan(self, n: int) -> DoublyRobust:
         """See ``AverageEffectLearner``."""
-        return plan_doubly_robust(
-            n,
-            TableSchema.of(self.domain).domain,
-            self.target,
-            self.budget,
-            nuisance=self.nuisance,
-            trainer=self.trainer,
-            split=self.split,
-            seed=self.seed,
-        )
+        recipe = self.nuisance or default_nuisances(TableSchema.of(self.domain).domain)
+        settings: dict[str, Any] = {"recipe": recipe, "trainer": self.trainer, "split": self.split, "seed": self.seed}
+        return DoublyRobust(**self._facts(n), **settings)
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``: the prior says how far released nuisances reach and err."""
@@ -136,7 +115,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         size = scored * (torch.stack([p[0], 1 - p[1]]) * b).sum().item()
         if plan.budget is not None:
             narrower = type(of)(max(of.overlap, prior.reach))
-            scales = noise_scales(ScoreRanges.widest(narrower), of, scored, plan.budget.epsilon)
+            scales = ScoreSums.of(ScoreRanges.widest(narrower), of, scored, plan.budget.epsilon).noise_scales
             each = {part: scale.item() / size for part, scale in scales.items()}
             noise = laplace(each["score"], prior.effect * each.get("size", 0.0))
             trained = plan.sizes[NUISANCE] * plan.budget.epsilon
@@ -145,43 +124,22 @@ class DoublyRobustEffect(AverageEffectLearner):
         return PlannedError("doubly_robust", noise, nuisances, sampling, bias=PRODUCT).in_units(self._unit())
 
     def _part_levels(self, n: int) -> tuple[Level, ...]:
-        return tuple(Level.CONDITIONAL for _ in self.plan(n).recipe.conditions(self.trainer))
+        recipe = self.plan(n).recipe
+        return tuple(Level.CONDITIONAL for _ in (() if recipe is None else recipe.conditions(self.trainer)))
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
         return records.copy()
 
-    def _fit_first(self, records: CausalData) -> None:
-        self._plan = self.plan(records.n)
-        self.nuisances_ = fit_nuisances(records, self._plan, self._session)[0]
-
-    def _release_estimate(self, records: CausalData, session: FitSession) -> NoisyEstimate:
-        plan, models = self._plan, [self.nuisances_]
-        assert plan.budget is not None
-        scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
-        return release_scores(scored, ranges, plan.estimand, plan.budget.epsilon, session)
+    def _learnt_first(self, records: CausalData) -> Mapping[str, Any]:
+        learnt: Mapping[str, Any] = self._plan.learn(records, self._session)
+        (self.nuisances_,) = learnt["nuisances"]
+        return {**learnt, **self._plan.ranges_of(learnt["nuisances"])}
 
     def _without_noise(self, records: CausalData) -> NoisyEstimate:
-        plan = replace(self._plan, budget=None)
-        models = (
-            [self.nuisances_] if self._plan.budget is None else fit_nuisances(records, plan, FitSession(self._noise))
-        )
-        return conclude(score_records(records, plan, models), ranges_of(models, plan), plan.estimand)
+        plan = self._plan
+        fitted = plan.budget is None
+        return plan.of_models(records, [self.nuisances_]) if fitted else plan.without_noise(records)  # type: ignore[no-any-return]
 
     def _sizes(self, n: int) -> dict[str, int]:
         return self.plan(n).sizes
-
-    def _public(self) -> dict[str, Any]:
-        plan = self._plan
-        facts = {"nuisance": type(plan.recipe).__name__, "split": self.split, "seed": self.seed}
-        if plan.budget is None:
-            return facts
-        of, epsilon, ranges = plan.estimand, plan.budget.epsilon, ranges_of([self.nuisances_], plan)
-        together = {"score_range": [end.item() for end in ranges.ends]} if of.public_size else {}
-        return {
-            **facts,
-            **{f"epsilon_{part}": own for part, own in epsilons_of(epsilon, of).items()},
-            **{f"{part}_scale": b.item() for part, b in noise_scales(ranges, of, plan.sizes[RECORDS], epsilon).items()},
-            **together,
-            "size_range": [ranges.least.amin().item(), ranges.most.amax().item()],
-        }

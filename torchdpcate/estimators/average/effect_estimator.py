@@ -1,9 +1,9 @@
 """How weighted records become an estimate: the interface of stage two."""
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -12,11 +12,9 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.estimators.average.stated import AverageMechanism, ContradictionError, StatedEffect
-from torchdpcate.estimators.recompute import CLOSE
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.budget import as_number
-from torchdpcate.privacy.session import FitSession
+from torchdpcate.laws import AddedNoise
+from torchdpcate.release.holds_if import UNSTATED
 
 
 class Weighted(NamedTuple):
@@ -41,6 +39,8 @@ RANGES = (*WEIGHT_RANGES, "model_range")
 
 Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
 """From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
+Ask = Callable[[str, Tensor], Tensor]
+"""From a part and its exact numbers, [runs, p], to its answers: it charges before it draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,19 +109,6 @@ class EffectFacts:
             return torch.tensor([[self.estimand.most_treated, self.estimand.most_control]], dtype=torch.float64)
         return torch.stack([self.ranges.treated[1], self.ranges.control[1]], -1)
 
-    @classmethod
-    def of(cls, stated: StatedEffect, low: float, high: float) -> "EffectFacts":
-        """Return the facts of a release, of an outcome model within these bounds, before the ranges that it states.
-
-        Raises:
-            ValueError: A slope_bound that cannot count.
-        """
-        slope, n, of = stated.number("slope_bound"), stated.n, stated.estimand
-        left = left_imbalance(stated.number("noise_per_record") * n, of, stated.balancing)
-        if slope < 0 or (slope > 0 and not left):
-            raise ValueError("a slope_bound that does not count")
-        return cls(n, of, low, high, left, slope)
-
 
 def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, model: Tensor | None) -> ReleasedRanges:
     r"""Return suprema over the domain of the weights and of the outcome model at released coefficients.
@@ -150,29 +137,6 @@ def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, mod
         means = torch.sigmoid(torch.stack(features.reach(model))).clamp(low, high)
     (treated, control) = ((of.min, of.max) for of in weights)
     return ReleasedRanges(treated, control, (means[0], means[1]))
-
-
-def with_stated_ranges(stated: StatedEffect, facts: EffectFacts, names: tuple[str, ...] = RANGES) -> EffectFacts:
-    """Return the facts of a release with the ranges that its coefficients leave.
-
-    Args:
-        stated: The release.
-        facts: Its other facts.
-        names: The ranges that it states.
-
-    Raises:
-        ContradictionError: It has no coefficients, or states other ranges.
-    """
-    release = stated.release
-    if release.weights is None:
-        raise ContradictionError("it holds no weights, which its mechanism rests on")
-    weights, model = release.weights, release.outcome_theta
-    found = released_ranges(facts, weights.features, weights.theta[None], None if model is None else model[None])
-    for name in names:
-        claimed, ends = [as_number(end) for end in stated.public[name]], found.stated[name]
-        if len(claimed) != 2 or not all(math.isclose(*pair, rel_tol=CLOSE) for pair in zip(claimed, ends, strict=True)):
-            raise ContradictionError(f"its {name} are not those of its coefficients")
-    return replace(facts, ranges=found)
 
 
 def planned_size(facts: EffectFacts, treated: float) -> float:
@@ -224,34 +188,68 @@ def contrast_holds_if(public: Mapping[str, Any]) -> str:
     return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
 
 
-class EffectEstimator(AverageMechanism):
-    """Releases sums of weighted records, and an estimate that follows from them alone.
+class EffectEstimator(ABC):
+    """What asks for sums of weighted records, and an estimate that follows from them alone.
 
     Attributes:
+        name: What statements call it.
+        formula: Its noise scales in words, with their source.
         parts: What the budget is shared among, by name, with the default share of all of it.
         centred: Whether outcomes are centred by an outcome model.
+        rests_on: Which models must follow the truth for estimate and interval, in words, beside that nothing else
+            confounds and that treated and controls overlap; the full warning where a class does not say it.
     """
 
-    on_weights: ClassVar[bool] = True
+    name: ClassVar[str]
+    formula: ClassVar[str]
     parts: ClassVar[Mapping[str, float]]
     centred: ClassVar[bool] = False
+    rests_on: ClassVar[str] = UNSTATED
+
+    @classmethod
+    def holds_if(cls, public: Mapping[str, Any]) -> str:
+        """Return what it rests on where it has these public settings: ``rests_on``."""
+        return cls.rests_on
 
     @abstractmethod
-    def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
-    ) -> NoisyEstimate:
-        """Charge for the sums, add noise, estimate; weights and centre are fixed before.
+    def laws(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> Mapping[str, AddedNoise]:
+        """Return the noise of each part that is charged, in units in which one record moves it by 1.
+
+        Args:
+            facts: Public facts, before there are coefficients.
+            epsilons: Of each of ``parts``.
+        """
+
+    @abstractmethod
+    def ask(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
+        """Return the sums with noise, by the names of ``laws``; weights and centre are fixed before.
 
         Args:
             total: Sums over the weighted records.
-            facts: Public facts.
+            facts: Public facts, with the ranges that coefficients leave.
             epsilons: Of each of ``parts``.
-            session: Pays, and draws the noise.
+            ask: Charges before it draws.
         """
+
+    @abstractmethod
+    def estimate(
+        self, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
+    ) -> NoisyEstimate:
+        """Return the estimate and the law of its error by the answers of ``ask``."""
+
+    @abstractmethod
+    def places(
+        self, numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """Return the answers by the numbers of a release, but for rounding."""
 
     @abstractmethod
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
         """Return the estimate from the sums as they are. The curator's, never to be published."""
+
+    def reaches(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """Return how large numbers may be whose law knows no bound, and the scale of their noise."""
+        return {}
 
     def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate | None:
         """Return the estimate of these sums as they are, with the law that noise would give it; nothing is drawn.
@@ -265,10 +263,6 @@ class EffectEstimator(AverageMechanism):
             None where an estimator does not say.
         """
         return None
-
-    def charged(self, epsilons: Mapping[str, float]) -> dict[str, float]:
-        """Return what is charged by the epsilons of a plan's parts, as statements have it: each part as it is."""
-        return dict(epsilons)
 
     def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
         """Return the public constants, as statements have them."""

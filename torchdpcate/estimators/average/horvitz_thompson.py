@@ -1,9 +1,12 @@
 """Peer: inverse propensity weights by a private logistic regression, then one noisy sum (Lee et al. 2019)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
@@ -11,21 +14,26 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling, released_ranges
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.peers import HorvitzThompson, sum_estimate, sum_unit
 from torchdpcate.estimators.average.plan import exact_fit
 from torchdpcate.estimators.average.planned import with_typical_ranges
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.laws import AddedNoise, LinearFit
+from torchdpcate.plan import Query
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.charge import propensity_by
-from torchdpcate.privacy.exact_sums import exact_sum
+from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.release import Release
 from torchdpcate.release.released_weights import ReleasedWeights
 
 NO_INTERVAL = "a bias where the log-odds of treatment are not linear in the covariates; it has no interval"
@@ -34,108 +42,164 @@ _HALF = 0.5 * (1 - 1e-9)  # of epsilon for either stage, so that they never add 
 
 
 @dataclass(frozen=True, eq=False)
-class HorvitzThompsonPlan:
-    """Everything public about a Horvitz-Thompson estimate.
-
-    Attributes:
-        facts: Number of records, estimand ATE and clip.
-        features: Of the propensity, set up.
-        fit: The propensity's fit, prepared.
-        total: Noise of the sum, in its unit (``peers.sum_unit``).
-    """
-
-    facts: EffectFacts
-    features: FeatureMap
-    fit: PreparedFit
-    total: LaplaceMechanism
-
-    def released(self, theta: Tensor) -> EffectFacts:
-        """Return what is public for the sum once the coefficients [runs, p] are."""
-        return replace(self.facts, ranges=released_ranges(self.facts, self.features, theta, None))
-
-    def scale(self, facts: EffectFacts) -> Tensor:
-        """Return the scale of the noise in the sum, [runs], by what is public for it."""
-        return sum_unit(facts) * self.total.released_scale(1)
-
-
-def plan_horvitz_thompson(
-    n: int, features: FeatureMap, estimand: Estimand, epsilon: float, ridge: float | None = None
-) -> HorvitzThompsonPlan:
-    r"""Calibrate both stages at half of epsilon each.
-
-    The propensity is logistic regression by objective perturbation with ridge gamma. A ``ridge`` lambda_0 makes
-    it max(gamma, n lambda_0), and the epsilon that the smaller change of curvature then leaves goes into less noise.
-
-    Args:
-        n: Number of records.
-        features: Of the propensity, set up on the domain.
-        estimand: Estimand ATE and clip.
-        epsilon: Of all of it.
-        ridge: lambda_0, least ridge a record for features scaled to largest entry 1; None has none.
-
-    Raises:
-        InputError: A ridge that is not positive.
-
-    Example:
-        >>> import torch
-        >>> from torchdpcate import Domain
-        >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.features.user_maps import on_domain
-        >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
-        >>> plan = plan_horvitz_thompson(5000, features, ATE(0.1), 1.0)
-        >>> everywhere, even = plan.facts, plan.released(torch.zeros(1, 5, dtype=torch.float64))
-        >>> [round(plan.scale(facts).item(), 3) for facts in (everywhere, even)]
-        [40.0, 8.0]
-    """
-    budget = PrivacyBudget(epsilon * _HALF, 0.0)
-    fit = ObjectiveFit().prepare(Logistic(), n, features, budget)
-    if ridge is not None:
-        least = n * positive("ridge", ridge) * features.largest_entry**2
-        if least > fit.ridge:
-            fit = ObjectiveFit(share=_share(least, fit)).prepare(Logistic(), n, features, budget)
-    return HorvitzThompsonPlan(EffectFacts(n, estimand), features, fit, LaplaceMechanism(budget.epsilon, 1.0))
-
-
-def learn_propensity(records: Records, fit: PreparedFit, session: FitSession, runs: int = 1) -> Tensor:
-    """Pay for the propensity's coefficients and return them, [runs, p].
-
-    Args:
-        records: One data set, or several side by side.
-        fit: Prepared.
-        session: Pays, and draws the noise.
-        runs: How many runs: one for each data set, or several on one.
-    """
-    noise = session.noise
-    session.pay(fit.event, fit.level, fit.count, charge=propensity_by(ObjectiveFit.name))
-    return noise.released(fit.draw(records, arm, noise, max(runs, records.sets)))
-
-
-def release_sum(records: Records, plan: HorvitzThompsonPlan, theta: Tensor, session: FitSession) -> NoisyEstimate:
-    r"""Pay for the Horvitz-Thompson sum at released coefficients and conclude.
+class HorvitzThompson(EffectPlan):
+    r"""The plan of a Horvitz-Thompson estimate: half of epsilon for the propensity, half for the sum.
 
     .. math::
         \tau = \frac1n \Big(\sum_i \frac{z_i y_i}{e_i} - \frac{(1 - z_i) y_i}{1 - e_i} + Lap(2 \Delta/\epsilon)\Big),
         \quad \Delta = W_1 + W_0 = \sup_x \frac1{e(x)} + \sup_x \frac1{1 - e(x)} \le \frac2\eta
 
-    at the released coefficients of e, over all x of the domain.
+    at the released coefficients of e, over all x of the domain. The propensity is logistic regression by objective
+    perturbation with ridge gamma. A ``ridge`` lambda_0 makes it max(gamma, n lambda_0), and the epsilon that the
+    smaller change of curvature then leaves goes into less noise.
 
-    Args:
-        records: One data set, or several side by side.
-        plan: Public plan.
-        theta: Coefficients, paid for, [runs, p].
-        session: Pays, and draws the noise.
+    Attributes:
+        ridge: lambda_0, least ridge a record for features scaled to largest entry 1; None has none.
+
+    Raises:
+        InputError: An estimand whose size is not the number of records, or a ridge that is not positive.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate import Domain, PrivacyBudget, TableSchema
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> schema, budget = TableSchema.of(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0)), PrivacyBudget(1.0, 0.0)
+        >>> plan = HorvitzThompson(5000, schema, ATE(0.1), budget)
+        >>> everywhere, even = plan.facts, plan.released(torch.zeros(1, 5, dtype=torch.float64))
+        >>> [round(plan.sum_scale(facts).item(), 3) for facts in (everywhere, even)]
+        [40.0, 8.0]
     """
-    noise, facts = session.noise, plan.released(theta)
-    session.pay(plan.total.event, part="sum")
-    exact, unit = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta)), sum_unit(facts)[:, None]
-    noisy = noise.released((plan.total.add_noise(exact / unit, noise) * unit)[:, 0])
-    return sum_estimate(noisy, records.n, plan.scale(facts))
+
+    name: ClassVar[str] = "horvitz_thompson"
+    formula: ClassVar[str] = (  # type: ignore[override]
+        "Laplace noise of scale 2 (W_1 + W_0)/epsilon on the Horvitz-Thompson sum, W_z the largest weight of arm z at "
+        "the released propensity, which is by objective perturbation with epsilon/2; covariate_balancing section 5"
+    )
+    intervals: ClassVar[bool] = False
+    holds_if: ClassVar[str] = (
+        "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
+    )
+
+    ridge: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.estimand.public_size:
+            raise InputError(f"a Horvitz-Thompson estimate is none of the {self.estimand.name}")
+        if self.ridge is not None:
+            positive("ridge", self.ridge)
+
+    @property
+    def facts(self) -> EffectFacts:
+        """What is public before there are coefficients."""
+        return EffectFacts(self.n, self.estimand)
+
+    @cached_property
+    def features(self) -> FeatureMap:
+        """Of the propensity."""
+        return on_domain(None, self.schema.domain)
+
+    @property
+    def half(self) -> PrivacyBudget:
+        """Budget of either stage."""
+        assert self.budget is not None
+        return PrivacyBudget(self.budget.epsilon * _HALF, 0.0)
+
+    @cached_property
+    def fit(self) -> PreparedFit:
+        """The propensity's fit, prepared; exact without privacy."""
+        if self.budget is None:
+            return exact_fit(Logistic(), self.n, self.features)
+        fit = ObjectiveFit().prepare(Logistic(), self.n, self.features, self.half)
+        least = 0.0 if self.ridge is None else self.n * self.ridge * self.features.largest_entry**2
+        if least <= fit.ridge:
+            return fit
+        return ObjectiveFit(share=_share(least, fit)).prepare(Logistic(), self.n, self.features, self.half)
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: the propensity, and the sum, in units of what a record moves it by."""
+        if self.budget is None:
+            return {}
+        fit = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), self.fit.level, prefix="weights_")
+        law = AddedNoise(LaplaceMechanism(self.half.epsilon, 1.0), 1, float(self.n))
+        return {"propensity": fit, **self.summed({"sum": law})}
+
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        least = {} if self.ridge is None else {"ridge": self.ridge}
+        parts = () if self.budget is None else ("weights", "sum")
+        return {**least, **{f"epsilon_{part}": self.half.epsilon for part in parts}}
+
+    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """See ``Plan``: what the coefficients leave of the weights, and the scale of the sum's noise."""
+        if self.budget is None:
+            return {}
+        facts = self.released(answers["propensity"])
+        assert facts.ranges is not None
+        return {"sum_scale": self.sum_scale(facts).item(), **facts.ranges.stated_weights}
+
+    @classmethod
+    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return {"ridge": release.privacy.public.get("ridge")}
+
+    def learn(self, records: Records, session: FitSession, runs: int = 1) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``: the propensity's coefficients."""
+        runs = max(runs, records.sets)
+        if self.budget is None:
+            return {"propensity": self.fit.draw(records, arm, session.noise, runs)}
+        return {"propensity": self.ask_runs("propensity", session, runs, records, arm)}
+
+    def sums(
+        self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
+    ) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``."""
+        theta = learnt["propensity"]
+        facts = self.released(theta)
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))
+        return {**learnt, "sum": self.ask_each(session, runs, "sum", exact / sum_unit(facts)[:, None])}
+
+    def estimate(self, answers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``EffectPlan``."""
+        facts = self.released(answers["propensity"])
+        return sum_estimate((answers["sum"] * sum_unit(facts)[:, None])[:, 0], self.n, self.sum_scale(facts))
+
+    def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
+        """See ``EffectPlan``: the weights."""
+        return {"weights": ReleasedWeights(answers["propensity"][0], self.features, self.estimand)}
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``."""
+        assert isinstance(release, AverageEffectRelease)
+        assert release.weights is not None
+        theta, total = release.weights.theta[None], torch.tensor([[release.numbers["sum"]]], dtype=torch.float64)
+        return {"propensity": theta, "sum": self.placed("sum", total / sum_unit(self.released(theta))[:, None])}
+
+    def without_noise(self, records: Records) -> NoisyEstimate:
+        """See ``EffectPlan``."""
+        fit = exact_fit(Logistic(), self.n, self.features)
+        theta = fit.draw(records, arm, NoiseSource.fixed(0), 1)  # which draws none
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, self.facts, theta))[:, 0]
+        return sum_estimate(exact, self.n, 0.0)
+
+    def released(self, theta: Tensor) -> EffectFacts:
+        """Return what is public for the sum once the coefficients [runs, p] are."""
+        return replace(self.facts, ranges=released_ranges(self.facts, self.features, theta, None))
+
+    def sum_scale(self, facts: EffectFacts) -> Tensor:
+        """Return the scale of the noise in the sum, [runs], by what is public for it."""
+        return sum_unit(facts) * self.scale("sum")
 
 
-def horvitz_thompson(records: Records, plan: HorvitzThompsonPlan, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
-    """Run the mechanism from fit to estimate on each data set, or ``runs`` times on one; for simulations and audits."""
-    session = FitSession(noise)
-    return release_sum(records, plan, learn_propensity(records, plan.fit, session, runs), session)
+def sum_unit(facts: EffectFacts) -> Tensor:
+    """Return what one record moves the sum by, [runs], at released coefficients where there are any."""
+    # terms are rounded so that sums are exact, each by half a step
+    return facts.weight_bounds.sum(-1) + sum_grid(facts.n, facts.estimand.largest)
+
+
+def sum_estimate(total: Tensor, n: int, scale: float | Tensor) -> NoisyEstimate:
+    """Return the estimate, without an interval: nothing is released of how much sampling moves the sum."""
+    return NoisyEstimate.of_mean(total, n, torch.full_like(total, math.inf), scale, {"sum": total})
 
 
 def _share(ridge: float, fit: PreparedFit) -> float:
@@ -193,7 +257,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     _: KW_ONLY
     ridge: float | None = None
 
-    mechanism: ClassVar[type[AverageMechanism]] = HorvitzThompson
+    mechanism: ClassVar[type[EffectPlan]] = HorvitzThompson
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -202,15 +266,11 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a ridge that is not positive."""
-        if self.ridge is not None:
-            positive("ridge", self.ridge)
-        if self.budget is not None:
-            self.plan(n)
+        self.plan(n).public()
 
-    def plan(self, n: int) -> HorvitzThompsonPlan:
+    def plan(self, n: int) -> HorvitzThompson:
         """See ``AverageEffectLearner``."""
-        assert self.budget is not None
-        return plan_horvitz_thompson(n, self.features(), self.target, self.budget.epsilon, self.ridge)
+        return HorvitzThompson(**self._facts(n), ridge=self.ridge)
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``; noise in the propensity moves it to first order."""
@@ -218,40 +278,12 @@ class HorvitzThompsonEffect(AverageEffectLearner):
         noise = nuisances = 0.0
         if self.budget is not None:
             plan = self.plan(n)
-            noise = laplace(plan.scale(with_typical_ranges(facts, prior.reach)).item() / n)
+            noise = laplace(plan.sum_scale(with_typical_ranges(facts, prior.reach)).item() / n)
             nuisances = self.target.amplification * plan.fit.imbalance * prior.mean / n
         sampling = planned_sampling(facts, prior)
         return PlannedError("horvitz_thompson", noise, nuisances, sampling, bias=NO_INTERVAL).in_units(self._unit())
 
-    def _fit_first(self, records: Records) -> None:
-        features = self.features()
-        if self.budget is None:
-            fit = exact_fit(Logistic(), records.n, features)
-        else:
-            self._plan = self.plan(records.n)
-            fit = self._plan.fit
-        self._fit_public = fit.public
-        self._theta = learn_propensity(records, fit, self._first())
-        self.weights_ = ReleasedWeights(self._theta[0], features, self.target)
-
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
-        return release_sum(records, self._plan, self._theta, session)
-
-    def _without_noise(self, records: Records) -> NoisyEstimate:
-        fit, facts = exact_fit(Logistic(), records.n, self.weights_.features), EffectFacts(records.n, self.target)
-        theta = learn_propensity(records, fit, FitSession(self._noise))
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))[:, 0]
-        return sum_estimate(exact, records.n, 0.0)
-
-    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
-        return {"weights": self.weights_}
-
-    def _public(self) -> dict[str, Any]:
-        constants = {f"weights_{name}": value for name, value in self._fit_public.items()}
-        if self.budget is None:
-            return constants
-        half = self.budget.epsilon * _HALF
-        facts = self._plan.released(self._theta)
-        assert facts.ranges is not None
-        sums = {"sum_scale": self._plan.scale(facts).item(), **facts.ranges.stated_weights}
-        return {"epsilon_weights": half, "epsilon_sum": half, **sums, **constants}
+    def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
+        learnt = super()._learnt_first(records)
+        self.weights_ = ReleasedWeights(learnt["propensity"][0], self.features(), self.target)
+        return learnt

@@ -10,24 +10,18 @@ from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Batch, Records, StackedRecords, make_batch
+from torchdpcate.erm.records import Batch, StackedRecords, make_batch
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.centred_sums import (
     CentredSums,
-    DesignFacts,
     contrast_epsilon,
-    epsilons_of,
+    known_propensity,
     noise_scales,
-    public_constants,
-    release_centred,
-    without_noise,
 )
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.stated import AverageMechanism
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.privacy.session import FitSession
 
 
 class _Known(FeatureMap):
@@ -83,39 +77,28 @@ class KnownPropensityEffect(AverageEffectLearner):
         (True, 'known_propensity')
     """
 
-    mechanism: ClassVar[type[AverageMechanism]] = CentredSums
+    mechanism: ClassVar[type[EffectPlan]] = CentredSums
 
     def check(self, n: int) -> None:
         """See ``AverageEffectLearner``; also refuses a domain without a known propensity."""
-        self.plan(n)
+        self.plan(n).public()
 
     def features(self) -> FeatureMap:
         """Return the known propensity as the one feature."""
         return _Known(self._known())
 
-    def facts(self, n: int) -> DesignFacts:
-        """Return what is public before anything is released."""
-        low, high = self._known().bounds
-        return DesignFacts(n, self.target, low, high)
-
-    def plan(self, n: int) -> dict[str, Any]:
-        """See ``AverageEffectLearner``: the noise scales, the contrast's with a centre of 1/2."""
-        facts = self.facts(n)
-        if self.budget is None:
-            return {}
-        epsilons, half = epsilons_of(self.budget.epsilon, facts), torch.full((1,), 0.5, dtype=torch.float64)
-        scales = noise_scales(facts, epsilons, half)
-        return {f"scale_{part}": scale.item() for part, scale in scales.items()}
+    def plan(self, n: int) -> CentredSums:
+        """See ``AverageEffectLearner``."""
+        return CentredSums(**self._facts(n))
 
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """See ``AverageEffectLearner``."""
-        prior, facts = self._prior(prior), self.facts(n)
-        noise = 0.0
+        prior, plan = self._prior(prior), self.plan(n)
+        facts, noise = plan.facts, 0.0
         size = n * sum(facts.tilts) / 2
-        if self.budget is not None:
-            epsilons = epsilons_of(self.budget.epsilon, facts)
+        if plan.budget is not None:
             total = torch.tensor([n * prior.mean], dtype=torch.float64)
-            scales = noise_scales(facts, epsilons, facts.centre(total, contrast_epsilon(epsilons)))
+            scales = noise_scales(facts, plan.epsilons, facts.centre(total, contrast_epsilon(plan.epsilons)))
             of_size = scales["size"].item() if "size" in scales else 0.0
             noise = laplace(scales["difference"].item() / size, prior.effect * of_size / size)
         return PlannedError("known_propensity", noise, 0.0, facts.planned_sampling(prior)).in_units(self._unit())
@@ -135,31 +118,5 @@ class KnownPropensityEffect(AverageEffectLearner):
             )
         return super().fit_stream(stream)
 
-    def _fit_first(self, records: Records) -> None:
-        self._facts = self.facts(records.n)
-
-    def _release_estimate(self, records: Records, session: FitSession) -> NoisyEstimate:
-        assert session.budget is not None
-        return release_centred(records, self._facts, epsilons_of(session.budget.epsilon, self._facts), session)
-
-    def _without_noise(self, records: Records) -> NoisyEstimate:
-        return without_noise(records, self._facts)
-
-    def _public(self) -> dict[str, Any]:
-        facts = self._facts
-        constants: dict[str, Any] = {"propensity_range": [facts.low, facts.high]}
-        if self.budget is None:
-            return constants
-        epsilons = epsilons_of(self.budget.epsilon, facts)
-        return (
-            constants | {f"epsilon_{part}": own for part, own in epsilons.items()} | public_constants(facts, epsilons)
-        )
-
     def _known(self) -> KnownPropensity:
-        known = TableSchema.of(self.domain).domain.known_propensity
-        if known is None:
-            raise InputError(
-                "propensity: the domain states none; give propensity (a number, a column, or one for each level of a "
-                "covariate) where the design of the study makes it known, or take effect=covariate_balancing"
-            )
-        return known
+        return known_propensity(TableSchema.of(self.domain))

@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from torch import Tensor
+
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
@@ -16,9 +18,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
-from torchdpcate.estimators.average.stated import RECORDS, AverageMechanism
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -31,7 +33,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.holds_if import HOLDS_IF
 
 DOMINATED = "noise dominates the estimate's denominator, so that any effect is possible"
 
@@ -73,13 +74,13 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
-    mechanism: ClassVar[type[AverageMechanism]]
-    """What releases the estimate."""
+    mechanism: ClassVar[Any]
+    """The plan by which it releases the estimate, or its readout, with the name in statements."""
     streams: ClassVar[bool] = True
     """Whether it can be fitted in constant memory."""
 
     def _of(self, records: CausalData) -> Any:
-        """Return records of its own, for the caller's arrays may change, as ``_fit_first`` and others take them."""
+        """Return records of its own, for the caller's arrays may change, as ``_learn`` and others take them."""
         return StackedRecords.of(records, self.features(), self.schema_.domain)
 
     def fit_stream(self, stream: RecordStream) -> Self:
@@ -111,18 +112,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             InputError: Settings that do not fit each other, the domain or the budget.
         """
 
-    @abstractmethod
-    def _fit_first(self, records: Any) -> None:
-        """Pay for, and learn, what comes before the estimate."""
-
-    @abstractmethod
-    def _release_estimate(self, records: Any, session: FitSession) -> NoisyEstimate:
-        """Pay for the estimate and draw it, one run."""
-
-    @abstractmethod
-    def _public(self) -> dict[str, Any]:
-        """Return the settings and constants that statements have, besides estimand, eta and learner."""
-
     def features(self) -> FeatureMap:
         """Return the feature map, set up on the domain: intercept and scaled covariates unless a learner has more."""
         return on_domain(None, TableSchema.of(self.domain).domain)
@@ -136,11 +125,22 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         session = self._ready()
 
         def make() -> AverageEffectRelease:
-            own = session.scope(self._payers(), Charge(Purpose.RELEASE, self._mechanism.name))
-            found = self._release_estimate(self._records, own)
-            return self._published(found, self._extras(found, own), own.entries)
+            return self._released(session.scope(self._payers(), Charge(Purpose.RELEASE, self._plan.name)))
 
         return self._once(make)  # type: ignore[no-any-return]
+
+    def _released(self, session: FitSession) -> AverageEffectRelease:
+        """Pay for the sums, draw them, and return the release that they make."""
+        plan = self._plan
+        answers = self._sums(session)
+        guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
+        public = self.settings_ | plan.following(answers)
+        statement = self._statement_of(plan, guarantee, public, session.entries)
+        return plan.conclude(answers, statement)  # type: ignore[no-any-return]
+
+    def _sums(self, session: FitSession) -> Mapping[str, Tensor]:
+        """Pay for the sums, and return all answers."""
+        return self._plan.sums(self._records, session, self._learnt)  # type: ignore[no-any-return]
 
     @abstractmethod
     def plan(self, n: int) -> Any:
@@ -272,9 +272,9 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
         return own_code("estimand", self.target)
 
-    @abstractmethod
     def _without_noise(self, records: Any) -> NoisyEstimate:
         """Return the estimate without noise in its last step."""
+        return self._plan.without_noise(records)  # type: ignore[no-any-return]
 
     def _prepare(self, records: Any) -> None:
         self._refuse_estimand()
@@ -299,32 +299,24 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _learn(self, records: Any) -> None:
         """Learn what comes before the estimate, paying for it."""
-        self._fit_first(records)
+        self._plan = self.plan(records.n)
+        self._learnt = self._learnt_first(records)
         # a release states the settings of the fit, even if they are changed in between
-        self._mechanism, target = self.mechanism, self.target
-        self.settings_ = {
-            "learner": type(self).__name__,
-            "estimand": target.name,
-            "eta": target.overlap,
-            **self._public(),
-        }
-        self.settings_[HOLDS_IF] = self._mechanism.holds_if(self.settings_)
+        self.settings_ = self._plan.public() | self._plan.following(self._learnt)
         self._records = records
 
-    def _extras(self, found: NoisyEstimate, session: FitSession) -> dict[str, Any]:
-        """Return what else the release holds, by the names of its fields, paying for what costs something."""
-        return {}
+    def _learnt_first(self, records: Any) -> Mapping[str, Tensor]:
+        """Pay for, and return, what comes before the estimate."""
+        return self._plan.learn(records, self._first())  # type: ignore[no-any-return]
 
-    def _published(self, found: NoisyEstimate, extras: Mapping[str, Any], own: set[int]) -> AverageEffectRelease:
-        guarantee = Guarantee(self.level, self._session.budget, self.conditions, source="covariate_balancing")
-        statement = self._statement_of(self._mechanism, guarantee, self.settings_, own)
-        numbers = {name: values[0].item() for name, values in found.released.items()}
-        estimand = self.settings_["estimand"]
-        return AverageEffectRelease(estimand, self._estimate(found), numbers, self.schema_, statement, **extras)
+    def _facts(self, n: int) -> dict[str, Any]:
+        """Return what all plans of average effects are made of, for n records."""
+        schema, learner = TableSchema.of(self.domain), type(self).__name__
+        return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
 
     def _estimate(self, found: NoisyEstimate) -> Estimate:
         """Return an estimate in outcome units."""
-        return found.in_units(self.schema_.domain.outcome_range, self._mechanism.intervals)
+        return found.in_units(self.schema_.domain.outcome_range, self._plan.intervals)
 
     def _sizes(self, n: int) -> dict[str, int]:
         """Return the records per block."""

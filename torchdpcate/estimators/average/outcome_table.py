@@ -10,31 +10,23 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
 from torchdpcate.estimators.average.effect_estimator import (
-    WEIGHT_RANGES,
+    Ask,
     EffectEstimator,
     EffectFacts,
     Total,
     Weighted,
     contrast_holds_if,
-    with_stated_ranges,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.stated import ON_WEIGHTS, Recomputed, StatedEffect, exactly, states
-from torchdpcate.estimators.mechanism import Stated
+from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
-from torchdpcate.privacy.session import FitSession
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
 EQUAL = ATE(0.5)
 """With it all records weigh the same."""
-TABLE_CONSTANTS = (
-    *(f"{kind}_{part}" for kind in ("scale", "epsilon") for part in ("table", "variance")),
-    *("floor_treated", "floor_control"),
-)
-"""Public constants of a table."""
 
 
 @dataclass(frozen=True)
@@ -66,65 +58,57 @@ class OutcomeTable(EffectEstimator):
         "root-polytope noise of radius 1/epsilon on the table of weighted outcomes, either arm's in units of its "
         "largest weight W_z, then Laplace noise on the variance; theory note covariate_balancing"
     )
-    numbers: ClassVar[Mapping[str, str]] = {**dict.fromkeys(CELLS, "table"), "variance": "variance"}
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
-    states: ClassVar[Stated] = states(*TABLE_CONSTANTS, *WEIGHT_RANGES, *ON_WEIGHTS, fits=("weights",))
 
     @classmethod
     def holds_if(cls, public: Mapping[str, Any]) -> str:
-        """See ``AverageMechanism``."""
+        """See ``EffectEstimator``."""
         return contrast_holds_if(public)
 
-    def run(
-        self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], session: FitSession
+    @staticmethod
+    def laws(facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
+        """See ``EffectEstimator``: the noise of the table over W_z and of the variance over Delta_V."""
+        n = facts.n
+        step = sum_grid(n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
+        return {
+            "table": AddedNoise(RootPolytopeMechanism(epsilons["table"], 1 + 2 * step), len(CELLS), float(n)),
+            "variance": AddedNoise(LaplaceMechanism(epsilons["variance"], 1 + step), 1, float(n)),
+        }
+
+    @staticmethod
+    def ask(total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
+        """See ``EffectEstimator``: the table and, given it, the variance."""
+        table = ask("table", total(_cells(facts)))
+        means = _Means.of(table * _units(facts), floors(facts, epsilons["table"]))
+        return {"table": table, "variance": ask("variance", total(means.terms(facts.weight_bounds, facts.n)))}
+
+    @classmethod
+    def estimate(
+        cls, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
     ) -> NoisyEstimate:
         """See ``EffectEstimator``."""
-        (first, last), noise = self.mechanisms(facts, epsilons), session.noise
-        session.pay(first.event, part="table")
-        table = noise.released(first.add_noise(total(_cells(facts)), noise) * _units(facts))
+        table = answers["table"] * _units(facts)
         means = _Means.of(table, floors(facts, epsilons["table"]))
-        session.pay(last.event, part="variance")
-        exact = total(means.terms(facts.weight_bounds, facts.n))
-        variance = noise.released(last.add_noise(exact, noise)[:, 0])
-        return self._estimate(means, table, variance, facts, epsilons)
+        return cls._estimate(means, table, answers["variance"][:, 0], facts, epsilons)
+
+    @staticmethod
+    def places(numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
+        """See ``EffectEstimator``."""
+        table = torch.tensor([[numbers[cell] for cell in CELLS]], dtype=torch.float64)
+        means = _Means.of(table, floors(facts, epsilons["table"]))
+        variance = torch.tensor([[numbers["variance"]]], dtype=torch.float64)
+        return {"table": table / _units(facts), "variance": variance / means.largest_term(facts.weight_bounds)[:, None]}
 
     @classmethod
     def _estimate(
         cls, means: "_Means", table: Tensor, variance: Tensor, facts: EffectFacts, epsilons: Mapping[str, float]
     ) -> NoisyEstimate:
         """Return the estimate from a table [runs, 4] and the variance [runs] in units of its largest term."""
-        first, last = cls().mechanisms(facts, epsilons)
+        laws = cls.laws(facts, epsilons)
         most = means.largest_term(facts.weight_bounds)
-        upper = (variance + UPPER * last.released_scale(1)).clamp(0, facts.n) * most
-        polytope = means.pulls() * _units(facts) * first.released_scale(4)
+        upper = (variance + UPPER * laws["variance"].scale).clamp(0, facts.n) * most
+        polytope = means.pulls() * _units(facts) * laws["table"].scale
         return _conclusion(means, facts, upper, polytope, table, variance * most, floors(facts, epsilons["table"]))
-
-    @classmethod
-    def work_out(cls, stated: StatedEffect) -> Recomputed:
-        """See ``AverageMechanism``."""
-        return cls.of_numbers(stated, with_stated_ranges(stated, EffectFacts.of(stated, 0.5, 0.5), WEIGHT_RANGES))
-
-    @classmethod
-    def of_numbers(cls, stated: StatedEffect, facts: EffectFacts) -> Recomputed:
-        """Return what a release with the numbers of a table must be, for these facts."""
-        epsilons, sums = {part: stated.epsilon(part) for part in cls.parts}, stated.sums()
-        table = torch.stack([sums[cell] for cell in CELLS], 1)
-        means = _Means.of(table, floors(facts, epsilons["table"]))
-        most = means.largest_term(facts.weight_bounds)
-        found = cls._estimate(means, table, sums["variance"] / most, facts, epsilons)
-        first, last = cls().mechanisms(facts, epsilons)
-        scale, largest = first.released_scale(4), most.item()
-        units = zip(CELLS, _units(facts)[0].tolist(), strict=True)
-        reaches = {cell: (facts.n * unit, scale * unit) for cell, unit in units}
-        reaches["variance"] = facts.n * largest, last.released_scale(1) * largest
-        return Recomputed(found, exactly(cls().constants(facts, epsilons)), reaches)
-
-    def mechanisms(
-        self, facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> tuple[RootPolytopeMechanism, LaplaceMechanism]:
-        """Return the noise of the table over W_z and of the variance over Delta_V."""
-        step = sum_grid(facts.n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
-        return RootPolytopeMechanism(epsilons["table"], 1 + 2 * step), LaplaceMechanism(epsilons["variance"], 1 + step)
 
     def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
         """See ``EffectEstimator``."""
@@ -140,8 +124,7 @@ class OutcomeTable(EffectEstimator):
     def constants(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, float]:
         """Return noise scales, that of the table in units of each arm's largest weight, and floors of the sums."""
         treated, control = floors(facts, epsilons["table"])[0].tolist()
-        first, last = self.mechanisms(facts, epsilons)
-        scales = {"scale_table": first.released_scale(4), "scale_variance": last.released_scale(1)}
+        scales = {f"scale_{part}": law.scale for part, law in self.laws(facts, epsilons).items()}
         return {**scales, "floor_treated": treated, "floor_control": control}
 
     def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:

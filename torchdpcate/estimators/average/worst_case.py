@@ -17,8 +17,7 @@ from torchdpcate.estimators.average.balanced_difference import BalancedDifferenc
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Weighted, released_ranges
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
-from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.stages import Learnt, learn, released_facts, total_of
+from torchdpcate.estimators.average.plan import OUTCOME_MODEL, make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
@@ -68,13 +67,14 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
     worlds = [_weighted(0.0, 1.0 - world, largest[world]) for world in (0, 1)]
     worlds = [world._replace(m=ranges.model[1].expand_as(world.m)) for world in worlds]
     means = [_exact(readout, batch, facts) for batch in worlds]
-    scales = readout.scales(facts, epsilons)
+    scales, laws = readout.scales(facts, epsilons), readout.laws(facts, epsilons)
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
-            return terms(worlds[world]).expand(runs, -1)
+        def ask(part: str, exact: Tensor) -> Tensor:
+            return laws[part].draw(noise, runs, exact)
 
-        found = readout.run(total, facts, epsilons, FitSession(noise)).released
+        answers = readout.ask(lambda terms: terms(worlds[world]), facts, epsilons, ask)
+        found = readout.estimate(answers, facts, epsilons).released
         return torch.stack([found[part] for part in readout.parts], 1)
 
     def evidence(shown: Tensor) -> Tensor:
@@ -108,13 +108,15 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
     exact = [_exact(readout, batch, facts) for batch in worlds]
     tables = [torch.stack([found[name] for name in CELLS], 1) for found in exact]
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        def total(terms: Callable[[Weighted], Tensor]) -> Tensor:
-            sums = terms(Weighted(*(part.expand(runs, -1) for part in worlds[world])))
-            return sums.expand(runs, -1)
+    laws = readout.laws(facts, epsilons)
 
-        found = readout.run(total, facts, epsilons, FitSession(noise)).released
-        return torch.stack([found[part] for part in CELLS], 1)
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        def ask(part: str, exact: Tensor) -> Tensor:
+            return laws[part].draw(noise, runs, exact)
+
+        found = readout.ask(lambda terms: terms(worlds[world]), facts, epsilons, ask)
+        released = readout.estimate(found, facts, epsilons).released
+        return torch.stack([released[part] for part in CELLS], 1)
 
     def size(moved: Tensor) -> Tensor:
         return root_norm(moved / facts.weight_bounds.repeat_interleave(2, -1))
@@ -146,21 +148,24 @@ def _balance(budget: PrivacyBudget) -> Game:
         worlds.append(StackedRecords(Batch(x, features(x), z, torch.zeros_like(z))))
     n = worlds[0].n
 
+    laws = statistics.laws(n, 1)
+
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        shown = [
-            statistics.released(worlds[world], theta, features, FitSession(noise), part)
-            for part in _parts(runs)  # each run has its own share, and hence terms of all records
-        ]
-        return torch.cat([torch.cat([one.treated[:, None], one.sums], 1) for one in shown])
+        def some(part: int) -> Tensor:
+            def ask(name: str, exact: Tensor) -> Tensor:
+                return laws[name].draw(noise, part, exact)
+
+            return torch.cat(list(statistics.ask(worlds[world], theta, features, ask).values()), 1)
+
+        return torch.cat([some(part) for part in _parts(runs)])  # each run has terms of all records by its own share
 
     def evidence(shown: Tensor) -> Tensor:
         """Return the exact log-likelihood ratio of the number of treated and the sums, whose means it decides."""
         share, ratio = statistics.share(shown[:, 0], n), torch.zeros(len(shown), dtype=torch.float64)
-        scales = statistics.count.released_scale(1), statistics.sums(n).released_scale(2)
         for sign, records in zip((1, -1), worlds, strict=True):
-            far = (shown[:, 0] - records.batch.z.sum()).abs() / scales[0]
+            far = (shown[:, 0] - records.batch.z.sum()).abs() / laws["treated"].scale
             means = torch.cat([records.total(statistics.terms(theta, features, p, n)) for p in share.split(_AT_ONCE)])
-            ratio += sign * (far + (shown[:, 1:] - means).abs().amax(1) / scales[1])
+            ratio += sign * (far + (shown[:, 1:] - means).abs().amax(1) / laws["sums"].scale)
         return ratio
 
     return Game(draw, PureEvent(budget.epsilon), Guarantee(Level.CERTIFIED, pure), evidence)
@@ -194,18 +199,17 @@ def _effect(budget: PrivacyBudget) -> Game:
     readout = BalancedDifference()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        learnt = learn(worlds[world], plan, FitSession(noise), runs)
-        facts, total = released_facts(plan, learnt), total_of(worlds[world], plan, learnt)
-        found = readout.run(total, facts, plan.epsilons, FitSession(noise))
-        assert learnt.model is not None
-        return torch.cat([learnt.theta, learnt.model, found.released["difference"][:, None]], 1)
+        session = FitSession(noise)
+        answers = plan.sums(worlds[world], session, plan.learn(worlds[world], session, runs))
+        difference = plan.estimate(answers).released["difference"]
+        return torch.cat([answers["weights"], answers[OUTCOME_MODEL], difference[:, None]], 1)
 
     def log_density(shown: Tensor, world: int) -> Tensor:
         """Log density of what is shown: two perturbed minimisers, then Laplace noise on D given both."""
         theta, model, difference = shown.split([2, 2, 1], 1)
-        records, learnt = worlds[world], Learnt(theta, model)
-        exact = readout.without_noise(total_of(records, plan, learnt), plan.facts).released["difference"]
-        scale = readout.scales(released_facts(plan, learnt), plan.epsilons)["difference"]
+        records, learnt = worlds[world], {"weights": theta, OUTCOME_MODEL: model}
+        exact = readout.without_noise(plan.total(records, learnt), plan.facts).released["difference"]
+        scale = readout.scales(plan.released(learnt), plan.epsilons)["difference"]
         fits = _perturbed(records, theta, Logistic(), arm, plan.propensity.public)
         fits = fits + _perturbed(records, model, CrossEntropy(), outcome, plan.outcome.public)  # type: ignore[union-attr]
         return fits - (difference[:, 0] - exact).abs() / scale

@@ -3,15 +3,11 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.average.clipped_scores import clipped_sums, release_clipped
+from torchdpcate.estimators.average.clipped_scores import clipped_sums, noise_of
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 _CENTRE, _CLIP, _RECORDS = 0.1, 0.3, 50
 _FAR = 10.0  # of a score
@@ -30,25 +26,18 @@ def opposed_scores() -> Tensor:
     return scores
 
 
-def _no_error(square: float) -> float:
-    return 0.0
-
-
 @worst_case(
     "clipped_scores",
     ComposedAverageEffect,
     pair="one record whose doubly robust score is clipped above, or below; the sums of scores and of squares are shown",
 )
 def _clipped_scores(budget: PrivacyBudget) -> Game:
-    worlds = opposed_scores()
-    exact = clipped_sums(worlds, _CENTRE, _CLIP)
-    scale = sums_mechanism(_RECORDS, budget.epsilon).released_scale(2)
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        session = FitSession(noise)
-        found = release_clipped(worlds[world], _CENTRE, _CLIP, _no_error, budget.epsilon, session, runs).released
-        return torch.stack([found["difference"], found["spread"] / 2], 1)
-
-    ratio = k_norm_evidence(exact[1] - exact[0], scale, 1.0)
+    exact = clipped_sums(opposed_scores(), _CENTRE, _CLIP)
+    law = noise_of(_RECORDS, budget.epsilon)
     claim = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
-    return Game(draw, PureEvent(budget.epsilon), claim, lambda shown: ratio(shown - exact[0]))
+    return Game(
+        draw=lambda world, runs, noise: law.draw(noise, runs, exact[world]),
+        event=law.event,
+        guarantee=claim,
+        evidence=law.evidence(*exact),
+    )

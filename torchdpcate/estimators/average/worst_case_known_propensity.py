@@ -4,21 +4,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balanced_difference import SUMS
-from torchdpcate.estimators.average.centred_sums import (
-    DesignFacts,
-    contrast,
-    contrast_epsilon,
-    epsilons_of,
-    public_constants,
-    release_centred,
-)
+from torchdpcate.estimators.average.centred_sums import CentredSums, contrast
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
+from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -51,27 +45,25 @@ def centred_sums_game(budget: PrivacyBudget, replaced: int) -> Game:
         budget: Its epsilon is spent on the sums.
         replaced: Number of records.
     """
-    facts = DesignFacts(_RECORDS, ATE(0.1), 0.5, 0.5)
-    epsilons, worlds = epsilons_of(budget.epsilon, facts), [_records(world, replaced) for world in (0, 1)]
-    of_centre = public_constants(facts, epsilons)["scale_centre"]
-    scale = sums_mechanism(facts.n, epsilons[SUMS]).released_scale(2)
+    domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)
+    plan = CentredSums(_RECORDS, TableSchema.of(domain), ATE(0.1), PrivacyBudget(budget.epsilon, 0.0))
+    facts, worlds = plan.facts, [_records(world, replaced) for world in (0, 1)]
+    (unit,) = facts.sensitivities(torch.full((1,), 0.5, dtype=torch.float64))["centre"].tolist()
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        released = release_centred(worlds[world], facts, epsilons, FitSession(noise), runs).released
-        total, difference, spread = (released[part] for part in ("centre", "difference", "spread"))
-        within = facts.terms(facts.centre(total, contrast_epsilon(epsilons)))
-        return torch.cat([total[:, None], within.of_places(difference, spread, facts.n)], 1)
+        return torch.cat(list(plan.sums(worlds[world], FitSession(noise), {}, runs).values()), 1)
 
     def log_density(shown: Tensor, records: StackedRecords) -> Tensor:
         """Of the sum of outcomes, and of contrast and squares given it, both of places in the terms' range."""
         total, places = shown[:, 0], shown[:, 1:]
-        centre = facts.centre(total, contrast_epsilon(epsilons))
+        centre = facts.centre(total * unit, plan.epsilons[SUMS])
         exact = sum_and_half_squares(facts.terms(centre).places(contrast(records.batch, facts, centre)))
-        return -(total - records.batch.y.sum()).abs() / of_centre - (places - exact).abs().sum(1) / scale
+        of_centre = (total - records.batch.y.sum() / unit).abs() / plan.scale("centre")
+        return -of_centre - (places - exact).abs().sum(1) / plan.scale(SUMS)
 
     return Game(
         draw,
         PureEvent(budget.epsilon),
-        Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
+        plan.guarantee(),
         evidence=lambda shown: log_density(shown, worlds[1]) - log_density(shown, worlds[0]),
     )

@@ -8,37 +8,37 @@ from torch import Tensor
 from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
 from torchdpcate.erm.solver import PerturbedSum, minimise
+from torchdpcate.estimators.average.balanced_difference import SUMS
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import (
+    HorvitzThompson,
     HorvitzThompsonEffect,
     horvitz_thompson_terms,
-    learn_propensity,
-    plan_horvitz_thompson,
-    release_sum,
+    sum_unit,
 )
-from torchdpcate.estimators.average.score_sums import release_scores
+from torchdpcate.estimators.average.score_sums import ScoreSums
 from torchdpcate.estimators.average.subsample_aggregate import (
+    SubsampleAggregate,
     SubsampleAggregateEffect,
-    SubsamplePlan,
     group_estimates,
     group_positions,
-    plan_subsample,
-    release_mean,
 )
-from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
+from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_half_squares
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Evidence, Game, k_norm_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, worst_case
 
 _ATE = ATE(0.1)
 _DOMAIN = Domain([-1.0], [1.0], 0.0, 1.0)
+_SCHEMA = TableSchema.of(_DOMAIN)
 _FEATURES = on_domain(None, _DOMAIN)
 _CROWD = 10_000.0  # at either end, which hold the propensity where it is clipped
 _GROUPS = 3  # of three records each
@@ -90,20 +90,20 @@ def _opposed(world: int) -> Crowd:
 )
 def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     worlds = [_opposed(world) for world in (0, 1)]
-    plan = plan_horvitz_thompson(1, _FEATURES, _ATE, budget.epsilon)
+    plan = HorvitzThompson(1, _SCHEMA, _ATE, PrivacyBudget(budget.epsilon, 0.0))
     perturbed = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        theta = learn_propensity(worlds[world], plan.fit, FitSession(noise), runs)
-        total = release_sum(worlds[world], plan, theta, FitSession(noise)).released["sum"]
-        return torch.cat([theta, total[:, None]], 1)
+        session = FitSession(noise)
+        learnt = plan.learn(worlds[world], session, runs)
+        return torch.cat(list(plan.sums(worlds[world], session, learnt).values()), 1)
 
     def log_density(shown: Tensor, records: Crowd) -> Tensor:
-        """Of the coefficients, and of the sum's noise given them."""
+        """Of the coefficients, and of the sum's noise given them, in its unit."""
         theta, total = shown[:, :-1], shown[:, -1]
         facts = plan.released(theta)
-        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))[:, 0]
-        return records.log_density(theta, *perturbed) - (total - exact).abs() / plan.scale(facts)
+        exact = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))[:, 0] / sum_unit(facts)
+        return records.log_density(theta, *perturbed) - (total - exact).abs() / plan.scale("sum")
 
     return Game(
         draw,
@@ -126,9 +126,9 @@ def _groups(world: int) -> StackedRecords:
     return _stacked(*(torch.zeros(3 * _GROUPS).double().index_copy(0, places, part.flatten()) for part in (x, z, y)))
 
 
-def _plan_of_groups(epsilon: float) -> SubsamplePlan:
+def _plan_of_groups(epsilon: float) -> SubsampleAggregate:
     """Return a plan whose clip and ridge leave a control far from all treated records hardly a weight."""
-    return plan_subsample(3 * _GROUPS, _FEATURES, ATT(0.01), epsilon, ridge=1e-4)
+    return SubsampleAggregate(3 * _GROUPS, _SCHEMA, ATT(0.01), PrivacyBudget(epsilon, 0.0), ridge=1e-4)
 
 
 @worst_case(
@@ -138,20 +138,7 @@ def _plan_of_groups(epsilon: float) -> SubsamplePlan:
 )
 def _subsample_aggregate(budget: PrivacyBudget) -> Game:
     plan = _plan_of_groups(budget.epsilon)
-    worlds = [group_estimates(_groups(world), plan) for world in (0, 1)]
-    exact, scale = [sum_and_half_squares(found) for found in worlds], plan.sums.released_scale(2)
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        released = release_mean(worlds[world].expand(runs, -1), plan, FitSession(noise)).released
-        return torch.stack([released["sum"], released["spread"] / 2], 1)
-
-    return Game(draw, PureEvent(budget.epsilon), _claim(budget), _of_sums(exact, scale))
-
-
-def _of_sums(exact: list[Tensor], scale: float) -> Evidence:
-    """Return the log-likelihood ratio of sums [1, k] with Laplace noise of one scale."""
-    ratio = k_norm_evidence((exact[1] - exact[0])[0], scale, 1.0)
-    return lambda shown: ratio(shown - exact[0])
+    return plan.game(SUMS, *(sum_and_half_squares(group_estimates(_groups(world), plan)) for world in (0, 1)))
 
 
 def _scored(world: int) -> Scored:
@@ -172,18 +159,13 @@ def _aipw(budget: PrivacyBudget) -> Game:
     worlds = [_scored(world) for world in (0, 1)]
     e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
     ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
-    half, scale = ranges.change.item() / 2, sums_mechanism(_SCORED, budget.epsilon).released_scale(2)
-    exact = [sum_and_half_squares(_ATE.score(*world)[0] / half) for world in worlds]  # the range is about zero
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        every = Scored(*(part.expand(runs, -1) for part in worlds[world]))
-        released = release_scores(every, ranges.repeated(runs), _ATE, budget.epsilon, FitSession(noise)).released
-        return torch.stack([released["score"] / half, released["spread"] / (2 * half**2)], 1)
-
+    sums = ScoreSums.of(ranges, _ATE, _SCORED, budget.epsilon)
+    law, within = sums.laws[SUMS], TermRange(*ranges.ends)
+    exact = [sum_and_half_squares(within.places(ranges.clip(*_ATE.score(*world))[0])) for world in worlds]
     return Game(
-        draw,
-        PureEvent(budget.epsilon),
-        _claim(budget),
-        evidence=_of_sums(exact, scale),
+        draw=lambda world, runs, noise: law.draw(noise, runs, exact[world]),
+        event=law.event,
+        guarantee=_claim(budget),
+        evidence=law.evidence(*exact),
         most_runs=200_000,
     )

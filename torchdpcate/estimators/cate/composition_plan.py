@@ -24,14 +24,14 @@ from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.effect_plan import LEARNERS
-from torchdpcate.estimators.recompute import CLOSE, same
+from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.laws import Steps
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.noisy_numbers import CLOSE, same
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.effect_law import NuisanceNumbers
@@ -69,6 +69,7 @@ class CompositionPlan(Plan):
 
     name = "composed"
     kinds = (ComposedRelease.kind, ComposedRule.kind, QueryRelease.kind)
+    close = 1e-6  # sums of another machine
     repeats = True  # a release of another fit on the same records may be charged in the same ledger
 
     steps: ComposedPlan

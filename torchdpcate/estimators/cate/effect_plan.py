@@ -13,10 +13,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import RegressionScore
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.first_stage_charges import first_stage_problems
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
+from torchdpcate.estimators.cate.names import is_learner, score_of
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.features.unit_kernel import SMOOTHNESS
 from torchdpcate.laws import CLOSE, Law
@@ -24,13 +25,9 @@ from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.registry import Registry
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
-
-LEARNERS = Registry("learner")
-"""Learners of effects by the names that users give."""
 
 SQUARED = "squared loss"
 """What a statement has for the threshold of the squared loss."""
@@ -42,21 +39,6 @@ FIRST_STAGE = (SCREENING, DP_SGD, MEDIAN, JOINT, THRESHOLD, TUNING)
 
 # Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
 _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
-
-
-def score_of(learner: str) -> RegressionScore:
-    """Return the score of the learner that statements call so.
-
-    Raises:
-        LookupError: There is none.
-    """
-    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
-    return score
-
-
-def is_learner(name: object) -> bool:
-    """Whether statements may call a learner so."""
-    return name in LEARNERS.class_names()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +145,7 @@ class EffectPlan(Plan):
         yield from self.statement_problems(release)
         if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
             yield from _first_stage_problems(release.privacy)
+        yield from first_stage_problems(release)
         if isinstance(release, FunctionRelease):
             yield from _scale_problems(release.noise_scale, self.mechanism.band(self.law))
         else:

@@ -13,9 +13,8 @@ from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.recompute import batch_problems
-from torchdpcate.laws import Training
-from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.laws import DPSGDRun
+from torchdpcate.nuisance.plan import DPSGDPlan, batch_problems
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
@@ -85,25 +84,25 @@ class DPSGDHead(FunctionMechanism):
         super().check(recipe, weight_bound, n, budget)
         self.plan(n, weight_bound, budget)
 
-    def law(self, head: Head, budget: PrivacyBudget) -> Training:
+    def law(self, head: Head, budget: PrivacyBudget) -> DPSGDRun:
         """See ``Mechanism``."""
-        return Training(self.plan(head.n, head.weight_bound, budget))
+        return DPSGDRun(self.plan(head.n, head.weight_bound, budget))
 
     @classmethod
-    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> Training:
+    def stated_law(cls, public: Mapping[str, Any], head: Head, budget: PrivacyBudget) -> DPSGDRun:
         """See ``Mechanism``: the run that is stated, of a batch of the records."""
         noise, norm, rate = (as_number(public[name]) for name in ("noise_multiplier", "max_grad_norm", "sampling_rate"))
         plan = DPSGDPlan(noise, norm, rate, public["steps"])
         for problem in batch_problems("its DP-SGD", plan.sampling_rate, head.n):
             raise InputError(problem)
-        return Training(plan)
+        return DPSGDRun(plan)
 
-    def exact(self, stage: FittedStage, law: Training) -> tuple[Callable[[NoiseSource], Tensor]]:
+    def exact(self, stage: FittedStage, law: DPSGDRun) -> tuple[Callable[[NoiseSource], Tensor]]:
         """See ``FunctionMechanism``: the run on the stage's records."""
         problem = self.require_linear(stage).problem
         return (lambda noise: self._train(problem, law.plan, noise),)
 
-    def public(self, head: Head, law: Training) -> dict[str, Any]:
+    def public(self, head: Head, law: DPSGDRun) -> dict[str, Any]:
         """See ``Mechanism``."""
         return {**law.constants(), "threshold": head.target_bound if math.isinf(head.threshold) else head.threshold}
 

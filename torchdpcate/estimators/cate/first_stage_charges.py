@@ -1,27 +1,23 @@
-"""Verification of the blocks: their sizes, and what released effects must have been charged before."""
+"""What effects by a second stage were charged before it: nuisances, a threshold, choices; and their blocks."""
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.stated import RECORDS
-from torchdpcate.estimators.cate.effect_plan import is_learner, score_of
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.recompute import batch_problems
+from torchdpcate.estimators.cate.names import is_learner, score_of
+from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE
 from torchdpcate.nuisance.convex_model import ConvexNuisances
+from torchdpcate.nuisance.plan import batch_problems
 from torchdpcate.privacy.budget import as_number
-from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Purpose
+from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
-from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.policy import NUISANCE
-from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
+from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 
-SECOND_STAGE, FOLDS, TWO_FOLDS = "second_stage", ("fold_1", "fold_2"), "two folds, cross-fitted"
-"""Blocks of a learner of effects, and how a statement says that there are two folds."""
+TWO_FOLDS = "two folds, cross-fitted"
+"""How a statement says that there are two folds."""
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
 _POINTS = 200  # of the public grid that private thresholds are chosen from, unless a user gave another
@@ -30,26 +26,31 @@ _CLOSE = 1e-9
 _WORDS = ("names", "origin", "propensity")  # of a domain, which nuisances need not repeat
 
 
-def block_problems(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Return what is wrong with the blocks of a release that claims something.
+def first_stage_problems(release: FunctionRelease | QueryRelease) -> Iterator[str]:
+    """Return what is wrong with what a release was charged before it, and with the sizes of its blocks.
 
     Args:
-        release: The release, as read from its file.
-        facts: Its facts, as the file has them.
+        release: The release, as read from its file; it claims something.
     """
-    privacy = release.privacy
-    if not privacy.claims:
-        return
+    privacy, facts = release.privacy, release.facts()
     try:
+        yield from _unpaid(release, facts)
         yield from _order(privacy)
-        yield from _sizes(release)
+        yield from _sizes(privacy)
         yield from _domains(release, facts)
-        if isinstance(release, AverageEffectRelease):
-            yield from _apart(privacy)
-        if isinstance(release, FunctionRelease | QueryRelease) and not _is_composed(release):
-            yield from _first_stage(release, facts)
+        yield from _first_stage(release, facts)
     except (InputError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         yield "its split, its blocks and its charges are not those of one release"
+
+
+def _unpaid(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Problems of released nuisances, and of chosen columns, that no charge covers."""
+    charges = [charge.charge for charge in release.privacy.charges]
+    held = any(name.startswith("nuisances.") for name in release.tensors())
+    if held and not any(charge.purpose is Purpose.NUISANCES for charge in charges):
+        yield "it holds nuisances, but no charge is for their training"
+    if facts.get("columns") and SCREENING not in charges:
+        yield "it uses chosen columns, but no charge is for choosing them"
 
 
 def _order(privacy: PrivacyStatement) -> Iterator[str]:
@@ -64,10 +65,10 @@ def _order(privacy: PrivacyStatement) -> Iterator[str]:
             yield f"the charges of block {block.name!r} are not in the order in which they are made"
 
 
-def _domains(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
+def _domains(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
     """Problems of the bounds that nuisances repeat: those of the columns that they see."""
     nuisances = facts.get("nuisances")
-    if not nuisances or _is_composed(release):
+    if not nuisances:
         return
     columns = facts.get("columns") or (facts.get("head") or {}).get("columns")
     domain = release.domain if columns is None else release.domain.select(list(map(int, columns)))
@@ -78,26 +79,12 @@ def _domains(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
             yield "its nuisances have other bounds than its schema"
 
 
-def _apart(privacy: PrivacyStatement) -> Iterator[str]:
-    """Problems of nuisances that have a block of their own: the library's are trained in one way, for all of it."""
-    block = next((block for block in privacy.blocks if block.name == NUISANCE), None)
-    if block is None or privacy.level != Level.CERTIFIED:
-        return
-    charges = [charge.charge for charge in block.of(Purpose.NUISANCES)]
-    if charges not in ([DP_SGD], [MEDIAN, JOINT]):
-        yield "its nuisances were not charged as the library trains any"
-    yield from _cheaper(privacy)
-
-
-def _sizes(release: Release) -> Iterator[str]:
+def _sizes(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of names and sizes of blocks against the split that the statement has."""
-    privacy = release.privacy
-    sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public.get("split")
-    pair = _pair(release)
+    sizes, split = {block.name: block.n for block in privacy.blocks}, privacy.public["split"]
+    pair = FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
     if any(n < 1 for n in sizes.values()):
         yield "a block holds no record"
-    if pair is None:
-        return
     if tuple(sizes) != pair:
         yield f"its blocks are not {' and '.join(pair)}, as its split and mechanism say"
         return
@@ -106,22 +93,7 @@ def _sizes(release: Release) -> Iterator[str]:
         yield f"its blocks do not hold {share:g} and {1 - share:g} of n = {privacy.n} records, as its split says"
 
 
-def _pair(release: Release) -> tuple[str, str] | None:
-    """Return the two blocks that the split makes, the first its share; None where there is no split, or others."""
-    split = release.privacy.public.get("split")
-    if _is_composed(release):
-        return None  # one block, which its mechanism checks with all of its charges
-    if isinstance(release, FunctionRelease | QueryRelease):
-        return FOLDS if split == TWO_FOLDS else (NUISANCE, SECOND_STAGE)
-    return None
-
-
-def _is_composed(release: Release) -> bool:
-    """Whether it is of a composition on all records."""
-    return release.privacy.mechanism == Composed.name
-
-
-def _first_stage(release: Release, facts: Mapping[str, Any]) -> Iterator[str]:
+def _first_stage(release: FunctionRelease | QueryRelease, facts: Mapping[str, Any]) -> Iterator[str]:
     """Problems of what the nuisances of effects cost: each fold's training and, where it is private, the threshold."""
     privacy = release.privacy
     folds = FOLDS if privacy.public["split"] == TWO_FOLDS else (NUISANCE,)
@@ -168,7 +140,7 @@ def _trained(block: Block, kind: str | None, held: bool) -> Iterator[str]:
             yield f"block {block.name!r} was charged for {run.count} steps, which are no full epochs"
 
 
-def _may_be_chosen(release: Release) -> bool:
+def _may_be_chosen(release: FunctionRelease | QueryRelease) -> bool:
     """Whether the threshold is one that a private choice may give, from a grid of any number of points."""
     stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
     if not isinstance(stated, float) or not is_learner(learner):
@@ -177,7 +149,7 @@ def _may_be_chosen(release: Release) -> bool:
     return 10.0**-_DECADES * (1 - _CLOSE) <= stated / target <= 1 + _CLOSE
 
 
-def _is_private(release: Release) -> bool:
+def _is_private(release: FunctionRelease | QueryRelease) -> bool:
     """Whether the threshold is one of the grid of private ones; its last point might be a user's choice too."""
     stated, learner = release.privacy.public.get("threshold"), release.privacy.public.get("learner")
     if not isinstance(stated, float) or not is_learner(learner):
@@ -190,7 +162,7 @@ def _is_private(release: Release) -> bool:
 def _cheaper(privacy: PrivacyStatement) -> Iterator[str]:
     """Problems of what nuisances cost: they spend all of a budget of which the other block spends at most all."""
     spent = {block.name: as_number(block.epsilon) for block in privacy.blocks}
-    for other in spent.keys() & {SECOND_STAGE, RECORDS}:
+    for other in spent.keys() & {SECOND_STAGE}:
         if NUISANCE in spent and spent[NUISANCE] < _SPENT * spent[other]:
             yield (
                 f"block {NUISANCE!r} cost epsilon = {spent[NUISANCE]:.6g} and block {other!r} "
