@@ -23,11 +23,11 @@ def has_another_law(monkeypatch):
 
 def ends_in_an_error(monkeypatch):
     def release_problems(self, head, law, release):
-        raise AssertionError("of its own")
+        raise BufferError("of its own")
         yield
 
     monkeypatch.setattr(OutputPerturbation, "release_problems", release_problems)
-    return "AssertionError: of its own"
+    return "BufferError: of its own"
 
 
 def does_not_load(monkeypatch):

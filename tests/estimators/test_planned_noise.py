@@ -251,8 +251,9 @@ def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     assert learner.fit(x, a, y).plan().noise == pytest.approx(report.noise, rel=1e-9)
     # beside a ridge so large the minimiser is (S - b) / ridge
     fitted = clone(learner).set_params(ridge=1e7, ridge_bound=1e9).fit(x, a, y)
-    mechanism = fitted._mechanism(n, fitted.problem_.bounds)
-    theta = mechanism.prepare(fitted.problem_, learner.budget).draw(NoiseSource.system(), 2_000)
+    mechanism = fitted._mechanism(fitted._facts(n, fitted.schema_.domain, fitted.problem_.bounds))
+    law = fitted._plan(mechanism, learner.budget).queries["rule"].law
+    theta = law.draw(NoiseSource.system(), 2_000, fitted.problem_.exact(law))
     drawn = 1e7 * (theta - theta.mean(0)).square().sum(1).mean().sqrt().item()
     assert drawn == pytest.approx(fitted.plan().noise, rel=0.12)  # a length of Gamma(3) noise: 2,000 err by 1.5 %
 

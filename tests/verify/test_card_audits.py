@@ -11,14 +11,18 @@ from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.registry import registry
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
+from torchdpcate.plan import PLANS
 from torchdpcate.privacy import charge as charges
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.card_audits import audits_of, charge_audits, mechanism_audits
-from torchdpcate.verify.known import FAMILIES
 
 SHIPPED = shipped_results()
-MECHANISMS = [name for family in FAMILIES for name in family]
+RULES = [f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
+MECHANISMS = list(dict.fromkeys([*EFFECTS, *RULES, *EFFECT_ESTIMATORS, *PLANS]))
 LEARNERS = ("RLearner", "DRLearner", "EffectRule")
 WITHOUT = {"plug_in"}  # post-processing of nuisances, whose charges have theirs
 UNNAMED = {charges.TRAINING, charges.CROSS_VALIDATION}  # as the parts of it are charged; and heuristic

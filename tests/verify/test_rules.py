@@ -154,5 +154,5 @@ def test_a_rule_that_claims_nothing_states_no_words_of_its_own(tmp_path):
     def words(draft: forge.Draft) -> None:
         draft.charges[0] |= {"purpose": "other", "text": "words of mine"}
 
-    with pytest.raises(VerificationError, match="is none that a release of rule makes"):
+    with pytest.raises(VerificationError, match="is none that a release of the library makes"):
         verify_release(forge.forged(path, words, tmp_path / "forged.safetensors"))

@@ -105,7 +105,7 @@ def _planned(kind: type[Plan], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     try:
         yield from kind.restated(release).problems(release)
-    except UNFIT as problem:
+    except (*UNFIT, AssertionError) as problem:
         why = f" ({problem})" if isinstance(problem, InputError) else ""
         yield f"its public constants, its charges and its numbers are not those of one release by its plan{why}"
 

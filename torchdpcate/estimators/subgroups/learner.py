@@ -98,6 +98,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         InputError: Cells that are none, settings that do not fit each other, or Gaussian noise without delta.
 
     Example:
+        >>> import torch
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(4000, 1), torch.arange(4000) % 2
         >>> Y = 0.2 + 0.4 * A * (X[:, 0] > 0.5)
