@@ -257,8 +257,11 @@ class HandsOutTheFitAsPaid(Planted):
 
 class TellsTheMean(Planted):
     def privatize(self, stage, budget, session):
-        ready = self.prepare(stage, budget)
-        return self.head(ready, ready.run(session).output, mean=float(stage.block.s.mean()))
+        self.mean = float(stage.block.s.mean())
+        return super().privatize(stage, budget, session)
+
+    def public(self, head, law):
+        return {**super().public(head, law), **({"mean": self.mean} if hasattr(self, "mean") else {})}
 
 
 class RefusesACorner(Planted):

@@ -149,7 +149,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
         ("released", "torchdpcate/nuisance/engines.py"),
         ("gaussian", "torchdpcate/erm/perturbation.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
-        ("released", "torchdpcate/estimators/mechanism.py"),
+        ("released", "torchdpcate/estimators/cate/mechanisms/base.py"),
     }
 
 
