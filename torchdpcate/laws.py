@@ -195,10 +195,6 @@ class Steps(Law):
         """The steps draw for themselves."""
         raise NotImplementedError
 
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
-
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: what follows from the steps is checked by the plan."""
         yield from ()
@@ -245,10 +241,6 @@ class Training(Law):
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """The recipe draws for itself."""
         raise NotImplementedError
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: what is released of the models is checked by the plan."""
@@ -571,10 +563,6 @@ class Charged(Law):
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """Other code draws it."""
         raise NotImplementedError
-
-    def constants(self) -> dict[str, Any]:
-        """See ``Law``."""
-        return {}
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: what follows from it is checked by the plan."""

@@ -16,7 +16,7 @@ sensitivity stands in ``queries`` and nowhere else.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -63,6 +63,12 @@ class Query:
     level: Level = Level.CERTIFIED
     blocks: tuple[str, ...] = (RECORDS,)
     prefix: str | None = ""
+
+    def level_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
+        """Return where charges for it, by its name, are called stronger than it is."""
+        for stated in charges:
+            if _LEVELS.index(stated.level) < _LEVELS.index(self.level):
+                yield f"{name} is {self.level} at most, but its charge is called {stated.level}"
 
     def covers(self, charge: Charge) -> bool:
         """Whether a charge is for it."""
@@ -261,8 +267,6 @@ class Plan(ABC):
             name = next((name for name, query in queries.items() if query.covers(stated.charge)), None)
             if name is not None:
                 own[name].append(stated)
-                if _LEVELS.index(stated.level) < _LEVELS.index(queries[name].level):
-                    yield f"{name} is {queries[name].level} at most, but its charge is called {stated.level}"
                 places.append(order.index(name))
             elif not (self.repeats and stated.purpose is Purpose.RELEASE):
                 yield f"it was charged for {stated.words!r}, which is none of its plan's queries"
@@ -271,6 +275,7 @@ class Plan(ABC):
         for name, query in queries.items():
             # a fit may have been asked for several releases, of which this is the last
             last = self.repeats and query.charge.purpose is Purpose.RELEASE and not query.law.in_parts
+            yield from query.level_problems(name, own[name])
             yield from query.law.charge_problems(name, own[name][-1:] if last else own[name])
 
 

@@ -1,5 +1,6 @@
 """Releases of a composition keep the contract of plans."""
 
+import pickle
 from typing import ClassVar
 
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
@@ -19,4 +20,6 @@ class TestContract(PlanContract):
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))
-        assert list(plan_of(release).problems(release)) == []
+        plan = plan_of(release)
+        assert list(plan.problems(release)) == []
+        assert pickle.loads(pickle.dumps(plan)).public() == plan.public()

@@ -159,6 +159,7 @@ class EffectPlan(Plan):
         own = [charge for charge in block.charges if charge.is_release(self.mechanism.name, "")]
         for name, query in self.queries.items():
             if block.name in query.blocks:
+                yield from query.level_problems(name, own[-1:])
                 yield from query.law.charge_problems(name, own[-1:])
 
     def _scales_problems(self, release: QueryRelease) -> Iterator[str]:
