@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.cate.splits import DisjointSplit as DisjointSplit
     from torchdpcate.estimators.cate.tuning import Tuning as Tuning
     from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule
+    from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner as OutcomeWeightedLearner
+    from torchdpcate.estimators.rules.learner import TwoStageRule as TwoStageRule
     from torchdpcate.estimators.rules.outcome import Shifted as Shifted
     from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
-    from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner as OutcomeWeightedLearner
     from torchdpcate.estimators.rules.pairwise import PairwiseRule as PairwiseRule
     from torchdpcate.estimators.rules.public_tuning import tune_on_public as tune_on_public
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule as PrivatelyTunedRule
-    from torchdpcate.estimators.rules.two_stage import TwoStageRule as TwoStageRule
     from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
     from torchdpcate.evaluation.metrics import PEHE as PEHE
@@ -102,12 +102,11 @@ _find, __dir__, __all__ = exports(
         "estimators.cate.splits": ("CrossFit", "DisjointSplit"),
         "estimators.cate.tuning": ("Tuning",),
         "estimators.rules.effect_rule": ("EffectRule",),
+        "estimators.rules.learner": ("OutcomeWeightedLearner", "TwoStageRule"),
         "estimators.rules.outcome": ("Shifted", "SignedResidual"),
-        "estimators.rules.owl": ("OutcomeWeightedLearner",),
         "estimators.rules.pairwise": ("PairwiseRule",),
         "estimators.rules.public_tuning": ("tune_on_public",),
         "estimators.rules.tuning": ("PrivatelyTunedRule",),
-        "estimators.rules.two_stage": ("TwoStageRule",),
         "estimators.selection.selector": ("PolicySelector",),
         "estimators.subgroups.learner": ("SubgroupEffects",),
         "evaluation.metrics": ("PEHE",),

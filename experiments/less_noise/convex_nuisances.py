@@ -4,7 +4,7 @@ import math
 
 from experiments.words import paragraph, table
 from torchdpcate.erm.gaussian_scale import Corners, gaussian_scale
-from torchdpcate.erm.perturbation import SOLVER_SHARE
+from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.nuisance.joint_objective import joint_objective
 from torchdpcate.privacy.budget import PrivacyBudget
 

@@ -27,9 +27,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.selection_generators import RareRegion
 from torchdpcate.data.split import public_generator
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 
 

@@ -6,16 +6,15 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.erm.cases import calibrate_objective
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import CrossEntropy, Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit, ridge_of
-from torchdpcate.erm.perturbation import calibrate_objective, logistic_jacobian
+from torchdpcate.erm.linear_fits import ObjectiveFit, ridge_of
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
+from torchdpcate.erm.private_fit import WeightBounds, logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier
@@ -90,9 +89,9 @@ def test_the_noise_in_an_entry_is_that_of_the_note(kind, ratio):
     bounds = WeightBounds.per_record(1.0)
     facts = {"slope": 1.0, "bounds": bounds, "curvature": 0.25, "gamma": 3.0, "size": 5}
     objective = calibrate_objective(PLAIN, kind=kind, **facts)
-    assert objective.deviation / objective.scale == pytest.approx(ratio, abs=5e-7)
+    assert objective.spread.deviation / objective.scale == pytest.approx(ratio, abs=5e-7)
     gaussian = calibrate_objective(PrivacyBudget(1.0, 1e-6), kind="gaussian", **facts)
-    assert gaussian.deviation == gaussian.scale
+    assert gaussian.spread.deviation == gaussian.scale
 
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])

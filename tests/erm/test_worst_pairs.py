@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from tests.erm.cases import calibrate_objective
 from torchdpcate.audit.attack import audit
 from torchdpcate.erm import worst_pairs
-from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import calibrate_objective
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource

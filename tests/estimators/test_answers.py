@@ -28,10 +28,9 @@ from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffec
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 

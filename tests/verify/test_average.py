@@ -11,9 +11,7 @@ import torch
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference

@@ -20,7 +20,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
 from torchdpcate.composition.screening import CENTRE
 from torchdpcate.composition.steps import gradient_rounding, mechanism_of
-from torchdpcate.erm.perturbation import SOLVER_SHARE
+from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism

@@ -12,8 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData, arm_sizes, check_arms
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import minimise
-from torchdpcate.erm.streaming import minimise_batches, summed
+from torchdpcate.erm.solver import minimise, minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, Records, Target, predictor
 from torchdpcate.experimental.coefficient_set import CoefficientSet
 

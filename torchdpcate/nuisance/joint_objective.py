@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, Corners
 from torchdpcate.erm.losses import Huber, Logistic, Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
+from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, calibrate_change, ridge_ratio
 from torchdpcate.erm.solver import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

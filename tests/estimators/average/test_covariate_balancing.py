@@ -13,7 +13,7 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError, PrivacyWarning

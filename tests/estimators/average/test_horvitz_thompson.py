@@ -11,7 +11,7 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.perturbation import logistic_jacobian
+from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts

@@ -22,7 +22,8 @@ from torchdpcate import (
 )
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.estimators.rules.matching import MATCHINGS, AllPairs
+from torchdpcate.estimators.rules.pairwise import AllPairs
+from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances

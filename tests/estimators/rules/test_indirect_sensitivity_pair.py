@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.estimators.rules.indirect_sensitivity_pair import (
+from torchdpcate.estimators.rules.worst_case import (
     _DOMAIN,
     _SCHEME,
     _balancing,

@@ -9,10 +9,9 @@ from tests.features import own_maps
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
 from torchdpcate.nuisance.arms.stable import StableNuisances

@@ -14,7 +14,7 @@ from tests.nuisance.weights.cases import DOMAIN, confounded, omega, unpaid, with
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.weights.known import ConstantWeights, KnownWeights
 from torchdpcate.nuisance.weights.logistic import LogisticWeights

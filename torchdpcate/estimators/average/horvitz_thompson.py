@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, arm, predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling, released_ranges

@@ -11,11 +11,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, Records, Target, arm, outcome, predictor
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.weights.scheme import FittedWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import ConstantPropensity, KnownPropensity
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.known_propensity import propensity_column
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme, stated_weight

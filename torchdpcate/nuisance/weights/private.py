@@ -10,9 +10,8 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.perturbation import PERTURBATIONS, ObjectiveNoise, calibrate_objective, ridge_ratio
+from torchdpcate.erm.losses import Logistic, LossBounds
+from torchdpcate.erm.private_fit import PERTURBATIONS, ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
@@ -136,7 +135,7 @@ class PrivateWeights(WeightScheme):
             return self.ridge
         if budget is None:
             return _NONPRIVATE_RIDGE * n
-        determinants = Logistic.curvature * ridge_ratio(_JACOBIAN_SHARE * budget.epsilon)
+        determinants = _EQUAL.ridge_for(Logistic.curvature, _JACOBIAN_SHARE * budget.epsilon)
         return max(determinants, _NOISE * size / (n * budget.epsilon**2), _LEAST_RIDGE * n)
 
     def fit(
@@ -171,19 +170,8 @@ class PrivateWeights(WeightScheme):
 
 def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
     """Return the objective noise of a propensity with so many features."""
-    return calibrate_objective(
-        budget,
-        kind=kind,
-        slope=Logistic.slope,
-        bounds=_EQUAL,
-        curvature=Logistic.curvature,
-        gamma=ridge,
-        size=size,
-        largest_entry=largest_entry,
-        monotone=Logistic.monotone,
-        logistic=True,
-        remedy="raise weights.ridge or weights.budget_fraction",
-    )
+    fit = PrivateFit(LossBounds.of(Logistic()), _EQUAL, ridge, size, largest_entry)
+    return fit.objective(budget, kind, remedy="raise weights.ridge or weights.budget_fraction")
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:

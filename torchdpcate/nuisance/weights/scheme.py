@@ -15,8 +15,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import ObjectiveNoise
+from torchdpcate.erm.private_fit import ObjectiveNoise, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import conditions_of
 from torchdpcate.features.user_maps import on_domain

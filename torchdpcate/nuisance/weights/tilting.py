@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.domains import Ball
+from torchdpcate.erm.descent import Ball
 from torchdpcate.erm.losses import Loss, Slopes
 from torchdpcate.erm.solver import minimise
 from torchdpcate.features.maps import FeatureMap

@@ -12,7 +12,7 @@ from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation, minimum_records
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation, objective_noise
+from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation, perturbed_head
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     SmoothSensitivity,
@@ -66,7 +66,9 @@ def test_output_scale_of_the_theory_note():
 
 
 def test_objective_scale_of_the_theory_note():
-    jacobian, sigma = objective_noise(1, 1e-5, weight_bound=0.9, threshold=1, ridge=0.01, n=1350)
+    head = perturbed_head(1350, 0.01, weight_bound=0.9, threshold=1, size=2)
+    noise = head.objective(PrivacyBudget(1 / 0.99, 1e-5 / 0.99), "gaussian")
+    jacobian, sigma = noise.jacobian, noise.scale
     assert jacobian == pytest.approx(0.0582689081, abs=1e-10)
     # the note's delta / 4 gives 15.34678203; with the parallelogram's four points counted by their squared lengths
     # (docs/guarantees/objective.md) delta / 2 is enough

@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = exports(
         "dp_sgd_head": ("DPSGDHead",),
         "gaussian_process": ("GaussianProcess",),
         "influence": ("InfluencePerturbation", "minimum_records"),
-        "objective": ("ObjectivePerturbation", "objective_noise"),
+        "objective": ("ObjectivePerturbation", "perturbed_head"),
         "offer": ("noise_at_queries",),
         "output": ("OutputPerturbation",),
         "plug_in": ("PlugIn",),

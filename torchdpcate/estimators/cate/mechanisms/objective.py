@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale
-from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, jacobian, ridge_ratio
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM
+from torchdpcate.erm.losses import LossBounds
+from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
@@ -25,54 +25,37 @@ from torchdpcate.second_stage.stage import FittedStage
 Minimise = Callable[[Tensor], Tensor]
 """Linear terms [runs, p] -> minimisers [runs, p]."""
 
-_PROFILE: dict[str, Any] = {"dimension": 2, "corners": (PARALLELOGRAM,)}  # of two records' gradients
 _SQUARED = (
     "second_stage.loss = squared: objective perturbation needs the Huber loss; "
     "use second_stage.loss=huber or mechanism=output"
 )
 
 
-def objective_noise(
-    epsilon: float, delta: float, *, weight_bound: float, threshold: float, ridge: float, n: int
-) -> tuple[float, float]:
-    r"""Return (epsilon_J, sigma_b) of objective perturbation.
+def perturbed_head(
+    n: int, ridge: float, weight_bound: float, threshold: float, size: int = 1, tolerance: float = 1e-10
+) -> PrivateFit:
+    r"""Return the sum that a Huber head minimises with objective noise, n times the mean one, by public facts.
 
-    .. math:: \varepsilon_J = \ln(1 + B^2/(n\lambda)),\quad
-        \sigma_b = 4\tau B\,\sigma_{AG}(\varepsilon - \varepsilon_J, \delta/2)
+    A record's gradient is 2 tau B long at most and its curvature 2 B^2, and half of the Hessian is at least n lambda:
 
-    or ``erm.objective_sigma`` in two dimensions where delta is too large for the first; see ``erm.gaussian_scale``.
+    .. math:: \xi = 4\tau B, \qquad \varepsilon_J = \ln(1 + B^2/(n\lambda))
 
     Args:
-        epsilon: Budget of the objective noise.
-        delta: Budget of the objective noise.
+        n: Records of the block.
+        ridge: lambda.
         weight_bound: B, bound of ||v||.
         threshold: Huber threshold tau.
-        ridge: lambda.
-        n: Records of the block.
-
-    Raises:
-        InputError: epsilon <= epsilon_J: the ridge is too small for so few records.
+        size: Number of coefficients.
+        tolerance: Stop of the mean objective, the same with noise and without.
 
     Example:
-        >>> jacobian, sigma = objective_noise(1, 1e-5, weight_bound=0.9, threshold=1, ridge=0.01, n=1350)
-        >>> round(jacobian, 10), round(sigma, 8)
+        >>> head = perturbed_head(1350, 0.01, weight_bound=0.9, threshold=1.0, size=2)
+        >>> noise = head.objective(PrivacyBudget(1 / 0.99, 1e-5 / 0.99), "gaussian")
+        >>> round(noise.jacobian, 10), round(noise.scale, 8)
         (0.0582689081, 14.77425053)
     """
-    spent = _jacobian(epsilon, weight_bound, ridge, n)
-    return spent, gaussian_scale(epsilon, delta, 4 * threshold * weight_bound, spent, **_PROFILE)
-
-
-def _jacobian(epsilon: float, weight_bound: float, ridge: float, n: int) -> float:
-    """Return epsilon_J, if it leaves any of epsilon."""
-    # with b beside the sum, half of whose Hessian is at least n ridge, and curvature 2 in v'theta
-    spent = jacobian(WeightBounds.per_record(1.0), 2 * weight_bound**2, 2 * n * ridge)
-    if epsilon <= spent:
-        needed = weight_bound**2 / n * ridge_ratio(epsilon / 2)
-        raise InputError(
-            f"second_stage.ridge = {ridge}: objective perturbation spends epsilon_J = {spent:.4g} of "
-            f"{epsilon:.4g} at n = {n}; give a ridge of at least {needed:.2g} or mechanism=output"
-        )
-    return spent
+    loss, once = LossBounds(2 * threshold * weight_bound, 2 * weight_bound**2), WeightBounds.per_record(1.0)
+    return PrivateFit(loss, once, 2 * n * ridge, size, tolerance=n * tolerance)
 
 
 class ObjectivePerturbation(FunctionMechanism):
@@ -104,10 +87,8 @@ class ObjectivePerturbation(FunctionMechanism):
         if isinstance(recipe, LinearSecondStage):
             if recipe.loss == "squared":
                 raise InputError(_SQUARED)
-            share, ridge = 1 - SOLVER_SHARE, recipe.ridge_for(weight_bound, n, budget)
-            objective_noise(
-                budget.epsilon * share, budget.delta, weight_bound=weight_bound, threshold=1.0, ridge=ridge, n=n
-            )
+            head = perturbed_head(n, recipe.ridge_for(weight_bound, n, budget), weight_bound, threshold=1.0)
+            self._noise(head, n, budget)
 
     def law(self, head: Head, budget: PrivacyBudget) -> PerturbedObjective:
         """See ``Mechanism``."""
@@ -115,8 +96,7 @@ class ObjectivePerturbation(FunctionMechanism):
         if problem.squared:
             raise InputError(_SQUARED)
         objective = self.calibrated(problem, budget)
-        most = problem.threshold * problem.weight_bound / problem.ridge
-        return PerturbedObjective(objective, most, self._band(problem, objective))
+        return PerturbedObjective(objective, problem.threshold * problem.weight_bound / problem.ridge)
 
     def exact(self, stage: FittedStage, law: PerturbedObjective) -> tuple[Minimise]:
         """See ``FunctionMechanism``: the minimisers of the objective with linear terms."""
@@ -133,38 +113,27 @@ class ObjectivePerturbation(FunctionMechanism):
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: by the planned curvature; by the public bound where features are not known yet."""
-        problem = head.problem
-        objective = self.calibrated(problem, budget)
+        law = PerturbedObjective(self.calibrated(head.problem, budget))
         if head.spectrum is None:
-            return self._band(problem, objective)
+            return law.band
         shaped = head.spread(1 / (head.ridge + head.spectrum[0]))
-        return math.hypot(objective.scale / (2 * head.n) * shaped, objective.solver_scale * head.length)
+        return math.hypot(law.objective.scale / (2 * head.n) * shaped, law.objective.solver_scale * head.length)
 
-    @staticmethod
-    def _band(problem: LinearProblem, objective: ObjectiveNoise) -> float:
-        """Return the public bound of the noise per unit of ||psi(x)||: the objective's, and the solver's."""
-        return math.hypot(objective.scale / (2 * problem.n * problem.ridge), objective.solver_scale)
-
-    @staticmethod
-    def calibrated(problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
+    @classmethod
+    def calibrated(cls, problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
         """Return the noise of the summed objective, n times the mean one, with that for its stop and grid.
 
         Args:
             problem: The regression, of which public facts alone are looked at.
             budget: What the release may spend.
         """
-        n, bound = problem.n, problem.weight_bound
-        return calibrate_change(
-            budget,
-            kind="gaussian",
-            size=problem.psi.shape[1],
-            shift=4 * problem.threshold * bound,
-            jacobian=_jacobian(budget.epsilon * (1 - SOLVER_SHARE), bound, problem.ridge, n),
-            gamma=2 * n * problem.ridge,
-            tolerance=n * problem.tolerance,
-            on_grid=False,  # the head's stop is the same with noise and without
-            **_PROFILE,
-        )
+        facts = problem.n, problem.ridge, problem.weight_bound, problem.threshold
+        head = perturbed_head(*facts, problem.psi.shape[1], problem.tolerance)
+        return cls._noise(head, problem.n, budget)
+
+    @staticmethod
+    def _noise(head: PrivateFit, n: int, budget: PrivacyBudget) -> ObjectiveNoise:
+        return head.objective(budget, "gaussian", argument="second_stage.ridge", unit=2 * n)
 
     @classmethod
     def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
