@@ -17,7 +17,7 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.estimators.rules.weighted_erm import LOSSES
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.nuisance.arms.base import GUARANTEES
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS

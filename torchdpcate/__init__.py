@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from torchdpcate.nuisance.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
     from torchdpcate.nuisance.dp_sgd import DPSGD as DPSGD
     from torchdpcate.nuisance.screening import Screening as Screening
-    from torchdpcate.nuisance.weights.known import KnownWeights as KnownWeights
     from torchdpcate.nuisance.weights.private import PrivateWeights as PrivateWeights
+    from torchdpcate.nuisance.weights.scheme import KnownWeights as KnownWeights
     from torchdpcate.privacy.budget import PrivacyBudget as PrivacyBudget
     from torchdpcate.privacy.ledger import Ledger as Ledger
     from torchdpcate.privacy.noise import NoiseSource as NoiseSource
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage
     from torchdpcate.second_stage.recipes import LinearSecondStage as LinearSecondStage
     from torchdpcate.second_stage.recipes import NeuralSecondStage as NeuralSecondStage
-    from torchdpcate.second_stage.tangent import TangentSecondStage as TangentSecondStage
+    from torchdpcate.second_stage.recipes import TangentSecondStage as TangentSecondStage
 
     __version__: str
 
@@ -80,11 +80,17 @@ _find, __dir__, __all__ = exports(
         "candidates.library": ("PolicyLibrary",),
         "data.domain": ("Domain",),
         "data.effect_generators": ("Confounded",),
-        "data.generators": ("Dataset1", "Dataset2"),
+        "data.generators": (
+            "Dataset1",
+            "Dataset2",
+        ),
         "data.hospital": ("Hospital",),
         "data.niu": ("Niu",),
         "data.records": ("CausalData",),
-        "data.rule_generators": ("ITR", "OWL"),
+        "data.rule_generators": (
+            "ITR",
+            "OWL",
+        ),
         "data.schema": ("TableSchema",),
         "data.semi_synthetic": ("SemiSynthetic",),
         "data.table": ("Table",),
@@ -97,26 +103,41 @@ _find, __dir__, __all__ = exports(
         "estimators.average.horvitz_thompson": ("HorvitzThompsonEffect",),
         "estimators.average.known_propensity": ("KnownPropensityEffect",),
         "estimators.average.subsample_aggregate": ("SubsampleAggregateEffect",),
-        "estimators.cate.learner": ("DRLearner", "RLearner"),
+        "estimators.cate.learner": (
+            "DRLearner",
+            "RLearner",
+        ),
         "estimators.cate.online.service": ("OnlineService",),
-        "estimators.cate.splits": ("CrossFit", "DisjointSplit"),
+        "estimators.cate.splits": (
+            "CrossFit",
+            "DisjointSplit",
+        ),
         "estimators.cate.tuning": ("Tuning",),
         "estimators.rules.effect_rule": ("EffectRule",),
-        "estimators.rules.learner": ("OutcomeWeightedLearner", "TwoStageRule"),
-        "estimators.rules.outcome": ("Shifted", "SignedResidual"),
+        "estimators.rules.learner": (
+            "OutcomeWeightedLearner",
+            "TwoStageRule",
+        ),
+        "estimators.rules.outcome": (
+            "Shifted",
+            "SignedResidual",
+        ),
         "estimators.rules.pairwise": ("PairwiseRule",),
         "estimators.rules.public_tuning": ("tune_on_public",),
         "estimators.rules.tuning": ("PrivatelyTunedRule",),
         "estimators.selection.selector": ("PolicySelector",),
         "estimators.subgroups.learner": ("SubgroupEffects",),
         "evaluation.metrics": ("PEHE",),
-        "evaluation.rules": ("DecisionAccuracy", "PolicyValue"),
+        "evaluation.rules": (
+            "DecisionAccuracy",
+            "PolicyValue",
+        ),
         "nuisance.config": ("NuisanceConfig",),
         "nuisance.convex": ("ConvexNuisanceConfig",),
         "nuisance.dp_sgd": ("DPSGD",),
         "nuisance.screening": ("Screening",),
-        "nuisance.weights.known": ("KnownWeights",),
         "nuisance.weights.private": ("PrivateWeights",),
+        "nuisance.weights.scheme": ("KnownWeights",),
         "privacy.budget": ("PrivacyBudget",),
         "privacy.ledger": ("Ledger",),
         "privacy.noise": ("NoiseSource",),
@@ -125,12 +146,18 @@ _find, __dir__, __all__ = exports(
         "release.average_effect": ("AverageEffectRelease",),
         "release.file": ("load_release",),
         "release.policy": ("PolicyRelease",),
-        "release.release": ("FunctionRelease", "QueryRelease"),
+        "release.release": (
+            "FunctionRelease",
+            "QueryRelease",
+        ),
         "release.rule": ("RuleRelease",),
         "release.subgroups": ("SubgroupRelease",),
         "second_stage.kernel": ("KernelSecondStage",),
-        "second_stage.recipes": ("LinearSecondStage", "NeuralSecondStage"),
-        "second_stage.tangent": ("TangentSecondStage",),
+        "second_stage.recipes": (
+            "LinearSecondStage",
+            "NeuralSecondStage",
+            "TangentSecondStage",
+        ),
     },
 )
 

@@ -22,7 +22,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.privacy.exact_sums import sum_grid
 
 BOUND = 11.0  # of a score: outcomes of range one, propensities of at least a tenth

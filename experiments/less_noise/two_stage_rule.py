@@ -22,11 +22,9 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.private_fit import PrivateFit
 from torchdpcate.estimators.rules.learner import TwoStageRule
-from torchdpcate.nuisance.weights.known import KnownWeights
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.test_mechanisms import SMALL, run
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release

@@ -51,8 +51,7 @@ from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbati
 from torchdpcate.features.maps import Fourier, Legendre, Representation
 from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.features.tangent import Tangent
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence.box import maximise_over_box
 from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.supremum import maximise_over_box
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.second_stage.linear import sensitivity
 from torchdpcate.second_stage.neural import fit_neural_head

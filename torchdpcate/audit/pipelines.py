@@ -7,7 +7,7 @@ import torch
 from torchdpcate.audit.neighbours import refitted, replaced
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.learner import CATELearner
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
 from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.features.maps import Identity

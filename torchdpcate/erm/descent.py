@@ -1,4 +1,4 @@
-"""Damped Newton steps, side by side on many objectives, and the gradient steps that finish what those cannot."""
+"""Damped Newton steps on many objectives, the gradient steps that finish what those cannot, and convex sets."""
 
 import math
 from abc import ABC, abstractmethod

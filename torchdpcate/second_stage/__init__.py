@@ -5,7 +5,10 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "kernel": ("KernelSecondStage", "KernelStage"),
+        "kernel": (
+            "KernelSecondStage",
+            "KernelStage",
+        ),
         "linear": (
             "LinearFit",
             "LinearProblem",
@@ -15,13 +18,18 @@ __getattr__, __dir__, __all__ = exports(
             "solve_perturbed",
             "squared_sensitivity",
         ),
-        "neural": ("NeuralFit", "NeuralHead", "fit_neural_head"),
+        "neural": (
+            "NeuralFit",
+            "NeuralHead",
+            "fit_neural_head",
+        ),
         "recipes": (
             "LinearSecondStage",
             "NeuralSecondStage",
             "RidgeSecondStage",
             "SecondStage",
             "PrivateThreshold",
+            "TangentSecondStage",
         ),
         "stage": (
             "FittedStage",
@@ -32,6 +40,5 @@ __getattr__, __dir__, __all__ = exports(
             "Regression",
             "SecondStageBlock",
         ),
-        "tangent": ("TangentSecondStage",),
     },
 )

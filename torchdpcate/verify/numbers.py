@@ -7,8 +7,7 @@ from torch import Tensor
 
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.cate.mechanisms.base import Composed, PlugIn
 from torchdpcate.privacy.noisy_numbers import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.cate.mechanisms.base import PlugIn
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import DPSGDEvent

@@ -27,8 +27,8 @@ from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.guarantee import of_library, own_code
 from torchdpcate.verify.file import verify_release
 

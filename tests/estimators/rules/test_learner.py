@@ -22,8 +22,8 @@ from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, default_ridge
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource

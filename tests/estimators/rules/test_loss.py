@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.weighted_erm import make_loss
-from torchdpcate.nuisance.weights.tilting import TiltingLoss
+from torchdpcate.nuisance.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)

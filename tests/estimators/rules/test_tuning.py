@@ -10,12 +10,7 @@ from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import (
-    SELECTION,
-    CrossValidatedRule,
-    PrivatelyTunedRule,
-    _rule_tuning,
-)
+from torchdpcate.estimators.rules.tuning import SELECTION, CrossValidatedRule, PrivatelyTunedRule, _rule_tuning
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, agreement
 from torchdpcate.features.maps import Identity, Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights

@@ -15,9 +15,8 @@ from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 

@@ -16,12 +16,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.weights.known import ConstantWeights, KnownWeights
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WEIGHTS, FittedWeights, WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.nuisance.weights.scheme import WEIGHTS, ConstantWeights, FittedWeights, KnownWeights, WeightScheme
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 

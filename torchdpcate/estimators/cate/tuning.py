@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.objective import perturbed_head
+from torchdpcate.estimators.cate.mechanisms.perturbation import perturbed_head
 from torchdpcate.features.maps import FeatureMap, Legendre, conditions_of
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -36,9 +36,8 @@ from torchdpcate.estimators.rules.weighted_erm import (
 )
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WEIGHTS, WeightScheme
+from torchdpcate.nuisance.weights.scheme import WEIGHTS, KnownWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code

@@ -21,8 +21,7 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidu
 from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import batches
-from torchdpcate.nuisance.weights.known import ConstantWeights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.nuisance.weights.scheme import ConstantWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.guarantee import Condition, of_library
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case

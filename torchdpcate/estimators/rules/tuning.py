@@ -1,4 +1,4 @@
-"""What rules have in common whose settings are chosen on the private records."""
+"""Rules whose settings are chosen on the private records: privately, or by cross-validation for research alone."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

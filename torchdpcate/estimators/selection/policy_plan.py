@@ -14,12 +14,10 @@ from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.choice_plan import ChoicePlan
-from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
-from torchdpcate.estimators.selection.ranges import clipped_range, rounded_range
+from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.estimators.selection.scores import clipped_range, rounded_range
 from torchdpcate.laws import CLOSE, Charged, Choice, Steps
-from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
-from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.nuisance.arms.base import GUARANTEES, ScoreSource, SelectionFacts
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, DP_SGD, TRAINING, Charge, Purpose

@@ -18,13 +18,18 @@ from torchdpcate.causal.arm_scores import dr_scores
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.blocks import by_position
 from torchdpcate.estimators.selection.composed import ComposedGains, ComposedScores, facts_of
-from torchdpcate.estimators.selection.gains import gains_as_scores
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
-from torchdpcate.estimators.selection.ranges import FEWEST, rounded_range, score_grids, score_step
+from torchdpcate.estimators.selection.scores import (
+    FEWEST,
+    by_position,
+    gains_as_scores,
+    rounded_range,
+    score_grids,
+    score_step,
+    utilities,
+)
 from torchdpcate.estimators.selection.settings import SelectionSettings
-from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, ScoreSource, WithKnown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING

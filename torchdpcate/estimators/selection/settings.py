@@ -15,27 +15,22 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.selection.blocks import training_and_scoring
-from torchdpcate.estimators.selection.choice_plan import ChoicePlan
 from torchdpcate.estimators.selection.composed import (
     REASONS,
     AutoScores,
+    ChoicePlan,
     ComposedScores,
     clip_line,
     sampling_line,
 )
 from torchdpcate.estimators.selection.plan import SelectionPlan, plan
-from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
-from torchdpcate.nuisance.arms.by_name import make_nuisances
+from torchdpcate.estimators.selection.scores import training_and_scoring
+from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts, make_nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import (
-    SELECTIONS,
-    ExponentialMechanism,
-    SelectionMechanism,
-)
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, SelectionMechanism
 from torchdpcate.release.policy import NUISANCE, SCORING
 
 

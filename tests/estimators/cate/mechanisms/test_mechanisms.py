@@ -12,8 +12,11 @@ from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation, minimum_records
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation, perturbed_head
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import (
+    ObjectivePerturbation,
+    OutputPerturbation,
+    perturbed_head,
+)
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     SmoothSensitivity,
     known_smoothness,
@@ -25,9 +28,8 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
-from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve
+from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve, worst_pair
 from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.worst_pair import worst_pair
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

@@ -9,11 +9,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.head import Head
-from torchdpcate.estimators.cate.mechanisms.base import (
-    QUERIES,
-    SENSITIVITY,
-    QueryMechanism,
-)
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, SENSITIVITY, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
 from torchdpcate.estimators.cate.planned_head import PlannedHead
