@@ -125,7 +125,7 @@ TASKS = {
         ["DP-SGD"],
     ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
-    "rule": (["task=owl", "rule_method=owl", "data.n=400", "queries.count=5"], []),
+    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (
         ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],

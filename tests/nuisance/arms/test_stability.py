@@ -7,11 +7,11 @@ import torch
 
 from torchdpcate.causal.arm_scores import project_to_floor
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
 from torchdpcate.nuisance.arms.stability import (
     IndirectBound,
     indirect_bound,
+    logistic_gradient_bound,
     outcome_stability,
     projected_stability,
     propensity_stability,
