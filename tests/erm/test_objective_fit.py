@@ -15,7 +15,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.erm.private_fit import WeightBounds, logistic_jacobian
-from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome, predictor
+from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
@@ -100,7 +101,7 @@ def test_the_imbalance_is_noise_and_shrinkage(estimand):
     loss = BalancingLoss(make_estimand(estimand, 0.3))
     linear_terms = 20 * torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     theta = EIGHT.minimise(loss, arm, 2.0, linear_terms, 1e-11)
-    g = predictor(PHI, theta)
+    g = linear_predictor(PHI, theta)
     assert 0 < (g.abs() > loss.estimand.reach).double().mean() < 1
     # the loss of the ATO is not clipped, and neither are the weights of its identity
     weights = torch.sigmoid(-(2 * Z - 1) * g) if estimand == "ATO" else loss.estimand.weights(g, Z)

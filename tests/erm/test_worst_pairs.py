@@ -37,7 +37,7 @@ def test_the_densities_are_densities(kind, size):
     axis = torch.linspace(-half, half, points, dtype=torch.float64)
     theta = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
     for data in worst_pairs._sums(direction):
-        density = worst_pairs._log_density(theta, objective, gamma, data).exp()
+        density = worst_pairs.log_density(theta, objective, worst_pairs._LOSS, data).exp()
         total = density.sum().item() * (axis[1] - axis[0]).item() ** size
         assert total == pytest.approx(constant, rel=0.02)
 

@@ -50,11 +50,6 @@ def outcome(batch: Batch) -> Tensor:
     return batch.y
 
 
-def predictor(psi: Tensor, theta: Tensor) -> Tensor:
-    """Return psi'theta, [runs, b], for features [b, p] or [runs, b, p] and coefficients [runs, p]."""
-    return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
-
-
 class Records(ABC):
     """Records of one data set, or of several side by side, accessed through sums over them.
 

@@ -153,6 +153,11 @@ class WeightedERM:
             )
 
     @property
+    def data(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, targets and weights."""
+        return self.psi, self.target, self.weights
+
+    @property
     def n(self) -> int:
         """Number of terms (public)."""
         return self.psi.shape[0]
@@ -193,8 +198,7 @@ class WeightedERM:
         Raises:
             NumericalError: The tolerance was not reached; nothing may be released.
         """
-        data = self.psi, self.target, self.weights
-        return minimise(*data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
+        return minimise(*self.data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
 
     def exact(self, law: Law) -> Any:
         """Return what a law draws from, the curator's: the map from linear terms to minimisers, or the minimiser."""

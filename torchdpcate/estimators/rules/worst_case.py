@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.losses import HuberHinge, Logistic, Loss
-from torchdpcate.erm.solver import PerturbedSum
+from torchdpcate.erm.losses import HuberHinge, Logistic
+from torchdpcate.erm.worst_pairs import log_density, objective_game
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
@@ -49,29 +49,6 @@ def _records(world: int) -> tuple[Tensor, Tensor, Tensor]:
     return x, a, y
 
 
-def _log_density(
-    theta: Tensor, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, ridge: Tensor, scale: Tensor
-) -> Tensor:
-    r"""Log density, up to a constant, of the minimiser of a sum that box noise perturbs.
-
-    .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
-
-    The minimiser is theta where the objective noise is -F'(theta); -F' maps one to one.
-
-    Args:
-        theta: Where, [runs, p].
-        psi: Features, [n, p].
-        target: t, [n].
-        weights: w, [n], or [runs, n].
-        loss: Of a record.
-        ridge: Ridge of the sum, [runs].
-        scale: s of the objective noise, [runs].
-    """
-    unperturbed = PerturbedSum(psi, target, weights, loss, ridge, torch.zeros_like(theta))
-    _, gradient, second = unperturbed.evaluate(theta)
-    return torch.logdet(unperturbed.hessian(second)) - gradient.abs().amax(1) / scale
-
-
 def _one_stage_problem(world: int) -> WeightedERM:
     return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(world)).problem_
 
@@ -82,17 +59,9 @@ def _one_stage_problem(world: int) -> WeightedERM:
     pair="records that weigh nothing and one of full weight, treated or not",
 )
 def _outcome_weighted(budget: PrivacyBudget) -> Game:
-    problems = [_one_stage_problem(world) for world in (0, 1)]
-    mechanism, pure = ObjectiveRule("box"), PrivacyBudget(budget.epsilon, 0.0)
-    scale = mechanism.law(problems[0].public, pure).objective.scale
-
-    def log_density(theta: Tensor, world: int) -> Tensor:
-        of, every = problems[world], theta.new_ones(len(theta))
-        return _log_density(theta, of.psi, of.target, of.weights, of.loss, of.ridge * every, scale * every)
-
-    return mechanism.game(
-        problems, pure, lambda theta: log_density(theta, 1) - log_density(theta, 0), most_runs=200_000
-    )
+    (first, second), pure = [_one_stage_problem(world) for world in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
+    law, worlds = ObjectiveRule("box").law(first.public, pure), [first.data, second.data]
+    return objective_game(law.objective, first.loss, worlds, pure, most_runs=200_000)
 
 
 @worst_case(
@@ -164,12 +133,11 @@ class TwoStages:
         """
         first, theta = shown.chunk(2, 1)
         _, a, _, count = self.records(world)
-        problem, every = self._problem(world, first), shown.new_ones(len(shown))
+        problem = self._problem(world, first)
         objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
-        rule = ObjectiveRule("box").law(problem.public, self.left).objective.scale
-        held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
-        second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every
-        return _log_density(first, *held) + _log_density(theta, *second)
+        rule = ObjectiveRule("box").law(problem.public, self.left).objective
+        held = log_density(first, objective, Logistic(), (problem.psi, 2 * a - 1, count))
+        return held + log_density(theta, rule, problem.loss, problem.data)
 
     def _problem(self, world: int, first: Tensor) -> WeightedERM:
         """Return the rules' weighted ERM with weights of each run, [runs, 3], by its propensity [runs, p]."""
