@@ -5,17 +5,8 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "descent": (
-            "newton",
-            "Ball",
-            "ConvexDomain",
-            "L1Ball",
-        ),
-        "gaussian_scale": (
-            "gaussian_scale",
-            "objective_delta",
-            "objective_sigma",
-        ),
+        "descent": ("newton", "Ball", "ConvexDomain", "L1Ball"),
+        "gaussian_scale": ("gaussian_scale", "objective_delta", "objective_sigma"),
         "losses": (
             "CrossEntropy",
             "Huber",
@@ -39,12 +30,6 @@ __getattr__, __dir__, __all__ = exports(
             "grid_move",
             "ridge_ratio",
         ),
-        "solver": (
-            "default_tolerance",
-            "minimise",
-            "minimise_batches",
-            "summed",
-            "summed_gradient",
-        ),
+        "solver": ("default_tolerance", "minimise", "minimise_batches", "summed", "summed_gradient"),
     },
 )

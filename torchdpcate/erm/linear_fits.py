@@ -4,8 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -313,9 +312,8 @@ class NoisyGradient(PrivateLinearFit):
         mechanism = GaussianMechanism.of_event(event, gradient_sensitivity(loss, n, features))
         length, ridge = (positive(name, public[name]) for name in ("length", "ridge"))
         momentum = probability("momentum", public["momentum"])
-        return _prepared(
-            mechanism, loss, n, features, integer("steps", public["steps"], least=3), length, momentum, ridge
-        )
+        steps = integer("steps", public["steps"], least=3)
+        return _prepared(mechanism, loss, n, features, steps, length, momentum, ridge)
 
 
 def _prepared(
@@ -329,57 +327,23 @@ def _prepared(
     ridge: float,
 ) -> PreparedFit:
     """Return the fit with this noise in every gradient."""
-    scale, walk = (
-        mechanism.released_scale(features.dimension),
-        _Walk(features.dimension, steps, length, momentum, ridge),
-    )
     if length * ridge > 1:
         raise InputError(f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge")
+    size, scale, pull = features.dimension, mechanism.released_scale(features.dimension), _pull(loss, features)
 
-    public = {
-        "fitter": NoisyGradient.name,
-        "steps": steps,
-        "length": length,
-        "momentum": momentum,
-        "ridge": ridge,
-        "gradient_scale": scale,
-    }
+    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
+        def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+            return ((batch.psi, target(batch)) for batch in records.batches())
+
+        def gradient(theta: Tensor) -> Tensor:
+            return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
+
+        return _descend(gradient, torch.zeros(runs, size, dtype=torch.float64), steps, length, momentum)
+
+    settings = {"steps": steps, "length": length, "momentum": momentum, "ridge": ridge}
+    public = {"fitter": NoisyGradient.name, **settings, "gradient_scale": scale}
     imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
-    draw = partial(_noisy_descent, mechanism, loss, n, _pull(loss, features), walk)
     return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
-
-
-class _Walk(NamedTuple):
-    """How the steps are made, of p coefficients."""
-
-    size: int
-    steps: int
-    length: float
-    momentum: float
-    ridge: float
-
-
-def _noisy_descent(
-    mechanism: GaussianMechanism,
-    loss: Loss,
-    n: int,
-    pull: float,
-    walk: _Walk,
-    records: Records,
-    target: Target,
-    noise: NoiseSource,
-    runs: int,
-) -> Tensor:
-    """Return the mean iterates of so many runs, or of one on each data set; see ``PreparedFit.draw``."""
-
-    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-        return ((batch.psi, target(batch)) for batch in records.batches())
-
-    def gradient(theta: Tensor) -> Tensor:
-        return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + walk.ridge * theta
-
-    start = torch.zeros(runs, walk.size, dtype=torch.float64)
-    return _descend(gradient, start, walk.steps, walk.length, walk.momentum)
 
 
 def _pull(loss: Loss, features: FeatureMap) -> float:

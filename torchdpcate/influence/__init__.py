@@ -13,18 +13,8 @@ __getattr__, __dir__, __all__ = exports(
             "Solver",
             "solver_for",
         ),
-        "influence": (
-            "FeedForwardHessian",
-            "FeedForwardModel",
-            "InfluenceFunction",
-        ),
+        "influence": ("FeedForwardHessian", "FeedForwardModel", "InfluenceFunction"),
         "kernel": ("KernelInfluenceFunction",),
-        "supremum": (
-            "Maximum",
-            "maximise_over_box",
-            "Supremum",
-            "gross_error_sensitivity",
-            "operator_norm_bound",
-        ),
+        "supremum": ("Maximum", "maximise_over_box", "Supremum", "gross_error_sensitivity", "operator_norm_bound"),
     },
 )

@@ -5,10 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "kernel": (
-            "KernelSecondStage",
-            "KernelStage",
-        ),
+        "kernel": ("KernelSecondStage", "KernelStage"),
         "linear": (
             "LinearFit",
             "LinearProblem",
@@ -18,11 +15,7 @@ __getattr__, __dir__, __all__ = exports(
             "solve_perturbed",
             "squared_sensitivity",
         ),
-        "neural": (
-            "NeuralFit",
-            "NeuralHead",
-            "fit_neural_head",
-        ),
+        "neural": ("NeuralFit", "NeuralHead", "fit_neural_head"),
         "recipes": (
             "LinearSecondStage",
             "NeuralSecondStage",

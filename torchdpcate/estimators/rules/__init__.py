@@ -6,40 +6,13 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "effect_rule": ("EffectRule",),
-        "learner": (
-            "RuleLearner",
-            "OutcomeWeightedLearner",
-            "TwoStageRule",
-        ),
-        "mechanisms": (
-            "ObjectiveRule",
-            "OutputRule",
-            "RuleMechanism",
-        ),
+        "learner": ("RuleLearner", "OutcomeWeightedLearner", "TwoStageRule"),
+        "mechanisms": ("ObjectiveRule", "OutputRule", "RuleMechanism"),
         "noise_report": ("NoiseReport",),
-        "outcome": (
-            "PrivateResidual",
-            "OUTCOMES",
-            "Outcome",
-            "Shifted",
-            "SignedResidual",
-        ),
-        "pairwise": (
-            "AllPairs",
-            "CellPairs",
-            "GaussianPairs",
-            "MATCHINGS",
-            "Matching",
-            "PairwiseRule",
-        ),
-        "public_tuning": (
-            "RidgeChoice",
-            "tune_on_public",
-        ),
+        "outcome": ("PrivateResidual", "OUTCOMES", "Outcome", "Shifted", "SignedResidual"),
+        "pairwise": ("AllPairs", "CellPairs", "GaussianPairs", "MATCHINGS", "Matching", "PairwiseRule"),
+        "public_tuning": ("RidgeChoice", "tune_on_public"),
         "tuning": ("CrossValidatedRule", "PrivatelyTunedRule"),
-        "weighted_erm": (
-            "default_ridge",
-            "WeightedERM",
-        ),
+        "weighted_erm": ("default_ridge", "WeightedERM"),
     },
 )

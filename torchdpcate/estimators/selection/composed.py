@@ -31,6 +31,7 @@ from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 
 CLIP = "clip"
@@ -190,15 +191,16 @@ class ChoicePlan:
         except (TypeError, ValueError, KeyError) as error:
             raise InputError(f"facts of the plan are not what ChoicePlan.facts writes: {error}") from None
 
-    def range(self, event: type[PureEvent] = BoundedRangeEvent) -> float:
+    def range(self, chance: type[SelectionMechanism] = ExponentialMechanism) -> float:
         """Return what a choice may spend beside the steps, which is eta for one of bounded range.
 
         Args:
-            event: What kind of choice it is.
+            chance: Class of the choice.
         """
         if self.pure:
             assert self.budget is not None
             return self.budget.epsilon * (1 - _PURE_STEPS)
+        event = BoundedRangeEvent if issubclass(chance, ExponentialMechanism) else PureEvent
         return self._range(_STEPS + _QUANTILE * self.clips_by_quantile, event)
 
     @cached_property

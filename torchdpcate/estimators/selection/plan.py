@@ -27,6 +27,7 @@ take expectations (``PLANNED``). Source: theory note ``policy_learning``, sectio
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
@@ -168,36 +169,49 @@ class RegretBound:
         scoring: Records n that score.
         training: Records m that train nuisances.
         policies: M.
-        epsilon: Of the choice.
         failure: beta.
-        outcome_range: R, which no regret exceeds.
+        facts: Public facts; no regret exceeds their outcome range.
         ridge: lambda of the nuisances; None where none is trained.
-        own: S, by how much one record's scores of two actions differ at most.
-        range_sensitivity: Delta_BR.
-        outcome_error: r_mu.
-        propensity_error: r_e.
+        planned: Nuisances, with the L2 errors that are given or expected.
         expected: Whether these two are expectations.
-        concentration: Term of finitely many scoring records.
-        remainder: Term of wrong nuisances.
-        privacy: Term of the private choice.
     """
 
     nuisance_guarantee: str
     scoring: int
     training: int
     policies: int
-    epsilon: float
     failure: float
-    outcome_range: float
+    facts: NuisanceFacts
     ridge: float | None
-    own: float
-    range_sensitivity: float
-    outcome_error: float
-    propensity_error: float
+    planned: PlannedNuisances
     expected: bool
-    concentration: float
-    remainder: float
-    privacy: float
+
+    @property
+    def range_sensitivity(self) -> float:
+        """Delta_BR."""
+        return self.planned.range_sensitivity
+
+    @property
+    def concentration(self) -> float:
+        """Term of finitely many scoring records."""
+        if self.policies == 1:
+            return 0.0
+        return self.planned.own * math.sqrt(2 * math.log(2 * (self.policies - 1) / self.failure) / self.scoring)
+
+    @property
+    def remainder(self) -> float:
+        """Term of wrong nuisances."""
+        planned, facts = self.planned, self.facts
+        spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
+        return min(spoiled, facts.outcome_range) if self.policies > 1 else 0.0
+
+    @property
+    def privacy(self) -> float:
+        """Term of the private choice."""
+        if self.policies == 1:
+            return 0.0
+        noise = self.range_sensitivity / (self.scoring * self.facts.epsilon)
+        return noise * math.log(2 * self.policies / self.failure)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -207,7 +221,12 @@ class RegretBound:
     @property
     def total(self) -> float:
         """Sum of the terms, at most the outcome's range."""
-        return min(sum(self.terms.values()), self.outcome_range)
+        return min(self.size, self.facts.outcome_range)
+
+    @property
+    def size(self) -> float:
+        """Sum of the terms, which orders bounds beyond the outcome's range too."""
+        return sum(self.terms.values())
 
     @property
     def dominates(self) -> str:
@@ -231,9 +250,10 @@ class RegretBound:
             known = "known propensities make it vanish"
             more = "more records for training, or a smaller ridge" if self.training else "better nuisances"
             return f"remainder dominates: {more}; {known}"
-        if self.range_sensitivity > 2 * self.own * (1 + 1e-9):
+        spilled = self.range_sensitivity / (2 * self.planned.own)
+        if spilled > 1 + 1e-9:
             return (
-                f"privacy dominates: training records make the range {self.range_sensitivity / (2 * self.own):.3g} "
+                f"privacy dominates: training records make the range {spilled:.3g} "
                 "times what scoring records need; a larger ridge, more records for training, or private nuisances "
                 "remove it"
             )
@@ -246,11 +266,11 @@ class RegretBound:
         return "\n".join(
             [
                 f"{self.nuisance_guarantee}: n = {self.scoring}, {trained}M = {self.policies}, "
-                f"epsilon = {self.epsilon:g}, range {self.range_sensitivity:.4g}",
+                f"epsilon = {self.facts.epsilon:g}, range {self.range_sensitivity:.4g}",
                 f"regret per record at most {self.total:.3g} = {terms}, but for probability {self.failure:g}"
-                + (" (the outcome's range: it promises nothing)" if self.total >= self.outcome_range else ""),
-                f"L2 errors of outcome models and propensities, {said}: {self.outcome_error:.3g}, "
-                f"{self.propensity_error:.3g}",
+                + (" (the outcome's range: it promises nothing)" if self.size >= self.facts.outcome_range else ""),
+                f"L2 errors of outcome models and propensities, {said}: {self.planned.outcome_error:.3g}, "
+                f"{self.planned.propensity_error:.3g}",
                 f"- {self.advice}",
             ]
         )
@@ -269,11 +289,11 @@ class SelectionPlan:
     @property
     def best(self) -> RegretBound:
         """The smallest of all."""
-        return min(self.bounds.values(), key=_size)
+        return min(self.bounds.values(), key=lambda bound: bound.size)
 
     def __str__(self) -> str:
         rows = ["guarantee           regret  concentration  remainder   privacy  split    ridge     range"]
-        for name, b in sorted(self.bounds.items(), key=lambda item: _size(item[1])):
+        for name, b in sorted(self.bounds.items(), key=lambda item: item[1].size):
             split = "-" if b.split is None else f"{b.split:.2f}"
             ridge = "-" if b.ridge is None else f"{b.ridge:.3g}"
             rows.append(
@@ -281,7 +301,7 @@ class SelectionPlan:
                 f"{split:>7}{ridge:>9}{b.range_sensitivity:>10.3g}"
             )
         first = self.best
-        facts = f"{first.policies} policies, epsilon = {first.epsilon:g}: regret per record but for probability "
+        facts = f"{first.policies} policies, epsilon = {first.facts.epsilon:g}: regret per record but for probability "
         return "\n".join([facts + f"{first.failure:g}", *rows, f"- {first.nuisance_guarantee}: {first.advice}"])
 
 
@@ -341,11 +361,16 @@ def regret_bound(
     )
     if facts.overlap > 1 / facts.actions:
         raise InputError(f"overlap = {overlap:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
-    given = None if errors is None else _errors(errors)
     M, beta = integer("policies", policies, least=1), probability("failure", failure, above_zero=True)
-    ridges = _RIDGES if ridge is None else (positive("ridge", ridge),)
-    bounds = [_bound(facts, nuisance_guarantee, n, m if trains else 0, M, beta, value, given) for value in ridges]
-    return min(bounds, key=_size)
+    found = []
+    for value in _RIDGES if ridge is None else (positive("ridge", ridge),):
+        planned = PLANNED[nuisance_guarantee](facts, n, m if trains else 0, value)
+        if errors is not None:
+            own = _errors(errors)
+            planned = replace(planned, outcome_error=own[0], propensity_error=own[1])
+        sizes = n, m if trains else 0, M, beta
+        found.append(RegretBound(nuisance_guarantee, *sizes, facts, value if trains else None, planned, errors is None))
+    return min(found, key=lambda bound: bound.size)
 
 
 def plan(
@@ -353,13 +378,8 @@ def plan(
     policies: int,
     epsilon: float,
     *,
-    overlap: float,
-    features: int,
-    outcome_range: float = 1.0,
-    actions: int = 2,
-    radius: float = 1.0,
-    failure: float = 0.05,
     errors: Mapping[str, tuple[float, float]] | None = None,
+    **facts: Any,
 ) -> SelectionPlan:
     """Find, for every guarantee, the split and the ridge of a grid with the smallest bound of the regret.
 
@@ -367,14 +387,9 @@ def plan(
         total_records: Records in all.
         policies: M.
         epsilon: Budget of a block.
-        overlap: zeta.
-        features: p.
-        outcome_range: R.
-        actions: K.
-        radius: R_x.
-        failure: beta.
         errors: L2 errors by guarantee, see `regret_bound`; ``{"fixed": (0.3, 0.0)}`` says that propensities are
             known. Expected for the others.
+        facts: Further arguments of `regret_bound`.
 
     Raises:
         InputError: See `regret_bound`; fewer than two records.
@@ -392,69 +407,14 @@ def plan(
         raise InputError(f"errors: {', '.join(sorted(unknown))}: no guarantee; choose from {', '.join(PLANNED)}")
     sizes = sorted({min(max(round(share * total), 1), total - 1) for share in _SHARES})
     bounds = {}
-    for nuisance_guarantee in PLANNED:
-        tried = [
-            regret_bound(
-                total - m,
-                m,
-                policies,
-                epsilon,
-                overlap=overlap,
-                features=features,
-                nuisance_guarantee=nuisance_guarantee,
-                outcome_range=outcome_range,
-                actions=actions,
-                radius=radius,
-                failure=failure,
-                errors=errors.get(nuisance_guarantee),
-            )
-            for m in (sizes if nuisance_guarantee in TRAINED else [0])
-        ]
-        bounds[nuisance_guarantee] = min(tried, key=_size)
+    for name in PLANNED:
+        given = {**facts, "nuisance_guarantee": name, "errors": errors.get(name)}
+        tried = [regret_bound(total - m, m, policies, epsilon, **given) for m in (sizes if name in TRAINED else [0])]
+        bounds[name] = min(tried, key=lambda bound: bound.size)
     return SelectionPlan(bounds)
-
-
-def _bound(
-    facts: NuisanceFacts,
-    nuisance_guarantee: str,
-    n: int,
-    m: int,
-    policies: int,
-    failure: float,
-    ridge: float,
-    given: tuple[float, float] | None,
-) -> RegretBound:
-    planned = PLANNED[nuisance_guarantee](facts, n, m, ridge)
-    if given is not None:
-        planned = replace(planned, outcome_error=given[0], propensity_error=given[1])
-    S, several = planned.own, policies > 1
-    spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
-    return RegretBound(
-        nuisance_guarantee=nuisance_guarantee,
-        scoring=n,
-        training=m,
-        policies=policies,
-        epsilon=facts.epsilon,
-        failure=failure,
-        outcome_range=facts.outcome_range,
-        ridge=ridge if nuisance_guarantee in TRAINED else None,
-        own=S,
-        range_sensitivity=planned.range_sensitivity,
-        outcome_error=planned.outcome_error,
-        propensity_error=planned.propensity_error,
-        expected=given is None,
-        concentration=S * math.sqrt(2 * math.log(2 * (policies - 1) / failure) / n) if several else 0.0,
-        remainder=min(spoiled, facts.outcome_range) if several else 0.0,
-        privacy=planned.range_sensitivity / (n * facts.epsilon) * math.log(2 * policies / failure) if several else 0.0,
-    )
 
 
 def _errors(errors: tuple[float, float]) -> tuple[float, float]:
     if len(errors) != 2 or min(number("errors", value) for value in errors) < 0:
         raise InputError(f"errors = {errors}: give two numbers of at least 0, of outcome models and of propensities")
     return float(errors[0]), float(errors[1])
-
-
-def _size(bound: RegretBound) -> float:
-    """The sum of the terms, which orders bounds beyond the outcome's range too."""
-    return sum(bound.terms.values())

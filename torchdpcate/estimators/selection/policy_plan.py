@@ -21,9 +21,9 @@ from torchdpcate.nuisance.arms.base import GUARANTEES, ScoreSource, SelectionFac
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, DP_SGD, TRAINING, Charge, Purpose
-from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
@@ -100,8 +100,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
             plan, shares = self.composed, (self.composed.composed.shares, self.composed.shares)
             due = {step: own.due(step) for own in shares for step in own.shares}
             steps = Steps(due, plan.composed.shares.cost, ORDER)
-            kind = BoundedRangeEvent if issubclass(self.chance, ExponentialMechanism) else PureEvent
-            law = self._choice(plan.range(kind), composed=True)
+            law = self._choice(plan.range(self.chance), composed=True)
             return {
                 "steps": Query(COMPOSED_SCORES, steps, blocks=(SCORING,)),
                 "choice": Query(choice, law, self.choice_level, (SCORING,)),

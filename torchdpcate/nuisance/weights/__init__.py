@@ -5,17 +5,9 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "balancing": (
-            "LogisticWeights",
-            "TiltingWeights",
-        ),
+        "balancing": ("LogisticWeights", "TiltingWeights"),
         "mmd": ("MMDWeights",),
         "private": ("PrivateWeights",),
-        "scheme": (
-            "ConstantWeights",
-            "KnownWeights",
-            "WEIGHTS",
-            "WeightScheme",
-        ),
+        "scheme": ("ConstantWeights", "KnownWeights", "WEIGHTS", "WeightScheme"),
     },
 )
