@@ -198,6 +198,8 @@ class Mechanism(ABC):
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """Return the standard deviation of the noise in a typical answer, in outcome units; NaN where it is not known.
 
+        It is that of the law of the planned head, where its band is public; a mechanism that knows more says more.
+
         Args:
             head: The second stage as plans expect it; no record is looked at.
             budget: What the release may spend.
@@ -205,7 +207,10 @@ class Mechanism(ABC):
         Raises:
             InputError: A budget with which nothing could be released.
         """
-        return math.nan
+        if self.free:
+            return math.nan
+        band = self.band(self.law(head, budget))
+        return math.nan if band is None else band * math.hypot(head.length, math.sqrt(self.jitter))
 
     def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""

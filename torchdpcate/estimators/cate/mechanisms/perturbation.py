@@ -57,11 +57,6 @@ class OutputPerturbation(FunctionMechanism):
         """See ``Mechanism``: the noise of the coefficients."""
         return law.scale
 
-    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
-        """See ``Mechanism``: exact but for the threshold and the features' norm."""
-        problem = head.problem
-        return GaussianMechanism(budget, sensitivity(problem)).released_scale(problem.psi.shape[1]) * head.length
-
     @worst_case(
         "output",
         pair="Huber loss: one treated record apart from all others, its outcome at either end of the interval",
@@ -175,11 +170,10 @@ class ObjectivePerturbation(FunctionMechanism):
 
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """See ``Mechanism``: by the planned curvature; by the public bound where features are not known yet."""
-        law = PerturbedObjective(self.calibrated(head.problem, budget))
         if head.spectrum is None:
-            return law.band
-        shaped = head.spread(1 / (head.ridge + head.spectrum[0]))
-        return math.hypot(law.objective.scale / (2 * head.n) * shaped, law.objective.solver_scale * head.length)
+            return super().planned(head, budget)
+        shaped, noise = head.spread(1 / (head.ridge + head.spectrum[0])), self.law(head, budget).objective
+        return math.hypot(noise.scale / (2 * head.n) * shaped, noise.solver_scale * head.length)
 
     @classmethod
     def calibrated(cls, problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
