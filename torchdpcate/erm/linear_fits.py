@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.erm.losses import Loss, LossBounds
-from torchdpcate.erm.private_fit import PERTURBATIONS, SOLVER_SHARE, PrivateFit, WeightBounds
+from torchdpcate.erm.private_fit import PERTURBATIONS, SOLVER_SHARE, PrivateFit, WeightBounds, ridge_ratio
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import summed_gradient
 from torchdpcate.errors import InputError
@@ -228,7 +228,7 @@ def ridge_of(curvature: float, epsilon: float) -> float:
         >>> round(2 * ridge_of(9.0, 0.4), 8)
         36.59840607
     """
-    return curvature * max(math.exp(-epsilon) / -math.expm1(-epsilon), _LEAST_RIDGE)
+    return curvature * max(ridge_ratio(epsilon), _LEAST_RIDGE)
 
 
 _RIDGE_SHARE = 0.4  # the ridge is the one with which objective perturbation would spend so much of epsilon

@@ -94,15 +94,6 @@ class WeightBounds:
         """D_1, how much the other records' terms move."""
         return self.first - 2 * self.most
 
-    def scaled(self, factor: float) -> Self:
-        """The bounds of weights that are multiplied by a public factor.
-
-        Raises:
-            InputError: If ``factor`` is not positive.
-        """
-        factor = positive("factor", factor)
-        return type(self)(factor * self.most, factor * self.first, factor * self.second, self.own)
-
     def jacobian(self, curvature: float, gamma: float) -> float:
         r"""Return the largest log ratio J of the Hessians' determinants of two neighbours.
 

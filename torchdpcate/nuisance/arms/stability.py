@@ -299,20 +299,6 @@ def propensity_stability(
     return (1 - actions * overlap) * math.sqrt(2) / 4 * moved(radius, bound, ridge, m, tolerance)
 
 
-def projected_stability(beta: float, actions: int) -> float:
-    r"""Return how far a propensity moves after Euclidean projection onto the simplex with a overlap, (2 - 2/K) beta.
-
-    Args:
-        beta: Most movement of any propensity before it.
-        actions: K. For two it is a clamp: factor one.
-
-    Example:
-        >>> projected_stability(0.3, 2), round(projected_stability(0.3, 3), 6)
-        (0.3, 0.4)
-    """
-    return (2 - 2 / actions) * beta
-
-
 @dataclass(frozen=True)
 class IndirectBound:
     r"""What one replaced training record does to the sum of n scores, and what a scoring record does: public numbers.
