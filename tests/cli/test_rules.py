@@ -381,7 +381,7 @@ MISTAKES = {
     "nuisance": (
         None,
         ["task=two_stage_rule", "nuisance.width=3"],
-        "nuisance: not used by task=two_stage_rule.*it is of task=.*rule",
+        "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
     ),
     "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
     "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),
