@@ -10,18 +10,10 @@ from torchdpcate._lazy import exports
 if TYPE_CHECKING:
     from torchdpcate.candidates.library import PolicyLibrary as PolicyLibrary
     from torchdpcate.data.domain import Domain as Domain
-    from torchdpcate.data.effect_generators import Confounded as Confounded
-    from torchdpcate.data.generators import Dataset1 as Dataset1
-    from torchdpcate.data.generators import Dataset2 as Dataset2
-    from torchdpcate.data.hospital import Hospital as Hospital
-    from torchdpcate.data.niu import Niu as Niu
     from torchdpcate.data.records import CausalData as CausalData
-    from torchdpcate.data.rule_generators import ITR as ITR
-    from torchdpcate.data.rule_generators import OWL as OWL
     from torchdpcate.data.schema import TableSchema as TableSchema
-    from torchdpcate.data.semi_synthetic import SemiSynthetic as SemiSynthetic
     from torchdpcate.data.table import Table as Table
-    from torchdpcate.data.table_stream import TableStream as TableStream
+    from torchdpcate.data.table import TableStream as TableStream
     from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
     from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
     from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
@@ -55,6 +47,14 @@ if TYPE_CHECKING:
     from torchdpcate.nuisance.screening import Screening as Screening
     from torchdpcate.nuisance.weights.known import KnownWeights as KnownWeights
     from torchdpcate.nuisance.weights.private import PrivateWeights as PrivateWeights
+    from torchdpcate.papers.confounded import Confounded as Confounded
+    from torchdpcate.papers.hospital import Hospital as Hospital
+    from torchdpcate.papers.niu import Niu as Niu
+    from torchdpcate.papers.oprescu import Dataset1 as Dataset1
+    from torchdpcate.papers.oprescu import Dataset2 as Dataset2
+    from torchdpcate.papers.rules import ITR as ITR
+    from torchdpcate.papers.rules import OWL as OWL
+    from torchdpcate.papers.semi_synthetic import SemiSynthetic as SemiSynthetic
     from torchdpcate.privacy.budget import PrivacyBudget as PrivacyBudget
     from torchdpcate.privacy.ledger import Ledger as Ledger
     from torchdpcate.privacy.noise import NoiseSource as NoiseSource
@@ -79,16 +79,9 @@ _find, __dir__, __all__ = exports(
     {
         "candidates.library": ("PolicyLibrary",),
         "data.domain": ("Domain",),
-        "data.effect_generators": ("Confounded",),
-        "data.generators": ("Dataset1", "Dataset2"),
-        "data.hospital": ("Hospital",),
-        "data.niu": ("Niu",),
         "data.records": ("CausalData",),
-        "data.rule_generators": ("ITR", "OWL"),
         "data.schema": ("TableSchema",),
-        "data.semi_synthetic": ("SemiSynthetic",),
-        "data.table": ("Table",),
-        "data.table_stream": ("TableStream",),
+        "data.table": ("Table", "TableStream"),
         "estimators.average.automatic": ("AverageEffect",),
         "estimators.average.composed": ("ComposedAverageEffect",),
         "estimators.average.covariate_balancing": ("CovariateBalancingEffect",),
@@ -118,6 +111,7 @@ _find, __dir__, __all__ = exports(
         "nuisance.screening": ("Screening",),
         "nuisance.weights.known": ("KnownWeights",),
         "nuisance.weights.private": ("PrivateWeights",),
+        "papers": ("Confounded", "Dataset1", "Dataset2", "Hospital", "ITR", "Niu", "OWL", "SemiSynthetic"),
         "privacy.budget": ("PrivacyBudget",),
         "privacy.ledger": ("Ledger",),
         "privacy.noise": ("NoiseSource",),

@@ -12,7 +12,8 @@ def exports(
 
     Args:
         package: Its name.
-        modules: Public names by the module of the package that defines them.
+        modules: Public names by the module that defines them, as in a relative import: ``budget`` of this package,
+            ``.papers`` of the one above.
 
     Example:
         >>> find, _, names = exports("torchdpcate.privacy", {"budget": ("PrivacyBudget",)})
@@ -24,6 +25,6 @@ def exports(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f".{homes[name]}", package), name)
 
     return find, lambda: sorted(homes), sorted(homes)

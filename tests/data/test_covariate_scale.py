@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from torchdpcate.candidates.on_domain import threshold_grid
-from torchdpcate.data.covariate_scale import CovariateScales, check_scale
-from torchdpcate.data.covariates import bounds_in_words
+from torchdpcate.candidates.library import threshold_grid
+from torchdpcate.data.covariates import CovariateScales, bounds_in_words, check_scale
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.second_stage.neural import NeuralHead
 

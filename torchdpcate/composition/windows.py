@@ -11,7 +11,7 @@ from torchdpcate.composition.division import HALVINGS, WINDOWS
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import LEAST_VARIANCE, ExpectedMoments, released_moments
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.standardisation import MOST, Standardisation
+from torchdpcate.features.weighted_basis import MOST, Standardisation
 
 _QUANTILES = (0.2, 0.8)
 _APART = 1.6832424671458283  # of these quantiles of a standard normal covariate

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
-from torchdpcate.data.covariate_scale import CovariateScales, Typical, check_scale
+from torchdpcate.data.covariates import CovariateScales, Typical, check_scale
 from torchdpcate.data.facts import (
     IN_CODE,
     check_bounds,

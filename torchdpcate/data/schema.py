@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._display import html_table_of, some
+from torchdpcate._html import html_table_of, some
 from torchdpcate._text import plain
-from torchdpcate.data._arrays import check_aligned, listed, missing_columns
-from torchdpcate.data._columns import category_codes, numeric_column
+from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments

@@ -6,12 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.explore.questions import Question, questions
 from torchdpcate.features.maps import Identity
-from torchdpcate.features.standardisation import MOST
+from torchdpcate.features.weighted_basis import MOST
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.policy import PolicyRelease

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.averages import released_rows
 from torchdpcate.drawing.decisions import action_names, decision_panel
 from torchdpcate.drawing.effect_points import FigurePoints
