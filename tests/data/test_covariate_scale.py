@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.func import grad, vmap
 
 from torchdpcate.candidates.library import threshold_grid
-from torchdpcate.data.covariates import CovariateScales, bounds_in_words, check_scale
+from torchdpcate.data.covariates import CovariateScales, Numeric, bounds_in_words, check_scale
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -210,7 +210,7 @@ def test_a_domain_has_one_entry_for_each_covariate(facts) -> None:
 def test_a_range_that_float64_can_tell_is_taken() -> None:
     assert check_scale("x", "linear", (1.0, 10.0), 0.0, 1e15, False) == ("linear", (1.0, 10.0))
     assert scaled(one(0, 1e15, typical=(1, 10)), 1, 5.5, 10) == pytest.approx([-2 / 3, 0, 2 / 3], abs=1e-12)
-    assert CovariateScales([0.0], [1.0], ["log"], [None]).numbers(0)["ratio"] == 1000
+    assert CovariateScales([Numeric("x", 0.0, 1.0, scale="log")]).numbers(0)["ratio"] == 1000
 
 
 @pytest.mark.parametrize("features", [Identity, Legendre, Products, Fourier, lambda: Nystrom(points=20)])

@@ -214,10 +214,10 @@ def threshold_grid(
         raise InputError(f"shares = {list(shares)}: give shares of the covariates' bounds strictly between 0 and 1")
     labels = check_actions(schema.actions if actions is None else actions)
     cuts = [
-        (name, float(f"{cut:.10g}"))
+        (column.name, float(f"{cut:.10g}"))
         for covariate in schema.covariates
-        for name, low, high in covariate.bounds
-        for cut in (_cuts(covariate, low, high, shares) if isinstance(covariate, Numeric) else (0.5,))
+        for column in covariate.columns
+        for cut in (_cuts(column, shares) if isinstance(covariate, Numeric) else (0.5,))
     ]
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))
@@ -232,10 +232,10 @@ def threshold_grid(
     return Thresholds(covariates, places, above, below, names)
 
 
-def _cuts(covariate: Numeric, low: float, high: float, shares: Sequence[float]) -> list[float]:
-    if covariate.scale == "linear" and covariate.typical is None:
-        return [low + share * (high - low) for share in shares]
-    return covariate.decode_unit(torch.tensor(shares, dtype=torch.float64))[:, 0].tolist()
+def _cuts(column: Numeric, shares: Sequence[float]) -> list[float]:
+    if column.linear:
+        return [column.low + share * (column.high - column.low) for share in shares]
+    return column.decode_unit(torch.tensor(shares, dtype=torch.float64))[:, 0].tolist()
 
 
 def same_for_all(schema: TableSchema, actions: Sequence[int] | None = None) -> Constants:

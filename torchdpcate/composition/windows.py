@@ -28,8 +28,7 @@ LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
 
 def starts_at_zero(domain: Domain) -> Tensor:
     """Return which covariates have the lower bound zero and no scale of their own, [q]: their values may be skewed."""
-    plain = zip(domain.covariate_low.tolist(), domain.scales, domain.typical, strict=True)
-    return torch.tensor([low == 0 and scale == "linear" and typical is None for low, scale, typical in plain])
+    return torch.tensor([column.low == 0 and column.linear for column in domain.columns])
 
 
 def window_cells(u: Tensor, bent: Tensor) -> Tensor:

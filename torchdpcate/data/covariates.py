@@ -105,24 +105,20 @@ class CovariateScales:
     continuous, increasing, onto, and no claim depends on which one it is.
 
     Args:
-        low: Lower bounds, q numbers.
-        high: Upper bounds, q numbers.
-        scales: ``"linear"`` or ``"log"`` of each column.
-        typical: Typical range of each column, or None; see ``check_scale``.
+        columns: The covariates.
 
     Attributes:
         linear: Whether no column has either fact.
 
     Example:
-        >>> scales = CovariateScales([1.0, 0.0], [10_000.0, 100.0], ["log", "linear"], [None, (0.0, 10.0)])
+        >>> wide, short = Numeric("a", 1.0, 10_000.0, scale="log"), Numeric("b", 0.0, 100.0, typical=(0.0, 10.0))
+        >>> scales = CovariateScales([wide, short])
         >>> scales.shares(torch.tensor([[99 / 9999, 0.1]]).double()).round(decimals=4).tolist()  # 100, 10
         [[0.5, 0.8333]]
     """
 
-    def __init__(
-        self, low: Sequence[float], high: Sequence[float], scales: Sequence[str], typical: Sequence[Typical]
-    ) -> None:
-        rows = [_numbers(*column) for column in zip(low, high, scales, typical, strict=True)]
+    def __init__(self, columns: "Sequence[Numeric]") -> None:
+        rows = [_numbers(column.low, column.high, column.scale, column.typical) for column in columns]
         self.linear = not any(row[0] for row in rows)
         self._rows = torch.tensor(rows, dtype=torch.float64).T
 
@@ -196,8 +192,8 @@ class Covariate(ABC):
 
     @property
     @abstractmethod
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """Name, lower and upper bound of each encoded column."""
+    def columns(self) -> "tuple[Numeric, ...]":
+        """The encoded columns, each with its bounds."""
 
     @property
     @abstractmethod
@@ -248,9 +244,9 @@ class Numeric(Covariate):
         object.__setattr__(self, "typical", scale[1])
 
     @property
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """The declared bounds."""
-        return ((self.name, self.low, self.high),)
+    def columns(self) -> "tuple[Numeric, ...]":
+        """Itself."""
+        return (self,)
 
     @property
     def levels(self) -> tuple[Any, ...]:
@@ -266,9 +262,14 @@ class Numeric(Covariate):
         u = u.round() if self.two_levels else self._scales.linear_shares(u[:, None])[:, 0]
         return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
 
+    @property
+    def linear(self) -> bool:
+        """Whether it is scaled linearly: it is on no log scale and has no typical range."""
+        return self.scale == "linear" and self.typical is None
+
     @cached_property
     def _scales(self) -> CovariateScales:
-        return CovariateScales([self.low], [self.high], [self.scale], [self.typical])
+        return CovariateScales([self])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds, and what else is said of it."""
@@ -312,12 +313,11 @@ class Categorical(Covariate):
         """Whether the categories are words rather than numbers."""
         return isinstance(self.categories[0], str)
 
-    @property
-    def bounds(self) -> tuple[tuple[str, float, float], ...]:
-        """Every encoded column lies in [0, 1]."""
-        if len(self.categories) == 2:
-            return ((self.name, 0.0, 1.0),)
-        return tuple((f"{self.name}={level}", 0.0, 1.0) for level in self.categories)
+    @cached_property
+    def columns(self) -> tuple[Numeric, ...]:
+        """The encoded columns, each 0 or 1."""
+        names = [f"{self.name}={level}" for level in self.categories] if len(self.categories) > 2 else [self.name]
+        return tuple(Numeric(name, 0.0, 1.0, two_levels=True) for name in names)
 
     @property
     def levels(self) -> tuple[Any, ...]:
@@ -355,12 +355,10 @@ def bounds_in_words(covariate: Covariate) -> str:
     """
     if covariate.levels:
         return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
-    _, low, high = covariate.bounds[0]
-    words = f"{covariate.name}: {low:g} to {high:g}"
-    if not isinstance(covariate, Numeric):
-        return words
-    more = ["log scale"] if covariate.scale == "log" else []
-    more += [] if covariate.typical is None else ["typically {:g} to {:g}".format(*covariate.typical)]
+    (column,) = covariate.columns
+    words = f"{column.name}: {column.low:g} to {column.high:g}"
+    more = ["log scale"] if column.scale == "log" else []
+    more += [] if column.typical is None else ["typically {:g} to {:g}".format(*column.typical)]
     return f"{words} ({', '.join(more)})" if more else words
 
 

@@ -93,32 +93,17 @@ def _check_form(facts: Any) -> None:
 
 def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome: Mapping[str, Any]) -> Domain:
     """Return the public bounds of the encoded columns and of the outcome."""
-    bounds = [bound for covariate in covariates for bound in covariate.bounds]
-    names, low, high = zip(*bounds, strict=True)
-    outcome_low, outcome_high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
-    return Domain(
+    low, high = check_bounds(f"outcome {outcome['name']!r}", outcome["low"], outcome["high"])
+    return Domain.of_columns(
+        [column for covariate in covariates for column in covariate.columns],
         low,
         high,
-        outcome_low,
-        outcome_high,
         entries.get("overlap", 0.05),
-        names,
-        entries.get("origin", IN_CODE),
-        [bool(covariate.levels) for covariate in covariates for _ in covariate.bounds],
-        _encoded_propensity(entries.get("propensity"), covariates),
-        outcome.get("kind", "continuous"),
+        origin=entries.get("origin", IN_CODE),
+        propensity=_encoded_propensity(entries.get("propensity"), covariates),
+        outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
-        **_scales(covariates),
     )
-
-
-def _scales(covariates: Sequence[Covariate]) -> dict[str, Any]:
-    """Return scales and typical ranges of the encoded columns; those of categories have none."""
-    columns = [covariate for covariate in covariates for _ in covariate.bounds]
-    return {
-        "scales": [column.scale if isinstance(column, Numeric) else "linear" for column in columns],
-        "typical": [column.typical if isinstance(column, Numeric) else None for column in columns],
-    }
 
 
 def _covariate(name: str, entry: Any) -> Covariate:

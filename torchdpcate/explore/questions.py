@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchdpcate.data.covariates import Categorical, Covariate, Numeric
+from torchdpcate.data.covariates import Covariate
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
@@ -84,19 +84,19 @@ def questions(release: "Release") -> list[Question]:
 
 
 def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
-    if isinstance(covariate, Categorical) or covariate.levels:
+    if covariate.levels:
         levels = tuple(covariate.levels)
         if typical is None:
             return Question(covariate.name, levels[0], levels=levels)
         position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
         return Question(covariate.name, levels[position], levels=levels)
-    _, low, high = covariate.bounds[0]
-    range_ = covariate.typical if isinstance(covariate, Numeric) else None
+    (column,) = covariate.columns
+    low, high = column.low, column.high
     middle = 0.5 if typical is None else typical.item()
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64)).item()
     asked = Question(covariate.name, start, low, high)
     steps = round((start - low) / asked.step)
-    return Question(covariate.name, min(low + steps * asked.step, high), low, high, typical=range_)
+    return Question(covariate.name, min(low + steps * asked.step, high), low, high, typical=column.typical)
 
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
@@ -104,11 +104,7 @@ def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
     if not isinstance(release, ComposedRelease):
         return {}
     mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
-    found, start = {}, 0
-    for covariate in release.schema.covariates:
-        found[covariate.name] = mean[start : start + len(covariate.bounds)]
-        start += len(covariate.bounds)
-    return found
+    return {name: mean[list(places)] for name, places in release.schema.places.items()}
 
 
 LEVEL = 0.95

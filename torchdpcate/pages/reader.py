@@ -221,10 +221,7 @@ def _first(release: Release) -> int:
 
 def _encoded(release: Release) -> dict[str, set[int]]:
     """Return the positions of each covariate's encoded columns."""
-    found, start = {}, 0
-    for covariate in release.schema.covariates:
-        found[covariate.name] = set(range(start, start := start + len(covariate.bounds)))
-    return found
+    return {name: set(places) for name, places in release.schema.places.items()}
 
 
 def _shading(release: Release) -> str:
