@@ -1,6 +1,5 @@
 """Kinds of policies: constants, thresholds, linear scores, decision trees."""
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -43,7 +42,7 @@ class Constants(PolicyFamily):
         (('always 0', 'always 1'), [[0, 1]])
     """
 
-    kind = "constants"
+    kind, each = "constants", ("actions",)
 
     def __init__(
         self, actions: Sequence[int], names: Sequence[str] | None = None, fitted_on: str | None = None
@@ -51,18 +50,11 @@ class Constants(PolicyFamily):
         self.labels = check_labels("actions", actions)
         super().__init__(check_names(names, [f"always {label}" for label in self.labels]), fitted_on)
 
-    def keys(self) -> list[Hashable]:
-        """Return the labels."""
-        return list(self.labels)
-
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
         self._positions = positions_of(self.labels, actions, self.names)
 
     def _decide(self, x: Tensor) -> Tensor:
         return self._positions.expand(len(x), -1)
-
-    def _one(self, index: int) -> "Constants":
-        return Constants([self.labels[index]], [self.names[index]], self.fitted_on)
 
     def _settings(self) -> dict[str, Any]:
         return {"actions": list(self.labels)}
@@ -90,7 +82,7 @@ class Thresholds(PolicyFamily):
         (('age > 20', 'age > 40'), [[0, 0], [1, 1]])
     """
 
-    kind = "thresholds"
+    kind, each = "thresholds", ("covariate", "cuts", "above", "below")
 
     def __init__(
         self,
@@ -143,10 +135,6 @@ class Thresholds(PolicyFamily):
         values = x[:, columns[:1]] if len(set(columns)) == 1 else x[:, columns]
         return torch.where(values > self._cuts, self._above, self._below)
 
-    def _one(self, index: int) -> "Thresholds":
-        above, below = (None, None) if self.labels is None else (labels[index] for labels in self.labels)
-        return Thresholds(self.covariates[index], [self.cuts[index]], above, below, [self.names[index]], self.fitted_on)
-
     def _settings(self) -> dict[str, Any]:
         actions = {} if self.labels is None else dict(zip(("above", "below"), map(list, self.labels), strict=True))
         return {"covariate": list(self.covariates), "cuts": list(self.cuts), **actions}
@@ -184,7 +172,7 @@ class LinearPolicies(PolicyFamily):
         (('x0 - x1 > 0',), [[1], [0]])
     """
 
-    kind = "linear"
+    kind, each = "linear", ("coefficients", "intercepts")
 
     def __init__(
         self,
@@ -208,11 +196,6 @@ class LinearPolicies(PolicyFamily):
         if self.covariates is not None and len(set(self.covariates)) != weights.shape[-1]:
             raise InputError(f"covariates has {len(set(self.covariates))} names for {weights.shape[-1]} coefficients")
         super().__init__(check_names(names, self._default_names()), fitted_on)
-
-    def keys(self) -> list[Hashable]:
-        """Return coefficients and intercepts, with the covariates."""
-        pairs = zip(self.coefficients.tolist(), self.intercepts.tolist(), strict=True)
-        return [f"{self.covariates}{pair}" for pair in pairs]
 
     def _default_names(self) -> list[str]:
         count, width = self.coefficients.shape[0], self.coefficients.shape[-1]
@@ -242,12 +225,6 @@ class LinearPolicies(PolicyFamily):
         if self.coefficients.ndim == 2:
             return (scores > 0).to(torch.int8)
         return scores.view(len(x), len(self), -1).argmax(2).to(torch.int8)
-
-    def _one(self, index: int) -> "LinearPolicies":
-        chosen = slice(index, index + 1)
-        return LinearPolicies(
-            self.coefficients[chosen], self.intercepts[chosen], self.covariates, [self.names[index]], self.fitted_on
-        )
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -303,7 +280,7 @@ class TreePolicies(PolicyFamily):
         [0, 1, 0]
     """
 
-    kind = "trees"
+    kind, each = "trees", ("trees",)
 
     def __init__(self, trees: Any, names: Sequence[str] | None = None, fitted_on: str | None = None) -> None:
         listing = [trees] if isinstance(trees, Mapping) else trees
@@ -343,10 +320,6 @@ class TreePolicies(PolicyFamily):
         fitted = list(tree) if isinstance(tree, list | tuple) else [tree]
         return cls([_from_sklearn(one, covariates) for one in fitted], names, fitted_on)
 
-    def keys(self) -> list[Hashable]:
-        """Return the nodes."""
-        return [json.dumps(tree, sort_keys=True) for tree in self.trees]
-
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
         nodes: list[_Node] = []
         # all trees in one array: a leaf leads to itself, so that walks of any length end there
@@ -364,9 +337,6 @@ class TreePolicies(PolicyFamily):
             above = x.gather(1, self._column[node]) > self._cut[node]
             node = torch.where(above, self._above[node], self._below[node])
         return self._leaf[node]
-
-    def _one(self, index: int) -> "TreePolicies":
-        return TreePolicies([self.trees[index]], [self.names[index]], self.fitted_on)
 
     def _settings(self) -> dict[str, Any]:
         return {"trees": self.trees}
