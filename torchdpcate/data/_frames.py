@@ -81,6 +81,8 @@ def _fault(start: bytes) -> str | None:
 
 _MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
 _NO_LENGTHS = "DELTA_BYTE_ARRAY"
+NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
+"""What a column may hold, by its type."""
 
 
 def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
@@ -104,10 +106,12 @@ def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: 
         _check_types(file.schema_arrow, columns, path)
         metadata = file.metadata
         leaves = [i for i, name in _leaves(file) if name in columns]
+        kinds = {name: column_kind(file.schema_arrow.field(name).type) for name in columns}
         text = [
-            name for i, name in _leaves(file) if i in leaves and file.schema.column(i).physical_type == "BYTE_ARRAY"
+            name
+            for i, name in _leaves(file)
+            if i in leaves and file.schema.column(i).physical_type == "BYTE_ARRAY" and kinds[name] != NUMBERS
         ]
-        text = [name for name in text if not _is_decimal(file.schema_arrow.field(name).type)]
         _check_sizes(metadata, leaves, text, path, most_bytes)
     with parquet.ParquetFile(path, metadata=metadata, read_dictionary=text, **settings) as file:
         yield from file.iter_batches(batch_rows, columns=columns)
@@ -126,34 +130,29 @@ def _leaves(file: "ParquetFile") -> list[tuple[int, str]]:
 
 def _check_types(schema: "pa.Schema", columns: list[str], path: str) -> None:
     for name in columns:
-        kind = _kind(schema.field(name).type)
-        if kind is not None:
+        kind = column_kind(schema.field(name).type)
+        if kind not in (NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING):
             raise InputError(f"{path}: column {name!r} holds {kind}, not numbers or words; write them as numbers")
 
 
-def _kind(type_: "pa.DataType") -> str | None:
-    """Return what a column holds if it is neither numbers nor words."""
-    import pyarrow as pa
+def column_kind(type_: "pa.DataType") -> str:
+    """Return what a column of this Arrow type holds: of a dictionary what its values are."""
+    from pyarrow import BaseExtensionType, types
 
-    kinds = pa.types
-    if isinstance(type_, pa.BaseExtensionType):
+    if isinstance(type_, BaseExtensionType):
         return "values of a type of its own"
-    if kinds.is_dictionary(type_):
-        return _kind(type_.value_type)
-    if kinds.is_temporal(type_):
-        return "times"
-    if kinds.is_nested(type_):
-        return "lists or the like"
-    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal, kinds.is_boolean, kinds.is_null)
-    words = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    raw = (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view)
-    return None if any(test(type_) for test in (*numbers, *words, *raw)) else "values of another kind"
-
-
-def _is_decimal(type_: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_decimal(type_)
+    if types.is_dictionary(type_):
+        return column_kind(type_.value_type)
+    kinds = {
+        TRUTHS: (types.is_boolean,),
+        NUMBERS: (types.is_integer, types.is_floating, types.is_decimal),
+        WORDS: (types.is_string, types.is_large_string, types.is_string_view),
+        RAW_WORDS: (types.is_binary, types.is_large_binary, types.is_binary_view),
+        NOTHING: (types.is_null,),
+        "times": (types.is_temporal,),
+        "lists or the like": (types.is_nested,),
+    }
+    return next((kind for kind, tests in kinds.items() if any(test(type_) for test in tests)), "values of another kind")
 
 
 def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], path: str, most_bytes: int) -> None:
@@ -452,11 +451,7 @@ def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame"
 
 
 def _is_words(type_: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    kinds = pa.types
-    tests = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    return any(test(type_) for test in (*tests, kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
+    return column_kind(type_) in (WORDS, RAW_WORDS)
 
 
 def _check_words(words: "pa.Array", name: str) -> None:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import MISSING
-from torchdpcate.data._frames import arrow_path, check_there, csv_batches, csv_names, file_kind, readable
+from torchdpcate.data._frames import (
+    NUMBERS,
+    TRUTHS,
+    WORDS,
+    arrow_path,
+    check_there,
+    column_kind,
+    csv_batches,
+    csv_names,
+    file_kind,
+    readable,
+)
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
@@ -195,7 +206,6 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
     return entry
 
 
-NUMBER, TRUTH, WORDS = "number", "truth value", "words"
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -290,7 +300,7 @@ def _of_csv(path: str | Path) -> dict[str, str]:
     columns = [name for name in names if name and names.count(name) == 1]
     first = next(islice(csv_batches(arrow_path(path), columns, raw=True), 1), None) if columns else None
     found = {} if first is None else {name: _by_majority(first.column(name)) for name in columns}
-    return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBER) for name in names}
+    return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBERS) for name in names}
 
 
 def _of_parquet(path: str | Path) -> dict[str, str]:
@@ -306,17 +316,12 @@ def _of_parquet(path: str | Path) -> dict[str, str]:
 
 
 def _by_type(type_: "pa.DataType") -> str:
-    import pyarrow as pa
+    from pyarrow import types
 
-    kinds = pa.types
-    if kinds.is_boolean(type_):
-        return TRUTH
-    if kinds.is_dictionary(type_):
+    if types.is_dictionary(type_):
         return WORDS
-    if kinds.is_integer(type_) or kinds.is_floating(type_) or kinds.is_decimal(type_):
-        return NUMBER
-    words = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    return WORDS if any(is_one(type_) for is_one in words) else OTHER
+    kind = column_kind(type_)
+    return kind if kind in (NUMBERS, TRUTHS, WORDS) else OTHER
 
 
 def _by_majority(column: "pa.Array") -> str:
@@ -326,7 +331,7 @@ def _by_majority(column: "pa.Array") -> str:
     except UnicodeError:
         return ENCODED
     known = [value for value in values if value.lower() not in MISSING]
-    return WORDS if 2 * sum(map(_is_number, known)) < len(known) else NUMBER
+    return WORDS if 2 * sum(map(_is_number, known)) < len(known) else NUMBERS
 
 
 def _is_number(text: str) -> bool:
@@ -387,13 +392,13 @@ def _draft_outcome(name: str | None) -> Iterator[str]:
 
 def _draft_covariate(name: str, kind: str) -> Iterator[str]:
     yield f"  {_quoted(name)}:\n"
-    if kind == NUMBER:
+    if kind == NUMBERS:
         yield f"    low: {OPEN}\n    high: {OPEN}\n"
         yield "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
         yield "    # scale: log   # of values over decades\n"
     else:
-        yield "    categories: [0, 1]\n" if kind == TRUTH else f"    categories: {OPEN}\n"
-    if kind != TRUTH:
+        yield "    categories: [0, 1]\n" if kind == TRUTHS else f"    categories: {OPEN}\n"
+    if kind != TRUTHS:
         yield f"    origin: {OPEN}\n"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from torch import LongTensor, Tensor
 
 from torchdpcate.causal.estimand import known_estimand
@@ -13,7 +14,7 @@ from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream, check_treatment
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_split
+from torchdpcate.data.split import public_generator, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -170,6 +171,7 @@ def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
         return schema.within(schema.encode(frame), "query")
 
 
+@dataclass(eq=False, repr=False)
 class GeneratedStudy(StudySource):
     """Records drawn from a known law.
 
@@ -187,19 +189,11 @@ class GeneratedStudy(StudySource):
         InputError: On ``load``, n too small to split, or bad queries.
     """
 
-    def __init__(
-        self,
-        n: int = 3000,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        seed: int = 0,
-        queries_path: str | Path | None = None,
-    ) -> None:
-        self.n = n
-        self.train_fraction = train_fraction
-        self.queries = queries
-        self.seed = seed
-        self.queries_path = queries_path
+    n: int = 3000
+    train_fraction: float = 0.9
+    queries: int = 300
+    seed: int = 0
+    queries_path: str | Path | None = None
 
     @property
     def name(self) -> str:
@@ -232,8 +226,12 @@ class GeneratedStudy(StudySource):
         return None
 
     @abstractmethod
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples, drawn with a generator."""
+
     def _sample(self) -> CausalData:
         """Draw n samples from the seed."""
+        return self.draw(self.n, public_generator(self.seed, "samples"))
 
     def public(self) -> PublicStudy:
         """Return schema, number of records and as many public points as there are to be queries; nothing is drawn."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -258,6 +259,7 @@ class _Mapped(RecordStream):
         return map(self._change, self._stream)
 
 
+@dataclass(eq=False, repr=False)
 class Table(StudySource):
     """Records of a csv, csv.gz or parquet file; only the columns the domain file names are read.
 
@@ -290,33 +292,18 @@ class Table(StudySource):
         (1000, torch.Size([300, 4]))
     """
 
-    def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
-        out_of_bounds: str = "refuse",
-        queries_path: str | Path | None = None,
-        queries: int = 300,
-        n: int | None = None,
-        stream: bool = False,
-        most_bytes: int = MOST_BYTES,
-        person: str | Sequence[str] | None = None,
-        per_person: int = 1,
-        too_many: str = "draw",
-        seed: int = 0,
-    ) -> None:
-        self.path = path
-        self.domain = domain
-        self.out_of_bounds = out_of_bounds
-        self.queries_path = queries_path
-        self.queries = queries
-        self.n = n
-        self.stream = stream
-        self.most_bytes = most_bytes
-        self.person = person
-        self.per_person = per_person
-        self.too_many = too_many
-        self.seed = seed
+    path: str | Path | Sequence[str | Path]
+    domain: TableSchema | Domain | Mapping[str, Any] | str | Path
+    out_of_bounds: str = "refuse"
+    queries_path: str | Path | None = None
+    queries: int = 300
+    n: int | None = None
+    stream: bool = False
+    most_bytes: int = MOST_BYTES
+    person: str | Sequence[str] | None = None
+    per_person: int = 1
+    too_many: str = "draw"
+    seed: int = 0
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -205,10 +205,6 @@ class Nystrom(FeatureMap):
         """Return the number of points."""
         return self.landmarks.shape[0]
 
-    def config(self) -> dict[str, Any]:
-        """Return points, bandwidth and seed."""
-        return {"points": self.points, "bandwidth": self.bandwidth, "seed": self.seed}
-
     def forward(self, x: Tensor) -> Tensor:
         """Return L^{-1} k_u(x)."""
         return self._kernel(self.domain.scale(x.double())) @ self.whitening

@@ -10,7 +10,6 @@ from torch import Tensor
 from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 
 _NODES = 12  # Gauss-Legendre nodes a covariate: averages are exact to 1e-12
@@ -83,9 +82,6 @@ class Confounded(GeneratedStudy):
         untreated, treated = self.outcome(x).unbind(-1)
         y = u[:, 5] < torch.where(a, treated, untreated)
         return CausalData(x, a.to(torch.float64), y.to(torch.float64))
-
-    def _sample(self) -> CausalData:
-        return self.draw(self.n, public_generator(self.seed, "samples"))
 
 
 def _linear(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:

@@ -361,6 +361,3 @@ class Hospital(GeneratedStudy):
         parts = [torch.stack([self.effect(x), self.propensity(x)]) for x in blocks]
         effect, propensity = torch.cat(parts, 1)
         return effect, propensity
-
-    def _sample(self) -> CausalData:
-        return self.draw(self.n, public_generator(self.seed, "samples"))

@@ -2,8 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,7 @@ PERSON = "subject_id"
 """MIMIC's number of a person."""
 
 
+@dataclass(eq=False, repr=False)
 class IntensiveCare(StudySource):
     """Records of intensive-care patients at random time points: k of each person.
 
@@ -49,31 +51,18 @@ class IntensiveCare(StudySource):
         InputError: On ``load``, whatever in the data is not of the layout, or nobody has a record.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        domain: TableSchema | Domain | Mapping[str, Any] | str | Path = "mimic",
-        before: int = 10,
-        after: int = 24,
-        per_person: int = 1,
-        too_many: str = "draw",
-        out_of_bounds: str = "refuse",
-        queries: int = 300,
-        queries_path: str | Path | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.path = path
-        self.domain = domain
-        self.before = before
-        self.after = after
-        self.per_person = per_person
-        self.too_many = too_many
-        self.out_of_bounds = out_of_bounds
-        self.queries = queries
-        self.queries_path = queries_path
-        self.seed = seed
+    path: str | Path
+    domain: TableSchema | Domain | Mapping[str, Any] | str | Path = "mimic"
+    before: int = 10
+    after: int = 24
+    per_person: int = 1
+    too_many: str = "draw"
+    out_of_bounds: str = "refuse"
+    queries: int = 300
+    queries_path: str | Path | None = None
+    seed: int = 0
 
-    name: str
+    name: ClassVar[str]
 
     @abstractmethod
     def hours(self) -> Hours:
@@ -139,13 +128,13 @@ class MimicExtract(IntensiveCare):
         return read_extract(self.path)
 
 
+@dataclass(eq=False, repr=False)
 class MimicTables(IntensiveCare):
     """The cohort from MIMIC's tables as downloaded, csv or csv.gz, streamed.
 
     Args:
         path: The folder of the tables.
-        version: ``"iv"`` or ``"iii"``.
-        rest: See ``IntensiveCare``.
+        version: ``"iv"`` or ``"iii"``; other arguments see ``IntensiveCare``.
 
     Example:
         >>> study = MimicTables("mimiciv/3.1", per_person=4).load()  # doctest: +SKIP
@@ -153,9 +142,7 @@ class MimicTables(IntensiveCare):
         4
     """
 
-    def __init__(self, path: str | Path, version: str = "iv", **rest: Any) -> None:
-        super().__init__(path, **rest)
-        self.version = version
+    version: str = "iv"
 
     @property
     def name(self) -> str:  # type: ignore[override]

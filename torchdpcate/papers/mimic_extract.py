@@ -15,9 +15,9 @@ import numpy as np
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import listed, plural
-from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, parquet_batches, readable, without_cells
+from torchdpcate.data._frames import about, read_frame, without_cells
 from torchdpcate.errors import InputError
-from torchdpcate.papers.mimic_hours import VARIABLES, Hours, plausible
+from torchdpcate.papers.mimic_hours import VARIABLES, Hours, numbers, plausible, refuse_twice
 from torchdpcate.papers.mimic_tables import held_version
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def read_extract(path: str | Path) -> Hours:
         raise InputError(f"data.path = {path}: no such file or folder")
     tables = _parquet_tables(Path(path)) if os.path.isdir(path) else _hdf_tables(Path(path))
     measured, interventions, patients = tables
-    _refuse_twice(patients, _STAY, f"{path}, table patients", "stay")
+    refuse_twice(patients, _STAY, f"{path}, table patients", "stay")
     for frame, name in ((measured, "vitals_labs"), (interventions, "interventions")):
-        _refuse_twice(frame, _HOUR, f"{path}, table {name}", "hour")
+        refuse_twice(frame, _HOUR, f"{path}, table {name}", "hour")
     hours = measured.merge(interventions, on=list(_HOUR), how="outer", indicator=True)
     apart = int((hours["_merge"] != "both").sum())
     if apart:
@@ -115,7 +115,8 @@ def read_extract(path: str | Path) -> Hours:
             f"{path}: hours_in does not count 0, 1, 2, ... in {plural(wrong, 'stay')}; "
             "times are missing or out of order"
         )
-    vent = _numbers(hours["vent"], f"{path}, table interventions")
+    where = f"{path}, table vitals_labs"
+    vent = numbers(hours["vent"], f"{path}, table interventions").to_numpy(np.float64)
     other = int((~np.isin(vent, (0.0, 1.0))).sum())
     if other:
         raise InputError(f"{path}: vent has {plural(other, 'value')} other than 0 and 1")
@@ -126,11 +127,9 @@ def read_extract(path: str | Path) -> Hours:
     return Hours(
         person=hours["subject_id"].to_numpy(),
         stay=stay,
-        values=plausible(
-            np.stack([_numbers(hours[v.extract], f"{path}, table vitals_labs") for v in VARIABLES], 1), str(path)
-        ),
+        values=plausible(np.stack([numbers(hours[v.extract], where) for v in VARIABLES], 1, dtype=np.float64), path),
         ventilated=vent == 1,
-        age=_numbers(stays["age"], f"{path}, table patients"),
+        age=numbers(stays["age"], f"{path}, table patients").to_numpy(np.float64),
         gender=stays["gender"].astype(str).to_numpy(dtype=object),
     )
 
@@ -155,22 +154,10 @@ def _parquet_tables(folder: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataF
         )
 
     paths = file_of(*_MEANS), file_of("interventions"), file_of("patients")
-    measured = _read_parquet(paths[0], [*_HOUR, *(str((v.extract, "mean")) for v in VARIABLES)])
+    measured = read_frame(paths[0], [*_HOUR, *(str((v.extract, "mean")) for v in VARIABLES)])
     measured.columns = [*_HOUR, *(v.extract for v in VARIABLES)]
-    return measured, _read_parquet(paths[1], [*_HOUR, "vent"]), _read_parquet(paths[2], [*_STAY, "age", "gender"])
-
-
-def _read_parquet(path: Path, columns: list[str]) -> "pd.DataFrame":
-    import pandas as pd
-
-    with readable(path):
-        batches = [
-            batch.to_pandas(ignore_metadata=True)
-            for batch in parquet_batches(arrow_path(path), columns, _ROWS, MOST_BYTES)
-        ]
-    if not batches:
-        raise InputError(f"{path}: holds no rows")
-    return pd.concat(batches, ignore_index=True)[columns]
+    patients = read_frame(paths[2], [*_STAY, "age", "gender"], text={"gender"})
+    return measured, read_frame(paths[1], [*_HOUR, "vent"]), patients
 
 
 def _hdf_tables(path: Path) -> "tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]":
@@ -234,24 +221,3 @@ def _store(path: Path) -> "Iterator[pd.HDFStore]":
             f"data.path = {path}: cannot be read as HDF5 ({text}); is it a whole file that MIMIC-Extract wrote? copy "
             "it anew"
         ) from None
-
-
-def _numbers(column: "pd.Series", where: str) -> np.ndarray:
-    """Return a column as float64; what is missing is NaN.
-
-    Raises:
-        InputError: Values that are no numbers (how many).
-    """
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = int((numbers.isna() & column.notna()).sum())
-    if wrong:
-        raise InputError(f"{where}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
-    return numbers.to_numpy(dtype=np.float64)
-
-
-def _refuse_twice(frame: "pd.DataFrame", key: tuple[str, ...], where: str, what: str) -> None:
-    twice = int(frame.duplicated(list(key)).sum())
-    if twice:
-        raise InputError(f"{where}: {plural(twice, what)} there twice; remove the duplicates")

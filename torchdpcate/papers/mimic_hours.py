@@ -1,12 +1,16 @@
 """The DP-CATE paper's cohort: intensive-care stays hour by hour, and the records that time points make."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torchdpcate.data._arrays import plural
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RED_CELLS = "red_blood_cell_count"
 """The variable whose later values are the outcome."""
@@ -144,7 +148,33 @@ class Window:
                 raise InputError(f"data.{name} = {value!r}: give a positive integer of hours")
 
 
-def plausible(values: np.ndarray, where: str) -> np.ndarray:
+def numbers(column: "pd.Series", where: Any) -> "pd.Series":
+    """Return a column as numbers; what is missing stays so.
+
+    Raises:
+        InputError: Values that are no numbers (how many).
+    """
+    import pandas as pd
+
+    found = pd.to_numeric(column, errors="coerce")
+    wrong = int((found.isna() & column.notna()).sum())
+    if wrong:
+        raise InputError(f"{where}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
+    return found
+
+
+def refuse_twice(frame: "pd.DataFrame", key: Sequence[str], where: Any, what: str) -> None:
+    """Refuse a table with several rows of the same key.
+
+    Raises:
+        InputError: Says how many.
+    """
+    twice = int(frame.duplicated(list(key)).sum())
+    if twice:
+        raise InputError(f"{where}: {plural(twice, what)} there twice; remove the duplicates")
+
+
+def plausible(values: np.ndarray, where: Any) -> np.ndarray:
     """Return values [n, 6] with NaN in place of those that no living patient has.
 
     Args:

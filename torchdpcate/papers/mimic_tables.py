@@ -11,7 +11,15 @@ import numpy as np
 from torchdpcate.data._arrays import check_columns, listed, plural
 from torchdpcate.data._frames import arrow_path, csv_batches, readable
 from torchdpcate.errors import InputError
-from torchdpcate.papers.mimic_hours import INVASIVE_VENTILATION, VARIABLES, VENTILATOR_SETTINGS, Hours, plausible
+from torchdpcate.papers.mimic_hours import (
+    INVASIVE_VENTILATION,
+    VARIABLES,
+    VENTILATOR_SETTINGS,
+    Hours,
+    numbers,
+    plausible,
+    refuse_twice,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,23 +210,11 @@ def _times(column: "pd.Series", file: Path) -> "pd.Series":
     return times
 
 
-def _numbers(column: "pd.Series", file: Path) -> "pd.Series":
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = int((numbers.isna() & column.notna()).sum())
-    if wrong:
-        raise InputError(f"{file}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
-    return numbers
-
-
 def _stays(files: dict[str, Path], layout: _Layout) -> "pd.DataFrame":
     """Return each person's first stay, if of the cohort: ``person``, ``begin``, ``hours``, ``age``, ``gender``."""
     file = files["stays"]
     stays = _read(file, ("subject_id", layout.stay, "intime", "outtime"))
-    twice = int(stays[layout.stay].duplicated().sum())
-    if twice:
-        raise InputError(f"{file}: {plural(twice, 'stay')} there twice; remove the duplicates")
+    refuse_twice(stays, [layout.stay], file, "stay")
     stays["begin"], end = _times(stays["intime"], file), _times(stays["outtime"], file)
     reversed_ = int((end < stays["begin"]).sum())
     if reversed_:
@@ -253,11 +249,9 @@ def _stays(files: dict[str, Path], layout: _Layout) -> "pd.DataFrame":
 def _patients(file: Path, layout: _Layout) -> "pd.DataFrame":
     own = ("anchor_age", "anchor_year") if layout.stay == "stay_id" else ("dob",)
     patients = _read(file, ("subject_id", "gender", *own))
-    twice = int(patients["subject_id"].duplicated().sum())
-    if twice:
-        raise InputError(f"{file}: {plural(twice, 'patient')} there twice; remove the duplicates")
+    refuse_twice(patients, ["subject_id"], file, "patient")
     for column in own:
-        patients[column] = (_times if column == "dob" else _numbers)(patients[column], file)
+        patients[column] = (_times if column == "dob" else numbers)(patients[column], file)
     return patients
 
 
@@ -287,7 +281,7 @@ class _Grid:
         if not len(events):
             return
         variable = events["itemid"].map(items).to_numpy(dtype=np.int64)
-        values = _numbers(events["valuenum"], file).to_numpy(dtype=np.float64) * _factors(events, variable, file)
+        values = numbers(events["valuenum"], file).to_numpy(dtype=np.float64) * _factors(events, variable, file)
         row = self._rows(events["subject_id"], _times(events["charttime"], file))
         kept = (row >= 0) & (np.abs(values) <= _LARGEST)
         place = row[kept], variable[kept]

@@ -13,7 +13,6 @@ from torch.nn.functional import softplus
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
 
@@ -216,21 +215,16 @@ class Niu(GeneratedStudy):
         """Return P(A = 1 | x), [n], at x [n, 6]."""
         return self._law.propensity(x) if self.randomised is None else torch.full_like(x[:, 0], self.randomised)
 
-    def draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Return covariates [n, 6], treatments [n] and outcomes [n] of the law as it is, tails beyond the domain too.
-
-        Args:
-            n: How many.
-            generator: What they are drawn with.
-        """
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples of the law as it is, tails beyond the domain too."""
         law = self._law
         x = law.covariates(n, generator)
         a = (torch.rand(n, generator=generator, dtype=torch.float64) < self.propensity(x)).to(torch.float64)
-        return x, a, law.baseline(x) + a * law.effect(x) + law.noise(x, generator)
+        return CausalData(x, a, law.baseline(x) + a * law.effect(x) + law.noise(x, generator))
 
     def _sample(self) -> CausalData:
-        domain, (x, a, y) = self.domain(), self.draw(self.n, public_generator(self.seed, "samples"))
-        return CausalData(domain.clip_covariates(x), a, domain.clip_outcome(y))
+        domain, drawn = self.domain(), super()._sample()
+        return CausalData(domain.clip_covariates(drawn.x), drawn.a, domain.clip_outcome(drawn.y))
 
 
 def _normal(shape: int | tuple[int, int], generator: torch.Generator) -> Tensor:

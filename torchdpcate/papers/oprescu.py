@@ -67,9 +67,9 @@ class OprescuGenerator(GeneratedStudy):
         low, high = self.outcome_bounds()
         return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap, origin=self._origin())
 
-    def _sample(self) -> CausalData:
-        generator = public_generator(self.seed, "samples")
-        u = torch.rand(self.n, self.dimension + 2, generator=generator, dtype=torch.float64)
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples: covariates, then both noises, of each."""
+        u = torch.rand(n, self.dimension + 2, generator=generator, dtype=torch.float64)
         x, noise = u[:, : self.dimension], 2.0 * u[:, self.dimension :] - 1.0
         draw = self.coefficients()
         a = (x @ draw.beta >= noise[:, 0]).to(torch.float64)

@@ -51,21 +51,17 @@ class RareRegionStudy(GeneratedStudy):
     def __init__(
         self,
         region: Mapping[str, float] | None = None,
-        n: int = 3000,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        seed: int = 0,
-        queries_path: str | Path | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(n, train_fraction, queries, seed, queries_path)
+        super().__init__(**given)
         region = self.usual_region if region is None else region
         if not isinstance(region, Mapping) or not region:
             raise InputError(f"data.region is {region!r}; give a threshold by covariate, as {dict(self.usual_region)}")
         self.region = {str(name): to_number(f"data.region.{name}", t) for name, t in region.items()}
 
     @abstractmethod
-    def draw_covariates(self) -> Tensor:
-        """Return the covariates of all n samples, [n, q], within the domain."""
+    def draw_covariates(self, n: int) -> Tensor:
+        """Return the covariates of n samples, [n, q], within the domain, by the seed."""
 
     @abstractmethod
     def numeric(self) -> tuple[Numeric, ...]:
@@ -108,9 +104,10 @@ class RareRegionStudy(GeneratedStudy):
         values = torch.tensor([elsewhere, within], dtype=torch.float64)
         return values[self.inside(x).long()]
 
-    def _sample(self) -> CausalData:
-        x, generator = self.draw_covariates(), public_generator(self.seed, "samples")
-        u = torch.rand(len(x), 2, generator=generator, dtype=torch.float64)
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples: covariates by the seed, treatments and outcomes by the generator."""
+        x = self.draw_covariates(n)
+        u = torch.rand(n, 2, generator=generator, dtype=torch.float64)
         a = u[:, 0] < self.propensity(x)
         mean = self.outcome(x)
         y = torch.where(a, mean[:, 1], mean[:, 0]) + self._noise * (2.0 * u[:, 1] - 1.0)
@@ -138,10 +135,10 @@ class RareRegion(RareRegionStudy):
         """Name of the data."""
         return "rare_region"
 
-    def draw_covariates(self) -> Tensor:
+    def draw_covariates(self, n: int) -> Tensor:
         """Draw the covariates from the seed."""
         generator = public_generator(self.seed, "covariates")
-        x = torch.randn(self.n, self._dimension, generator=generator, dtype=torch.float64)
+        x = torch.randn(n, self._dimension, generator=generator, dtype=torch.float64)
         return x.clamp(-self._bound, self._bound)
 
     def numeric(self) -> tuple[Numeric, ...]:
@@ -181,12 +178,9 @@ class RealRareRegion(RareRegionStudy):
         out_of_bounds: str = "refuse",
         region: Mapping[str, float] | None = None,
         n: int = 4802,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        seed: int = 0,
-        queries_path: str | Path | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(region, n, train_fraction, queries, seed, queries_path)
+        super().__init__(region, n=n, **given)
         check_policy(out_of_bounds)
         self.path = path
         self.covariates = covariates
@@ -202,11 +196,11 @@ class RealRareRegion(RareRegionStudy):
         columns = [column for column in TableSchema.of(self.covariates).covariates if isinstance(column, Numeric)]
         return tuple(columns[: self._dimension])
 
-    def draw_covariates(self) -> Tensor:
+    def draw_covariates(self, n: int) -> Tensor:
         """Read the rows."""
         columns = self.numeric()
         frame = read_frame(self.path, [column.name for column in columns])
         with about(self.path):
             x = torch.cat([torch.from_numpy(column.encode(frame[column.name])) for column in columns], dim=1)
             x = within_domain(x, self.domain(), self.out_of_bounds)
-        return x[public_subsample(len(x), self.n, self.seed)]
+        return x[public_subsample(len(x), n, self.seed)]

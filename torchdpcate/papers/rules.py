@@ -3,14 +3,13 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
 
@@ -63,9 +62,6 @@ class GaussianRuleStudy(GeneratedStudy):
         noise = self.noise_sd * torch.randn(n, generator=generator, dtype=torch.float64)
         y = self.baseline(x) + (a - 0.5) * self.effect(x) + noise
         return CausalData(x, a, y.clamp(*self.outcome_bounds()))
-
-    def _sample(self) -> CausalData:
-        return self.draw(self.n, public_generator(self.seed, "samples"))
 
 
 class OWL(GaussianRuleStudy):
@@ -130,11 +126,7 @@ class ITR(GaussianRuleStudy):
     Args:
         scenario: ``"linear"``, ``"quadratic"`` or ``"tree"``.
         confounded: Whether the treatment depends on covariates.
-        n: See ``GeneratedStudy``, as for all that follow.
-        train_fraction: Share that trains.
-        queries: Number of queries.
-        seed: Seed of the data.
-        queries_path: File of queries.
+        given: Further arguments, see ``GeneratedStudy``.
 
     Raises:
         InputError: An unknown scenario.
@@ -151,13 +143,9 @@ class ITR(GaussianRuleStudy):
         self,
         scenario: str = "linear",
         confounded: bool = False,
-        n: int = 3000,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        seed: int = 0,
-        queries_path: str | Path | None = None,
+        **given: Any,
     ) -> None:
-        super().__init__(n, train_fraction, queries, seed, queries_path)
+        super().__init__(**given)
         if scenario not in _EFFECTS:
             raise InputError(f"data.scenario is {scenario!r}; choose one of {', '.join(_EFFECTS)}")
         self.scenario = scenario

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Outcomes:
 class Surface(ABC):
     """A law of treatment and outcome given real covariates, with a known effect."""
 
-    name: str
+    name: ClassVar[str]
 
     @abstractmethod
     def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
@@ -143,6 +143,7 @@ class GeneratedSurface(Surface):
         return -1.0 + min(0.0, low) - self.noise, 1.0 + max(0.0, high) + self.noise
 
 
+@dataclass(eq=False, repr=False)
 class GivenOutcomes(Surface):
     """Both potential outcomes from columns of a file: a benchmark's own effects.
 
@@ -165,23 +166,13 @@ class GivenOutcomes(Surface):
 
     name = "given"
 
-    def __init__(
-        self,
-        path: str | Path | None = None,
-        outcomes: Sequence[str] = ("y0", "y1"),
-        means: Sequence[str] | None = None,
-        treatment: str | None = None,
-        event_below: float | None = None,
-        bounds: Sequence[float] | None = None,
-        confounding: float = 1.0,
-    ) -> None:
-        self.path = path
-        self.outcomes = outcomes
-        self.means = means
-        self.treatment = treatment
-        self.event_below = event_below
-        self.bounds = bounds
-        self.confounding = confounding
+    path: str | Path | None = None
+    outcomes: Sequence[str] = ("y0", "y1")
+    means: Sequence[str] | None = None
+    treatment: str | None = None
+    event_below: float | None = None
+    bounds: Sequence[float] | None = None
+    confounding: float = 1.0
 
     def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
         """Look the potential outcomes up, and draw the treatment if no column has it."""
@@ -279,6 +270,7 @@ def _pair(names: Sequence[str], what: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
+@dataclass(eq=False, repr=False)
 class SemiSynthetic(StudySource):
     """Covariates of a real table; treatment and outcome of a surface whose effect is known.
 
@@ -312,29 +304,16 @@ class SemiSynthetic(StudySource):
         (4322, torch.Size([300]))
     """
 
-    def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
-        surface: Surface | None = None,
-        out_of_bounds: str = "refuse",
-        n: int | None = None,
-        train_fraction: float = 0.9,
-        queries: int = 300,
-        queries_path: str | Path | None = None,
-        public_queries: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.path = path
-        self.domain = domain
-        self.surface = surface
-        self.out_of_bounds = out_of_bounds
-        self.n = n
-        self.train_fraction = train_fraction
-        self.queries = queries
-        self.queries_path = queries_path
-        self.public_queries = public_queries
-        self.seed = seed
+    path: str | Path | Sequence[str | Path]
+    domain: TableSchema | Domain | Mapping[str, Any] | str | Path
+    surface: Surface | None = None
+    out_of_bounds: str = "refuse"
+    n: int | None = None
+    train_fraction: float = 0.9
+    queries: int = 300
+    queries_path: str | Path | None = None
+    public_queries: bool = False
+    seed: int = 0
 
     def public(self) -> PublicStudy:
         """Return schema with the surface's outcome bounds, number of records if n is given, and public points."""
