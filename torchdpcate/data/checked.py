@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import numeric_column, plural
-from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, Clipped
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -124,18 +123,6 @@ def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalDat
             "overlap bound; lower overlap, or clip with data.out_of_bounds=clip"
         )
     return records.with_propensity(values.clamp(low, high))
-
-
-def within_domain(x: Tensor, domain: Domain, out_of_bounds: str) -> Tensor:
-    """Clip covariates [n, q] into the domain, or refuse those outside.
-
-    Raises:
-        InputError: Values outside, and ``out_of_bounds`` is ``"refuse"``.
-    """
-    if out_of_bounds == "clip":
-        return domain.clip_covariates(x)
-    domain.check_covariates(x)
-    return x
 
 
 def outcome_within(y: Tensor, schema: TableSchema) -> Tensor:

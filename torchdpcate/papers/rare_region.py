@@ -10,7 +10,6 @@ from torch import Tensor
 
 from torchdpcate.data._arrays import listed
 from torchdpcate.data._frames import about, read_frame
-from torchdpcate.data.checked import within_domain
 from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
@@ -202,5 +201,5 @@ class RealRareRegion(RareRegionStudy):
         frame = read_frame(self.path, [column.name for column in columns])
         with about(self.path):
             x = torch.cat([torch.from_numpy(column.encode(frame[column.name])) for column in columns], dim=1)
-            x = within_domain(x, self.domain(), self.out_of_bounds)
+            x = self.schema().handling(self.out_of_bounds).within(x)
         return x[public_subsample(len(x), n, self.seed)]
