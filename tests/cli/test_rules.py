@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
