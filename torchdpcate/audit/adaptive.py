@@ -132,6 +132,7 @@ def _(game: AdaptiveGame, case: WorstCase, terms: Terms) -> AuditResult:
         trials=0,
         false_rate=float(scaled * np.exp(-bound)),
         true_rate=float(delta(bound) + scaled),
+        attacks=case.attacks,
     )
 
 

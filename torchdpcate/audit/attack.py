@@ -16,7 +16,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, WorstCase
+from torchdpcate.privacy.worst_case import Game, Target, WorstCase
 
 _PILOT = 40_000  # runs a world that choose the threshold and, where asked, the number of trials
 _DOUBT = 0.95  # confidence at which the pilot is believed: a lucky threshold must not win
@@ -46,6 +46,7 @@ class AuditResult:
         trials: Runs of the mechanism counted, on D and D' together; of canaries in one run, all of them.
         false_rate: How often the attack said "D'" on D; of guesses of coins, the share of wrong ones.
         true_rate: How often it said so on D'; of guesses of coins, the share of right ones.
+        attacks: What of releases was attacked.
     """
 
     mechanism: str
@@ -60,6 +61,7 @@ class AuditResult:
     trials: int
     false_rate: float
     true_rate: float
+    attacks: tuple[Target, ...] = ()
 
     @property
     def refuted(self) -> bool:
@@ -68,7 +70,7 @@ class AuditResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for a file."""
-        return asdict(self)
+        return {**asdict(self), "attacks": [target.to_dict() for target in self.attacks]}
 
 
 def audit(
@@ -165,6 +167,7 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
         trials=2 * trials,
         false_rate=hits[0] / trials,
         true_rate=hits[1] / trials,
+        attacks=case.attacks,
     )
 
 

@@ -1,10 +1,13 @@
 """What is published of the audits: a table to read and a figure to look at."""
 
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchdpcate.audit.attack import AGAIN, AuditResult
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.verify.known import plan_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +25,12 @@ a whole trade-off curve: the bound is the epsilon, at that delta, of the most pr
 do not refute, so it exceeds the claim exactly where the rates refute the claimed curve. Where a bound exceeds its
 claim, all is run again up to four times, and only five in a row refute it. Of adaptive charges the best strategy's
 epsilon is computed, without runs."""
+
+_ATTAINED = 0.9  # of a claim: a bound that counts as one of real records that attain it
+_WHAT_IS_ATTAINED = f"""\
+A bound of {_ATTAINED:.0%} of the claim or more shows that real records attain what the plan's sensitivity allows, up to
+the doubt of counting. Of these plans no pair is known that does so for every law of their noise: more may be proved of
+them than any records need."""
 
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
@@ -56,6 +65,12 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
             *(f"- `{result.mechanism}`: {result.pair}" for result in results),
             "",
+            "## Plans whose claim no pair of records attains",
+            "",
+            _WHAT_IS_ATTAINED,
+            "",
+            *_unattained(results),
+            "",
             "## What the bound is",
             "",
             f"{_WHAT_THE_BOUND_IS} Chance alone refutes an honest mechanism with a probability of at most "
@@ -70,6 +85,27 @@ def _also(folder: Path) -> list[str]:
     others = {"common.md": "what holds for all of them", "composition.md": "how costs add up"}
     links = [f"[{text}]({name})" for name, text in others.items() if (folder / name).exists()]
     return [f"See also: {', '.join(links)}.", ""] if links else []
+
+
+def attained(results: Sequence[AuditResult], plan: str) -> dict[str, float]:
+    """Return which share of its claim each attack shows of a plan's releases, by the attack's name.
+
+    Args:
+        results: What was found.
+        plan: Name of its mechanism in statements.
+    """
+    release = Charge(Purpose.RELEASE, plan)
+    own = (result for result in results if any(target.charge == release for target in result.attacks))
+    return {result.mechanism: result.bound / result.claimed for result in own if result.claimed is not None}
+
+
+def _unattained(results: Sequence[AuditResult]) -> Iterator[str]:
+    """Yield the plans of the library of whose claim some attack shows less, or that none attacks."""
+    for plan in sorted(plan_names()):
+        shares = attained(results, plan)
+        less = [f"{share:.3f} of it by `{name}`" for name, share in shares.items() if share < _ATTAINED]
+        if less or not shares:
+            yield f"- `{plan}`: {', '.join(less) or 'no attack on a claim of its own'}"
 
 
 def _row(result: AuditResult, folder: Path) -> str:

@@ -10,6 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -159,6 +160,7 @@ class Screening:
 @worst_case(
     "screening",
     Screening,
+    attacks=[SCREENING],
     pair="an outcome crosses the median, its residual turns: two medians, then two columns, do not stay equally good",
 )
 def _screening(budget: PrivacyBudget) -> Game:

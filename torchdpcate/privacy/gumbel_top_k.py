@@ -1,19 +1,14 @@
 """The best few of several scores by Gumbel noise, at the cost of Gaussian events."""
 
 import scipy
-import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.budget import integer, positive
 from torchdpcate.privacy.events import GaussianEvent
-from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.worst_case import Game, worst_case
 
 _INWARDS = 1e-12  # relative: the rounding of logarithms of the normal law
-_CANDIDATES = 12  # of the audit
 
 
 def bounded_range(event: GaussianEvent) -> float:
@@ -66,24 +61,3 @@ def gumbel_top_k(
     for _ in range(count):
         chosen.append(left.pop(noise.select(scores[left], eta, positive("sensitivity", sensitivity), law="gumbel")))
     return noise.released(chosen)
-
-
-@worst_case(
-    "gumbel_top_k",
-    gumbel_top_k,
-    pair="half of the scores rise by the sensitivity, and all others fall by it; the best is chosen",
-)
-def _game(budget: PrivacyBudget) -> Game:
-    """One choice: at errors of sigma(-eta / 2) of both kinds its curve meets the Gaussian one."""
-    event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta))
-    rising = torch.arange(_CANDIDATES) % 2 == 0
-    moved = torch.where(rising, 0.5, -0.5).double()
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        scores = (2 * world - 1) * moved
-        return torch.tensor([gumbel_top_k(scores, 1, event, noise) for _ in range(runs)], dtype=torch.float64)
-
-    def evidence(chosen: Tensor) -> Tensor:
-        return rising[chosen[:, 0].long()].double()
-
-    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, laplace_scale
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource, float_loss
@@ -254,7 +255,7 @@ def _gaussian(budget: PrivacyBudget) -> Game:
     return _pair(GaussianMechanism(budget, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, budget))
 
 
-@worst_case("laplace", LaplaceMechanism, pair="two numbers one sensitivity apart")
+@worst_case("laplace", LaplaceMechanism, attacks=[ARMS], pair="two numbers one sensitivity apart")
 def _laplace(budget: PrivacyBudget) -> Game:
     pure = PrivacyBudget(budget.epsilon, 0.0)
     return _pair(LaplaceMechanism(budget.epsilon, 1.0), _ONE[:1], _first, Guarantee(Level.CERTIFIED, pure))

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.charge import MEDIAN, OUTCOME, THRESHOLD
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -52,7 +53,10 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
 
 
 @worst_case(
-    "quantile", private_quantile, pair="two candidates, equally good; one of four records moves from below to above"
+    "quantile",
+    private_quantile,
+    attacks=[MEDIAN, THRESHOLD, OUTCOME],
+    pair="two candidates, equally good; one of four records moves from below to above",
 )
 def _quantile(budget: PrivacyBudget) -> Game:
     # counts (1, 3) become (0, 2), where 2 is wanted: one score falls by its sensitivity, the other rises by it

@@ -6,6 +6,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.calibration import laplace_scale
+from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
@@ -67,6 +68,7 @@ class RootPolytopeMechanism(AdditiveMechanism):
 @worst_case(
     "root_polytope",
     RootPolytopeMechanism,
+    attacks=[ARMS],
     pair="tables of a treated record of full weight with a high outcome, and of a control in its place",
 )
 def _root_polytope(budget: PrivacyBudget) -> Game:

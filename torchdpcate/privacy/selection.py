@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive, probability
+from torchdpcate.privacy.charge import TUNING
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -116,6 +117,7 @@ def generalised_select(
 @worst_case(
     "generalised_selection",
     generalised_select,
+    attacks=[TUNING],
     pair="each score moves by its own sensitivity: the first falls, a rival and many far more sensitive ones rise",
 )
 def _generalised(budget: PrivacyBudget) -> Game:

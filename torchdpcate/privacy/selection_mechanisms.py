@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -315,6 +316,7 @@ def _permute_and_flip(budget: PrivacyBudget) -> Game:
 @worst_case(
     "exponential_mechanism",
     ExponentialMechanism,
+    attacks=[Charge(Purpose.RELEASE, ExponentialMechanism.name)],
     pair="two utilities, one of them 2.5 scales behind; one record moves it a full range farther",
 )
 def _exponential(budget: PrivacyBudget) -> Game:

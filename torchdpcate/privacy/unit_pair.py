@@ -9,12 +9,17 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _RECORDS = 4
 
 
-@worst_case("person", PrivacyUnit, pair="four records of one person, each as far as one can be from its replacement")
+@worst_case(
+    "person",
+    PrivacyUnit,
+    attacks=[Target(None, person=True)],
+    pair="four records of one person, each as far as one can be from its replacement",
+)
 def _person(budget: PrivacyBudget) -> Game:
     unit = PrivacyUnit.person("person", _RECORDS)
     mechanism = GaussianMechanism(unit.record_budget(budget), 1.0)

@@ -10,15 +10,16 @@ from typing import Any
 
 from torchdpcate._files import PUBLIC, atomic_path
 from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.worst_case import Target
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import read_signature
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.card_audits import audits_of
 from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import (
     composition_in_words,
@@ -289,13 +290,46 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
             ". The attacks ran at their own budget, stated in the table; for Gaussian and DP-SGD mechanisms the bound "
             "is measured within the family of such mechanisms"
         )
-        names = [name for name in audits_of(privacy) if isinstance(audit.get(name), Mapping)]
-        shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
+        found = {name: _plain(audit[name]) for name in audits_of(privacy, audit)}
+        bounds = {
+            name: {key: value for key, value in entry.items() if key != "attacks"} for name, entry in found.items()
+        }
+        shown["lower_bounds"] = bounds or "none shipped for this mechanism"
     if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
         neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)
         truth = {head: v for head, v in audit["influence_truth"].items() if head.startswith("neural") == neural}
         shown["influence_versus_truth"] = _plain(truth)
     return shown
+
+
+def audits_of(privacy: PrivacyStatement, results: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which audits attacked what a release was charged for, those of its own mechanism first.
+
+    Of the audits of one charge, one of any release gives way to those of releases with its constants.
+
+    Args:
+        privacy: The statement of the release.
+        results: What audits found, by name; each says what it ``attacks``.
+    """
+    own = Charge(Purpose.RELEASE, privacy.mechanism)
+    targets = [
+        (name, Target.from_dict(target))
+        for name, result in results.items()
+        if isinstance(result, Mapping)
+        for target in result.get("attacks", ())
+    ]
+    terms = {"pure": not privacy.delta, "person": bool(privacy.person)}
+    names: list[str] = []
+    for charge in [own, *(paid.charge for paid in privacy.charges)]:
+        fitting = [(name, target) for name, target in targets if target.fits(charge, privacy.public, **terms)]
+        names += [
+            name
+            for name, target in fitting
+            if not any(
+                other.charge == target.charge and other.public.keys() > target.public.keys() for _, other in fitting
+            )
+        ]
+    return tuple(dict.fromkeys(names))
 
 
 def _plain(value: Any) -> Any:

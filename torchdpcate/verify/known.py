@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregat
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
-from torchdpcate.estimators.rules.mechanisms import stated_mechanism
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
@@ -59,6 +59,12 @@ def plan_of(name: str) -> type[Plan] | None:
     if name in EFFECT_ESTIMATORS:
         return BalancingPlan
     return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
+
+
+def plan_names() -> tuple[str, ...]:
+    """Return all names by which statements call mechanisms of the library."""
+    rules = (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
+    return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *EFFECT_ESTIMATORS, *rules]))
 
 
 def is_known(name: str) -> bool:

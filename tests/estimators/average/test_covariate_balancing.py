@@ -133,8 +133,8 @@ def test_the_ledger_is_charged_before_and_for_everything():
     release = learner.release()
     labels = [charge.words for charge in release.privacy.charges]
     assert labels == [
-        "weights: propensity by objective",
-        "outcome model: by objective",
+        "weights by objective: propensity",
+        "outcome model by objective",
         "release by balanced_difference: sums",
         "release by balanced_difference: balance (treated)",
         "release by balanced_difference: balance (sums)",

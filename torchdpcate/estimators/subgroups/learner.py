@@ -186,9 +186,10 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _release(self) -> SubgroupRelease:
         plan = self.plan_
         assert plan is not None
+        guarantee = plan.guarantee()
         if "sums" not in self._answers:
             self._ask(plan)
-        privacy = self._statement_of(plan, plan.guarantee(), plan.public(), self._own)
+        privacy = self._statement_of(plan, guarantee, plan.public(), self._own)
         return plan.conclude(self._answers, privacy)
 
     def _ask(self, plan: SubgroupPlan) -> None:
