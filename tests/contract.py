@@ -263,6 +263,17 @@ def for_another(place: int) -> forge.Edit:
     return lambda draft: draft.charges[place].update(part="another")
 
 
+def called_certified(place: int) -> forge.Edit:
+    """State that a charge has a proof without conditions."""
+
+    def edit(draft: forge.Draft) -> None:
+        if draft.charges[place]["level"] == "certified":
+            raise forge.DoesNotApplyError
+        draft.charges[place]["level"] = "certified"
+
+    return edit
+
+
 def holder(draft: forge.Draft, place: int) -> dict[str, Any]:
     """Return the block that holds a charge."""
     wanted = draft.charges[place]
@@ -274,6 +285,7 @@ EDITS: dict[str, Callable[[int], forge.Edit]] = {
     "twice": twice,
     "cheaper": cheaper,
     "for another": for_another,
+    "called certified": called_certified,
 }
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rounded": lambda values: (values * 1000).round() / 1000,

@@ -126,7 +126,7 @@ TASKS = {
         [DP_SGD.words],
     ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
-    "rule": (["task=owl", "rule_method=owl", "data.n=400", "queries.count=5"], []),
+    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (
         ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],

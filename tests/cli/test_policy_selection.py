@@ -28,7 +28,7 @@ RUNS = {
     "pure": [],
     "stable": ["nuisance_guarantee=stability"],
     "exponential": ["mechanism=exponential", "selection.split=0.4", "nuisance_guarantee=stability"],
-    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee.constants=paper"],
+    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee=stability", "nuisance_guarantee.constants=paper"],
     "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
         "nuisance_guarantee=frozen",
@@ -44,7 +44,7 @@ RUNS = {
         "privacy.delta=1e-5",
     ],
     "arms": ["policies=constants", "nuisance_guarantee=fixed"],
-    "public target": ["nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
+    "public target": ["nuisance_guarantee=stability", "nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -366,8 +366,12 @@ MISTAKES = {
     "split of nothing": (None, ["selection.split=0"], "split"),
     "split of nobody": (None, ["nuisance_guarantee=composed", "selection.split=0.3"], "leave selection.split out"),
     "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
-    "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
-    "unknown constants": (None, ["nuisance_guarantee.constants=magic"], "constants = 'magic'"),
+    "negative ridge": (None, ["nuisance_guarantee=stability", "nuisance_guarantee.ridge=-1"], "ridge = -1"),
+    "unknown constants": (
+        None,
+        ["nuisance_guarantee=stability", "nuisance_guarantee.constants=magic"],
+        "constants = 'magic'",
+    ),
     "nothing frozen": (None, ["nuisance_guarantee=frozen"], "propensity"),
     "one arm": (change(treat=1), [], "treat.*no record with value 0"),
     "outcome outside": (change(pay=11), [], "pay.*out_of_bounds=clip"),

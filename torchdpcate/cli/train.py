@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
 from torchdpcate._torchrun import refuse_torchrun
-from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
+from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_table
 from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import conf_dir
@@ -72,7 +72,7 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = with_implied_choices(_prepared(overrides))
+    words = with_implied_table(_prepared(overrides))
     given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
