@@ -31,8 +31,8 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
+from torchdpcate.release.assumptions import STATED_AS
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.holds_if import HOLDS_IF
 
 if TYPE_CHECKING:
     from torchdpcate.release.release import Release
@@ -180,7 +180,7 @@ class Plan(ABC):
     def public(self) -> dict[str, Any]:
         """Return what statements have: the settings, and the constants of all queries."""
         constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
-        words = {HOLDS_IF: "; ".join(self.assumptions)} if self.assumptions else {}
+        words = {STATED_AS: "; ".join(self.assumptions)} if self.assumptions else {}
         return {**self.settings(), **constants, **words}
 
     def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -109,5 +109,5 @@ def test_figures_are_saved(tmp_path):
 
 
 def test_intervals_say_what_they_rest_on():
-    axes = interval_figure([("a", 0.1, 0.0, 0.2)], holds_if="treatment was randomised").axes[0]
+    axes = interval_figure([("a", 0.1, 0.0, 0.2)], assumptions="treatment was randomised").axes[0]
     assert axes.get_xlabel().splitlines()[1] == "they hold it if treatment was randomised"

@@ -43,7 +43,7 @@ def test_effect_figure_says_what_its_interval_holds():
 
 def test_effect_figure_prints_what_its_interval_rests_on():
     band = np.stack([GRID, GRID], 1)
-    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, holds_if="it was a trial")
+    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, assumptions="it was a trial")
     assert figure.get_supxlabel() == "intervals hold it if it was a trial"
 
 

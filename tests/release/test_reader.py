@@ -15,7 +15,7 @@ from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import _CLASSES
+from torchdpcate.release.file import kinds
 from torchdpcate.release.statistics import StatisticsRelease
 
 
@@ -67,7 +67,7 @@ def files(tmp_path_factory):
 
 
 def test_every_kind_of_release_is_here():
-    assert {make().kind for make in RELEASES.values()} == set(_CLASSES)
+    assert {make().kind for make in RELEASES.values()} == set(kinds())
 
 
 @pytest.mark.parametrize("name", RELEASES)

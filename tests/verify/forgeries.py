@@ -449,7 +449,7 @@ EVERY: dict[str, Edit] = {
     "an outcome ten times narrower": narrower_outcome,
     "another overlap": wider_overlap,
     "assumptions of another version": another_version,
-    "without holds_if": without_what_it_rests_on,
+    "without assumptions": without_what_it_rests_on,
     "less by another accountant": less_by_another_accountant,
     "names that differ by case": look_alike("Age", "age"),
     "names with a Cyrillic letter": look_alike("age", "\u0430ge"),

@@ -275,7 +275,7 @@ class SilentTable(OutcomeTable):
     """An estimator of a user's, which does not say what it rests on."""
 
     name = "silent_table"
-    holds_if = vars(EffectEstimator)["holds_if"]
+    assumption = vars(EffectEstimator)["assumption"]
 
 
 @pytest.mark.parametrize("own", [None, "the moon is full"])
@@ -285,11 +285,11 @@ def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_p
         monkeypatch.setattr(SilentTable, "rests_on", own)
     release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
     words = own or "its estimator does not state which of these models must follow the truth"
-    assert words in release.holds_if
-    assert release.holds_if == release.privacy.public["holds_if"] == release.summary()["holds_if"]
+    assert words in release.assumptions
+    assert release.assumptions == release.privacy.public["holds_if"] == release.summary()["holds_if"]
     path = release.save(tmp_path / "release.safetensors")
     assert verify_release(path)
-    assert load_release(path).holds_if == release.holds_if
+    assert load_release(path).assumptions == release.assumptions
     refused(with_public(release, holds_if="luck"), tmp_path)
     left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
     refused(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)

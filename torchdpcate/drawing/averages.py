@@ -27,7 +27,7 @@ def plot_average(
             )
         return balance_figure(release.balance, claim=claim, ax=ax)
     rows = released_rows(release, release.estimand, level)
-    return interval_figure(rows, level=level, claim=claim, holds_if=release.holds_if, ax=ax)
+    return interval_figure(rows, level=level, claim=claim, assumptions=release.assumptions, ax=ax)
 
 
 def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:

@@ -48,14 +48,14 @@ def effect_figure_of(
         level: Probability of the bands.
         ax: Axes to draw one panel on; None makes a figure.
     """
-    holds, holds_if = band_words(release)
-    return effect_panels(panels, level=level, claim=release.privacy.claim, holds=holds, holds_if=holds_if, ax=ax)
+    holds, assumptions = band_words(release)
+    return effect_panels(panels, level=level, claim=release.privacy.claim, holds=holds, assumptions=assumptions, ax=ax)
 
 
 def band_words(release: EffectRelease) -> tuple[str, str]:
     """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
     if isinstance(release, ComposedRelease) and release.law is not None:
-        return INTERVAL, release.holds_if
+        return INTERVAL, release.assumptions
     return BAND, ""
 
 

@@ -38,6 +38,6 @@ def plot_subgroups(
         level=level,
         outcome=release.schema.outcome,
         claim=release.privacy.claim,
-        holds_if=release.holds_if or "",
+        assumptions=release.assumptions or "",
         ax=ax,
     )

@@ -101,7 +101,7 @@ def interval_figure(
     level: float = 0.95,
     truth: float | None = None,
     claim: str = "",
-    holds_if: str = "",
+    assumptions: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw estimates with their intervals, one below the other (a forest plot).
@@ -112,7 +112,7 @@ def interval_figure(
         level: Probability of the intervals.
         truth: The true effect, where it is known, as a line.
         claim: Guarantee, printed above.
-        holds_if: What the intervals rest on, printed below.
+        assumptions: What the intervals rest on, printed below.
         ax: Axes to draw on; None makes a figure.
 
     Returns:
@@ -124,7 +124,7 @@ def interval_figure(
     lines = [IntervalRow(*row) for row in rows]
     if not lines:
         raise InputError("rows: give at least one estimate")
-    below = textwrap.wrap(f"they hold it if {holds_if}", _LETTERS) if holds_if else []
+    below = textwrap.wrap(f"they hold it if {assumptions}", _LETTERS) if assumptions else []
     figure, axes = one_panel(ax, (6.4, 1.3 + 0.42 * len(lines) + 0.17 * len(below)))
     axes.axvline(0, color="0.5", lw=0.8, zorder=0)
     if truth is not None:

@@ -96,11 +96,11 @@ def effect_figure(
     place: str = "at mid-range",
     levels: Sequence[str] = (),
     common: tuple[float, float] | None = None,
-    holds_if: str = "",
+    assumptions: str = "",
 ) -> "Figure":
     """Draw effects against one covariate; arguments are those of ``EffectPanel`` and of ``effect_panels``."""
     panel = EffectPanel(covariate, grid, released, band, others or {}, levels, place, common)
-    return effect_panels([panel], level=level, claim=claim, holds=holds, holds_if=holds_if)
+    return effect_panels([panel], level=level, claim=claim, holds=holds, assumptions=assumptions)
 
 
 def effect_panels(
@@ -109,7 +109,7 @@ def effect_panels(
     level: float = 0.95,
     claim: str = "",
     holds: str = BAND,
-    holds_if: str = "",
+    assumptions: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
@@ -119,7 +119,7 @@ def effect_panels(
         level: Probability of the bands.
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
-        holds_if: What intervals rest on, printed below.
+        assumptions: What intervals rest on, printed below.
         ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
@@ -133,7 +133,7 @@ def effect_panels(
         panel.draw(own, f"{level:.0%} {holds}")
     axes[0].set_ylabel("treatment effect")
     wide = _LETTERS * max(1, len(panels) // 2)
-    rests = "\n".join(textwrap.wrap(f"intervals hold it if {holds_if}", wide)) if holds_if else ""
+    rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))

@@ -30,7 +30,7 @@ def forest_figure(
     level: float = 0.95,
     outcome: str = "the outcome",
     claim: str = "",
-    holds_if: str = "",
+    assumptions: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw the effects of subgroups with their intervals, one cell below the other.
@@ -48,7 +48,7 @@ def forest_figure(
         level: Probability of the intervals.
         outcome: Name of the outcome.
         claim: Guarantee, printed above.
-        holds_if: What the intervals rest on, printed below.
+        assumptions: What the intervals rest on, printed below.
         ax: Axes to draw on; None makes a figure.
 
     Returns:
@@ -61,7 +61,7 @@ def forest_figure(
         raise InputError("table: give at least one cell")
     shown = table.head(_MOST_CELLS)
     places, headings = _places(shown["partition"].tolist())
-    below = textwrap.wrap(f"they hold the effects if {holds_if}", _LETTERS) if holds_if else []
+    below = textwrap.wrap(f"they hold the effects if {assumptions}", _LETTERS) if assumptions else []
     left_out = len(table) - len(shown)
     lines = len(shown) + len(headings)
     figure, axes = one_panel(ax, (7.4, 1.5 + 0.3 * lines + 0.17 * len(below)))

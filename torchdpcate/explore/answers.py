@@ -98,7 +98,7 @@ def _interval(release: EffectRelease, row: Any) -> str:
             return f"no interval: {release.without}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"
-        return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.holds_if}"
+        return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.assumptions}"
     try:
         low, high = release.noise_band(row, LEVEL)[0]
     except InputError:

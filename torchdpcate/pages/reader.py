@@ -131,7 +131,7 @@ def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> I
     if isinstance(release, AverageEffectRelease):
         picture = svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL))
         yield section("The estimate", image(picture, "estimate with its interval") + _average_table(release))
-        yield section("What the interval holds", _holds_if(release.holds_if))
+        yield section("What the interval holds", _assumptions(release.assumptions))
         if release.balance is not None:
             picture = svg_of(balance_figure(release.balance))
             yield section("How alike treated and controls are", _wide(picture, "balance before and after weighting"))
@@ -140,7 +140,7 @@ def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> I
         yield section(
             "Subgroups", _wide(svg_of(plot_subgroups(release)), "forest plot of subgroups") + _subgroup_table(release)
         )
-        yield section("What the intervals hold", _holds_if(release.holds_if))
+        yield section("What the intervals hold", _assumptions(release.assumptions))
         return
     if isinstance(release, QueryRelease):
         yield section("Answers", paragraph("The release answers a public list of queries and no others."))
@@ -234,15 +234,15 @@ def _shading(release: Release) -> str:
 
 
 def _bands(release: EffectRelease) -> str:
-    holds, holds_if = band_words(release)
+    holds, assumptions = band_words(release)
     if not isinstance(release, ComposedRelease):
         return paragraph(f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn.")
     if release.law is None:
         return paragraph(f"There are no intervals: {release.without or 'the release has none'}.")
-    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _holds_if(holds_if)
+    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _assumptions(assumptions)
 
 
-def _holds_if(words: str | None) -> str:
+def _assumptions(words: str | None) -> str:
     counted = "Intervals count sampling and all privacy noise."
     return paragraph(f"{counted} They hold if {words}." if words else counted)
 

@@ -13,9 +13,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.release.assumptions import ESTIMATED, LIKE_PRIOR, RANDOMISED, SAME_RESIDUALS
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
-from torchdpcate.release.holds_if import ESTIMATED, LIKE_PRIOR, RANDOMISED, SAME_RESIDUALS
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
@@ -90,7 +90,7 @@ class ComposedRelease(EffectRelease):
         the released features, from released numbers and public facts alone: as probabilities over persons and
         releases. ``target`` names what they are about. The released effect is drawn to zero and need not be their
         middle; where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold
-        if what ``holds_if`` says is so.
+        if what ``assumptions`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -237,7 +237,7 @@ class ComposedRelease(EffectRelease):
         )
 
     @property
-    def holds_if(self) -> str:
+    def assumptions(self) -> str:
         """When intervals hold their target, beside noise and sampling, which they count; one sentence.
 
         Raises:
@@ -274,7 +274,7 @@ class ComposedRelease(EffectRelease):
             return found | ({"no_intervals": self.without} if self.without else {})
         low, high = self.average()
         shown = {"average": self.law.average, "average_low": float(low), "average_high": float(high)}
-        return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.holds_if}
+        return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return coefficients, curvatures, energies, scale and standardisation."""

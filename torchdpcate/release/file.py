@@ -2,36 +2,29 @@
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from torch import Tensor
 
+import torchdpcate.release
 from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
 from torchdpcate._text import plain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.release import Release
+from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
 
 RELEASE_FILE = "release.safetensors"
 """Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
 FORMAT_VERSION = 1
-_CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
-    "average_effect": "average_effect.AverageEffectRelease",
-    "composed": "composed.ComposedRelease",
-    "composed_rule": "composed_rule.ComposedRule",
-    "function": "release.FunctionRelease",
-    "policy": "policy.PolicyRelease",
-    "queries": "release.QueryRelease",
-    "rule": "rule.RuleRelease",
-    "statistics": "statistics.StatisticsRelease",
-    "subgroups": "subgroups.SubgroupRelease",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +77,7 @@ class ReleaseFile:
         try:
             _require_numbers(self.tensors)
             facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
-            kind, statement = _class(self.metadata["class"]), PrivacyStatement.from_dict(privacy)
+            kind, statement = kinds()[self.metadata["class"]], PrivacyStatement.from_dict(privacy)
             release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
             _require_nothing_else(self.tensors, release)
             return release
@@ -219,10 +212,12 @@ def release_path(path: str | Path) -> Path:
     raise ReleaseFileError(f"{path}: a folder without a release; give a release file or the folder of a finished run")
 
 
-def _class(kind: str) -> type[Release]:
-    """Return the class of a kind of release."""
-    module, name = _CLASSES[kind].split(".")
-    return getattr(import_module(f"torchdpcate.release.{module}"), name)
+@cache
+def kinds() -> Mapping[str, type[Release]]:
+    """Return every class of releases by its kind; a file chooses among them, and none is imported for its sake."""
+    for module in iter_modules(torchdpcate.release.__path__):
+        import_module(f"torchdpcate.release.{module.name}")
+    return RELEASES
 
 
 def _require_numbers(tensors: dict[str, Tensor]) -> None:

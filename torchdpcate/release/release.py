@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+RELEASES: dict[str, type["Release"]] = {}
+"""Classes of releases by their kind, of the modules imported so far."""
+
+
 class Release(ABC):
     """What was released about the records, with its privacy statement.
 
@@ -48,6 +52,14 @@ class Release(ABC):
     reading: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Make the class known by its kind."""
+        super().__init_subclass__(**given)
+        kind = cls.__dict__.get("kind")
+        known = RELEASES.setdefault(kind, cls) if isinstance(kind, str) else cls
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputError(f"kind = {kind}: there is a release of this kind already ({known.__module__})")
 
     @property
     def domain(self) -> Domain:

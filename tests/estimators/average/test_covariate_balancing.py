@@ -99,7 +99,7 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     words = release.privacy.public["holds_if"]
     assert words.startswith("the log-odds of treatment are linear in the basis")
     assert ("or the mean outcome" in words) == either
-    assert release.holds_if == release.summary()["holds_if"] == words
+    assert release.assumptions == release.summary()["holds_if"] == words
     assert words in release.privacy.to_markdown()
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})

@@ -195,7 +195,7 @@ def test_a_propensity_by_stratum_by_column_and_of_all(propensity, estimand, tmp_
     assert verify_release(path)
     found = load_release(path)
     assert found.interval(0.95).tolist() == release.interval(0.95).tolist()
-    assert "propensity that the domain states" in found.holds_if
+    assert "propensity that the domain states" in found.assumptions
 
 
 def test_a_domain_without_a_propensity_is_refused():

@@ -99,7 +99,7 @@ class ClippedScores(EffectPlan):
         "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
         "in one event; composed_estimator section 3"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
         "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
         "biased and the interval may never hold the effect"

@@ -15,7 +15,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     EffectFacts,
     Total,
     Weighted,
-    contrast_holds_if,
+    contrast_assumption,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.laws import AddedNoise
@@ -61,9 +61,9 @@ class OutcomeTable(EffectEstimator):
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """See ``EffectEstimator``."""
-        return contrast_holds_if(public)
+        return contrast_assumption(public)
 
     @staticmethod
     def laws(facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:

@@ -66,7 +66,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Guarantee:
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``holds_if``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
         docs/guarantees/clipped_scores.md.
 
     Args:

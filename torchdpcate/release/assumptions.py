@@ -3,7 +3,7 @@
 Mechanisms say it of their own releases; here stand the words that several kinds of release share.
 """
 
-HOLDS_IF = "holds_if"
+STATED_AS = "holds_if"
 """The statement's name for it."""
 
 ESTIMATED = (
