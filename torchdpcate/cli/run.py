@@ -20,7 +20,7 @@ from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserve
 from torchdpcate._memory import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
-from torchdpcate.cli.sweep_resume import run_words
+from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.cli.words import settings
