@@ -18,9 +18,8 @@ from tests.verify import forgeries as forge
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan
-from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
+from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
 from torchdpcate.verify import known

@@ -19,8 +19,8 @@ from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
-from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection import gumbel_top_k
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 

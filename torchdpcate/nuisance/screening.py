@@ -15,8 +15,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.quantile import private_quantile
-from torchdpcate.privacy.selection import top_k
+from torchdpcate.privacy.selection import private_quantile, top_k
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum

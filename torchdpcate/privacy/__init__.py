@@ -5,16 +5,32 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "accounting": ("Cost", "compose", "dp_sgd_epsilon", "dp_sgd_noise_multiplier", "naive_sum", "privacy_curve"),
+        "accounting": (
+            "Cost",
+            "compose",
+            "dp_sgd_epsilon",
+            "dp_sgd_noise_multiplier",
+            "naive_sum",
+            "privacy_curve",
+        ),
         "budget": ("PrivacyBudget",),
         "calibration": (
+            "SmoothNoise",
             "analytic_gaussian_sigma",
             "classical_gaussian_sigma",
             "gaussian_epsilon",
             "laplace_scale",
+            "largest_smoothness",
+            "smooth_gaussian_curve",
+            "smooth_gaussian_delta",
+            "smooth_gaussian_multiplier",
             "smooth_sensitivity_multiplier",
             "smoothness",
             "theorem1_multiplier",
+        ),
+        "draws": (
+            "root_norm",
+            "root_simplices",
         ),
         "events": (
             "ApproximateEvent",
@@ -25,8 +41,18 @@ __getattr__, __dir__, __all__ = exports(
             "PureEvent",
             "event_from_dict",
         ),
-        "exact_sums": ("TwoGrids", "exact_sum", "sum_grid"),
-        "guarantee": ("Condition", "Guarantee", "Level", "of_library", "own_code"),
+        "exact_sums": (
+            "TwoGrids",
+            "exact_sum",
+            "sum_grid",
+        ),
+        "guarantee": (
+            "Condition",
+            "Guarantee",
+            "Level",
+            "of_library",
+            "own_code",
+        ),
         "ledger": ("Ledger",),
         "ledger_file": ("Entry",),
         "mechanisms": (
@@ -34,12 +60,11 @@ __getattr__, __dir__, __all__ = exports(
             "GaussianMechanism",
             "KNormMechanism",
             "LaplaceMechanism",
+            "RootPolytopeMechanism",
             "k_norm_deviation",
         ),
         "noise": ("NoiseSource",),
-        "polytope": ("root_norm", "root_simplices"),
-        "quantile": ("private_quantile",),
-        "root_polytope": ("RootPolytopeMechanism",),
+        "selection": ("private_quantile",),
         "selection_mechanisms": (
             "ExponentialMechanism",
             "PermuteAndFlip",
@@ -48,13 +73,9 @@ __getattr__, __dir__, __all__ = exports(
             "SelectionMechanism",
             "expected_regret",
         ),
-        "shared_ledger": ("RunLedger", "SharedLedger"),
-        "smooth_gaussian": (
-            "SmoothNoise",
-            "largest_smoothness",
-            "smooth_gaussian_curve",
-            "smooth_gaussian_delta",
-            "smooth_gaussian_multiplier",
+        "shared_ledger": (
+            "RunLedger",
+            "SharedLedger",
         ),
         "unit": ("PrivacyUnit",),
         "worst_case": (

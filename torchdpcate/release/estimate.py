@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.polytope import CELLS
+from torchdpcate.privacy.draws import CELLS
 from torchdpcate.release.interval_law import IntervalLaw
 
 _MOST_PARTS = 1000  # Laplace parts in a file; an estimate has a few, and each costs time

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.polytope import CELLS, root_simplices
+from torchdpcate.privacy.draws import CELLS, root_simplices
 
 _POINTS = 2048  # of the characteristic function
 _ALIAS = 1e-9  # of the probability that an interval may miss: what the sum over points takes from other periods

@@ -9,7 +9,7 @@ from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
-from torchdpcate.privacy.noisy_numbers import alike_problems, decimal_problems
+from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule

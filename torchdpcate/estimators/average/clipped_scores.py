@@ -25,7 +25,7 @@ from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares,
 from torchdpcate.laws import CLOSE, AddedNoise, Steps
 from torchdpcate.plan import Query
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.noisy_numbers import same
+from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.release import Release

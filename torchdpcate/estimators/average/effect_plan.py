@@ -16,9 +16,9 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.exact_sums import on_grid
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import on_grid
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.assumptions import UNSTATED
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease

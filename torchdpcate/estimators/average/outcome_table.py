@@ -20,8 +20,7 @@ from torchdpcate.estimators.average.effect_estimator import (
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""

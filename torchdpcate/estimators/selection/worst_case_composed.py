@@ -13,10 +13,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.gains import Scores, gains_as_scores
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.privacy.bounded_range import curve_beside, range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
