@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
     from torchdpcate.evaluation.metrics import PEHE as PEHE
-    from torchdpcate.evaluation.rules import DecisionAccuracy as DecisionAccuracy
-    from torchdpcate.evaluation.rules import PolicyValue as PolicyValue
+    from torchdpcate.evaluation.metrics import DecisionAccuracy as DecisionAccuracy
+    from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
     from torchdpcate.nuisance.config import NuisanceConfig as NuisanceConfig
     from torchdpcate.nuisance.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
     from torchdpcate.nuisance.dp_sgd import DPSGD as DPSGD
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from torchdpcate.privacy.unit import PrivacyUnit as PrivacyUnit
     from torchdpcate.release.average_effect import AverageEffectRelease as AverageEffectRelease
     from torchdpcate.release.file import load_release as load_release
-    from torchdpcate.release.policy import PolicyRelease as PolicyRelease
     from torchdpcate.release.release import FunctionRelease as FunctionRelease
     from torchdpcate.release.release import QueryRelease as QueryRelease
+    from torchdpcate.release.rule import PolicyRelease as PolicyRelease
     from torchdpcate.release.rule import RuleRelease as RuleRelease
     from torchdpcate.release.subgroups import SubgroupRelease as SubgroupRelease
     from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage
@@ -110,8 +110,7 @@ _find, __dir__, __all__ = exports(
         "estimators.rules.two_stage": ("TwoStageRule",),
         "estimators.selection.selector": ("PolicySelector",),
         "estimators.subgroups.learner": ("SubgroupEffects",),
-        "evaluation.metrics": ("PEHE",),
-        "evaluation.rules": ("DecisionAccuracy", "PolicyValue"),
+        "evaluation.metrics": ("PEHE", "DecisionAccuracy", "PolicyValue"),
         "nuisance.config": ("NuisanceConfig",),
         "nuisance.convex": ("ConvexNuisanceConfig",),
         "nuisance.dp_sgd": ("DPSGD",),
@@ -125,9 +124,8 @@ _find, __dir__, __all__ = exports(
         "privacy.unit": ("PrivacyUnit",),
         "release.average_effect": ("AverageEffectRelease",),
         "release.file": ("load_release",),
-        "release.policy": ("PolicyRelease",),
         "release.release": ("FunctionRelease", "QueryRelease"),
-        "release.rule": ("RuleRelease",),
+        "release.rule": ("PolicyRelease", "RuleRelease"),
         "release.subgroups": ("SubgroupRelease",),
         "second_stage.kernel": ("KernelSecondStage",),
         "second_stage.recipes": ("LinearSecondStage", "NeuralSecondStage"),

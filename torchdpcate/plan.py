@@ -31,8 +31,8 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
-from torchdpcate.release.assumptions import STATED_AS
 from torchdpcate.release.blocks import Block, StatedCharge
+from torchdpcate.release.statement import STATED_AS
 
 if TYPE_CHECKING:
     from torchdpcate.release.release import Release

@@ -18,7 +18,7 @@ from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
 from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 LEVEL = 0.95
 DELTA = 1e-5  # of the doubly robust estimator, whose private nuisances are not pure

@@ -19,7 +19,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.evaluation.metrics import decision_accuracy, policy_value
 from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"

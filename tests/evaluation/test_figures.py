@@ -10,8 +10,7 @@ from hypothesis import given
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.comparison import budget_figure, curves_figure
-from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.comparison import EffectCurves, budget_figure, curves_figure
 from torchdpcate.evaluation.figures import (
     FEW,
     INTERVAL,

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.forest_figure import forest_figure
+from torchdpcate.evaluation.balance_figure import forest_figure
 
 TABLE = pd.DataFrame(
     {

@@ -13,7 +13,7 @@ from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.features.standardisation import Standardisation
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
-from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
+from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import kinds
 from torchdpcate.release.statistics import StatisticsRelease
@@ -44,8 +44,8 @@ RELEASES = {
     "statistics": statistics_release,
     "queries": query_release,
     "rule": rule._example,
-    "composed_rule": composed_rule._example,
-    "policy": policy._example,
+    "composed_rule": composed._example,
+    "policy": rule._policy_example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
 }

@@ -17,7 +17,7 @@ from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from, stated_cost
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.digest import release_digest, write_sums
+from torchdpcate.release.file import release_digest, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import claim_sentence
 

@@ -38,9 +38,8 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
-from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release

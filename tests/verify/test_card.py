@@ -24,9 +24,8 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.release.blocks import StatedCharge
-from torchdpcate.release.composed_rule import _example
-from torchdpcate.release.digest import check_sums, file_sum, write_sums
-from torchdpcate.release.file import load_release
+from torchdpcate.release.composed import _example
+from torchdpcate.release.file import check_sums, file_sum, load_release, write_sums
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import TUNING, PrivacyStatement, claim_sentence
 from torchdpcate.verify.card import make_card, write_card

@@ -13,8 +13,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.statement_problems import check_statement
 

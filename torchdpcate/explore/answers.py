@@ -7,9 +7,8 @@ from typing import Any
 from torchdpcate.errors import InputError
 from torchdpcate.explore.questions import Question
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.policy import PolicyRelease
 from torchdpcate.release.release import EffectRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 
 LEVEL = 0.95
 """Level of the intervals."""

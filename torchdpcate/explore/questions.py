@@ -10,7 +10,7 @@ from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.subgroups import SubgroupRelease
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.explore.questions import Question, questions
 from torchdpcate.features.maps import Identity
 from torchdpcate.features.standardisation import MOST
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.release import Release
-from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
 
 MOST_FEATURES = 150

@@ -12,27 +12,28 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.queries import read_queries
-from torchdpcate.drawing.averages import released_rows
-from torchdpcate.drawing.decisions import action_names, decision_panel
 from torchdpcate.drawing.effect_points import FigurePoints
-from torchdpcate.drawing.effects import band_words, effect_panel
-from torchdpcate.drawing.subgroups import plot_subgroups
+from torchdpcate.drawing.releases import (
+    action_names,
+    band_words,
+    decision_panel,
+    effect_panel,
+    plot_subgroups,
+    released_rows,
+)
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
+from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
-from torchdpcate.pages.pictures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.style import STYLE
 from torchdpcate.pages.words import findings, number
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
-from torchdpcate.release.file import load_release
-from torchdpcate.release.policy import PolicyRelease
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.verify.card import make_card, signed_by
 from torchdpcate.verify.card_html import card_parts

@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 
 _ABOUT = {

@@ -5,14 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "accounting": (
-            "Cost",
-            "compose",
-            "dp_sgd_epsilon",
-            "dp_sgd_noise_multiplier",
-            "naive_sum",
-            "privacy_curve",
-        ),
+        "accounting": ("Cost", "compose", "dp_sgd_epsilon", "dp_sgd_noise_multiplier", "naive_sum", "privacy_curve"),
         "budget": ("PrivacyBudget",),
         "calibration": (
             "SmoothNoise",
@@ -28,10 +21,7 @@ __getattr__, __dir__, __all__ = exports(
             "smoothness",
             "theorem1_multiplier",
         ),
-        "draws": (
-            "root_norm",
-            "root_simplices",
-        ),
+        "draws": ("root_norm", "root_simplices"),
         "events": (
             "ApproximateEvent",
             "BoundedRangeEvent",
@@ -41,18 +31,8 @@ __getattr__, __dir__, __all__ = exports(
             "PureEvent",
             "event_from_dict",
         ),
-        "exact_sums": (
-            "TwoGrids",
-            "exact_sum",
-            "sum_grid",
-        ),
-        "guarantee": (
-            "Condition",
-            "Guarantee",
-            "Level",
-            "of_library",
-            "own_code",
-        ),
+        "exact_sums": ("TwoGrids", "exact_sum", "sum_grid"),
+        "guarantee": ("Condition", "Guarantee", "Level", "of_library", "own_code"),
         "ledger": ("Ledger",),
         "ledger_file": ("Entry",),
         "mechanisms": (
@@ -73,10 +53,7 @@ __getattr__, __dir__, __all__ = exports(
             "SelectionMechanism",
             "expected_regret",
         ),
-        "shared_ledger": (
-            "RunLedger",
-            "SharedLedger",
-        ),
+        "shared_ledger": ("RunLedger", "SharedLedger"),
         "unit": ("PrivacyUnit",),
         "worst_case": (
             "Game",

@@ -11,14 +11,11 @@ from torch import Tensor
 from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.assumptions import STATED_AS, UNSTATED
-from torchdpcate.release.balance_table import COLUMNS, BalanceTable
 from torchdpcate.release.display import draw
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.release import Release, require_tensor
-from torchdpcate.release.released_weights import ReleasedWeights
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.released_weights import COLUMNS, BalanceTable, ReleasedWeights
+from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

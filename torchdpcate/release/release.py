@@ -240,7 +240,7 @@ class EffectRelease(Release):
                 (0, 1).
 
         Example:
-            >>> from torchdpcate.release.composed_rule import _example
+            >>> from torchdpcate.release.composed import _example
             >>> figure = _example().effect.plot("x0")
             >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
             ('x0', 'treatment effect')
@@ -396,7 +396,7 @@ class QueryRelease(EffectRelease):
             InputError: No such covariate, or a level outside (0, 1).
 
         Example:
-            >>> from torchdpcate.release.views import _example
+            >>> from torchdpcate.release.post_processing import _example
             >>> _example().plot().axes[0].lines[0].get_ydata().tolist()
             [-0.2, 0.8]
         """
@@ -406,7 +406,7 @@ class QueryRelease(EffectRelease):
         """Return the number of queries, and the smallest, mean and largest released effect at them.
 
         Example:
-            >>> from torchdpcate.release.views import _example
+            >>> from torchdpcate.release.post_processing import _example
             >>> _example().summary()
             {'queries': 2, 'smallest': -0.2, 'mean': 0.3, 'largest': 0.8}
         """

@@ -12,13 +12,12 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.release.assumptions import STATED_AS
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
 from torchdpcate.release.display import draw
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate.errors import VerificationError
-from torchdpcate.release.digest import SUMS_FILE, check_sums
-from torchdpcate.release.file import ReleaseFile
+from torchdpcate.release.file import SUMS_FILE, ReleaseFile, check_sums
 from torchdpcate.release.release import Release
 from torchdpcate.verify.card import CARD_HTML, CARD_JSON, make_card
 from torchdpcate.verify.card_html import card_html

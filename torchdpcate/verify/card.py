@@ -16,7 +16,7 @@ from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussia
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.worst_case import Target
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
+from torchdpcate.release.file import SUMS_FILE, check_sums, file_sum, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import read_signature
 from torchdpcate.release.statement import PrivacyStatement

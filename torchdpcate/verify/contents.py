@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from torchdpcate.release.digest import DIGEST_KEY
-from torchdpcate.release.file import ReleaseFile
+from torchdpcate.release.file import DIGEST_KEY, ReleaseFile
 from torchdpcate.release.release import Release
 
 _METADATA = frozenset(("format", "format_version", "class", "facts", "schema", "privacy", DIGEST_KEY))

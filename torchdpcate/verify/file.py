@@ -5,8 +5,7 @@ from pathlib import Path
 
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.plan import UNFIT, Plan
-from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
-from torchdpcate.release.file import ReleaseFile, read_release_file
+from torchdpcate.release.file import NO_SIGNATURE, SUMS_FILE, ReleaseFile, file_sum, read_release_file
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
 from torchdpcate.verify.beside import beside

@@ -11,8 +11,7 @@ from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.release import QueryRelease, Release
 
 _PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")

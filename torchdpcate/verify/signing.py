@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from torchdpcate._files import refuse_existing
-from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
-from torchdpcate.release.file import load_release, read_release_file
+from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, read_release_file, write_sums
 from torchdpcate.release.signature import Signature, read_private_key, signature_path, write_signature
 from torchdpcate.verify.card import renew_signature
 

@@ -22,7 +22,7 @@ from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)

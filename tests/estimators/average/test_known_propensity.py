@@ -21,8 +21,8 @@ from torchdpcate.estimators.average.centred_sums import (
     without_noise,
 )
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 PURE = PrivacyBudget(1.0, 0.0)

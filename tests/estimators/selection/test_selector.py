@@ -32,7 +32,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
-from torchdpcate.release.policy import NUISANCE, SCORING
+from torchdpcate.release.rule import NUISANCE, SCORING
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 

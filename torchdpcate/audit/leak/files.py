@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from torchdpcate.errors import VerificationError
-from torchdpcate.release.digest import SUMS_FILE, check_sums
+from torchdpcate.release.file import SUMS_FILE, check_sums
 
 _NUMBER = re.compile(  # the digits of versions, names and colours (#999) are no numbers
     r"(?<![A-Za-z0-9.#])[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![A-Za-z0-9]|\.\d)"

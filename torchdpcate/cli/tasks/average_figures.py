@@ -12,13 +12,13 @@ from torchdpcate.cli.comparison import PROBLEM, problem_of
 from torchdpcate.cli.curator import read_table
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
-from torchdpcate.drawing.averages import interval_row, released_rows
+from torchdpcate.drawing.releases import interval_row, released_rows
 from torchdpcate.estimators.average.clipped_scores import ClippedScores
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable, StandardisedBalance
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.released_weights import BalanceTable, StandardisedBalance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

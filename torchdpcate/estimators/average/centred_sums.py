@@ -25,9 +25,9 @@ from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.assumptions import RANDOMISED
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.release import Release
+from torchdpcate.release.statement import RANDOMISED
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.

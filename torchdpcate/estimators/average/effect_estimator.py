@@ -14,7 +14,7 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.laws import AddedNoise
-from torchdpcate.release.assumptions import UNSTATED
+from torchdpcate.release.statement import UNSTATED
 
 
 class Weighted(NamedTuple):

@@ -20,11 +20,10 @@ from torchdpcate.privacy.exact_sums import on_grid
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.assumptions import UNSTATED
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import Release
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 
 @dataclass(frozen=True, eq=False)
