@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.release.test_population import release as composed
+from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.data.domain import Domain
@@ -52,7 +52,7 @@ def answered(node: str, model: Any, asked: list[list[float]]) -> list[dict[str, 
 
 def rich(nuisances: bool) -> ComposedRelease:
     """Return a composed effect with every kind of feature, and a law of its errors."""
-    found, draws = composed(), torch.Generator().manual_seed(3)
+    found, draws = composed_effect(), torch.Generator().manual_seed(3)
     schema = found.schema
     k = schema.domain.dimension
     features = all_features([False, True, True, True, True])

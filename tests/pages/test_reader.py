@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.release.test_population import release as composed
+from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -83,7 +83,7 @@ def test_findings_are_in_words(example, words: str) -> None:
 
 
 def test_each_covariate_in_use_has_a_figure() -> None:
-    page = reader_page(replace(composed(), privacy=OWN))
+    page = reader_page(replace(composed_effect(), privacy=OWN))
     assert re.findall(r'alt="answers against (\w+)"', page) == ["age"]
     assert "The answers do not depend on sex, site." in page
 
