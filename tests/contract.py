@@ -22,7 +22,7 @@ from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
-from torchdpcate.verify import known
+from torchdpcate.verify import statement as known
 from torchdpcate.verify.file import verify_release
 
 Path_ = tuple[str | int, ...]

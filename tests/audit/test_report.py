@@ -12,14 +12,20 @@ from pathlib import Path
 import pytest
 
 from torchdpcate.audit.attack import AuditResult
-from torchdpcate.audit.page import attained, audit_figure
-from torchdpcate.audit.processes import in_processes
 from torchdpcate.audit.registry import find, registry
-from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
+from torchdpcate.audit.report import (
+    AuditSettings,
+    attained,
+    audit_all,
+    audit_figure,
+    in_processes,
+    shipped_results,
+    write_report,
+)
 from torchdpcate.errors import InputError, ProcessError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import Target
-from torchdpcate.verify.known import plan_names
+from torchdpcate.verify.statement import plan_names
 
 DOCS = Path(__file__).parents[2] / "docs" / "guarantees"
 RESULT = AuditResult(

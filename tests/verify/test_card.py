@@ -33,7 +33,7 @@ from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import most_detected, summary_rows
 from torchdpcate.verify.deployments import FIELDS, read_facts
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.known import is_tuning
+from torchdpcate.verify.statement import is_tuning
 
 AUDIT = {
     "output": {

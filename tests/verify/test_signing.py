@@ -22,9 +22,8 @@ from torchdpcate.release.signature import (
     signature_path,
     write_key,
 )
-from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.card import make_card, sign_release, write_card
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.signing import sign_release
 
 
 @pytest.fixture

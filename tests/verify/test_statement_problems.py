@@ -15,7 +15,7 @@ from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.statement_problems import check_statement
+from torchdpcate.verify.statement import check_statement
 
 STATEMENTS = {
     "certified": statement(),
