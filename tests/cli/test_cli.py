@@ -106,7 +106,7 @@ def test_summary_has_the_contracts_keys(run):
 
 
 def test_the_released_pehe_is_that_of_the_file(run):
-    from torchdpcate.evaluation.metrics import pehe
+    from torchdpcate.evaluation.comparison import pehe
     from torchdpcate.papers.oprescu import Dataset1
 
     study = Dataset1(n=1200, queries=25).load()
@@ -138,7 +138,7 @@ def test_the_card_is_written_beside_the_release_or_where_told(released, tmp_path
     assert card["guarantee"]["level"] == "certified"
     assert card["release"]["file"] == "release.safetensors"
     assert [block["charges"][0]["label"] for block in card["event_tree"]["blocks"]] == [
-        "DP-SGD",
+        "nuisances by dp_sgd",
         "release by objective",
     ]
     facts = tmp_path / "facts.yaml"

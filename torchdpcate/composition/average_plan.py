@@ -16,9 +16,9 @@ from torchdpcate.composition.shares import Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import all_features
-from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.gaussian_dp import range_beside
 
 SCORES = 0.4
 """Part of epsilon that the steps leave to the sums of scores, which exact composition makes more of."""

@@ -14,10 +14,11 @@ from torchdpcate.composition.perturbed_objective import (
 from torchdpcate.composition.shares import EpsilonShares
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _STEP = "effect"
 
@@ -55,6 +56,7 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
 @worst_case(
     "composed_pure_effect",
     PerturbedObjective,
+    attacks=[Target(charge, pure=True) for charge in COMPOSED],
     pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
 )
 def _game(budget: PrivacyBudget) -> Game:

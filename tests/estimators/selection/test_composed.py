@@ -23,7 +23,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)

@@ -31,9 +31,8 @@ from torchdpcate.laws import Steps
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.noisy_numbers import CLOSE, same
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.privacy.exact_sums import CLOSE, same
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.effect_law import NuisanceNumbers
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement

@@ -14,9 +14,9 @@ from torchdpcate.composition.pure_plan import kind_of_plan
 from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.gaussian_dp import range_beside
 
 CLIP = "clip"
 """The step that finds the clip of the scores."""

@@ -27,8 +27,8 @@ from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, SelectionMechanism
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
+from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _SPENT = 0.99  # of a block's budget, which networks cost at least: their noise is found by a search
