@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData

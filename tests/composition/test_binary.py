@@ -8,12 +8,11 @@ import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
-from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_error
-from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.planned import effect_error, planned_regret
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.regressions import effect_coefficients
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.steps import QUANTILES
 from torchdpcate.errors import InputError
 from torchdpcate.verify.file import verify_release
 

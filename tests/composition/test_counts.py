@@ -7,14 +7,12 @@ import torch
 
 from tests.composition.test_nuisances import steps_of
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.linear_fit import CountFit, FitPlan
-from torchdpcate.composition.noisy_newton import NoisyNewton, solved
+from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.regressions import Regressions, count_level
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features

@@ -13,12 +13,10 @@ from torchdpcate.cli.run import write_release
 from torchdpcate.composition.arm_regressions import ArmRegressions, ScoreScales
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
-from torchdpcate.composition.nuisances import WideAndDeep
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_noise, planned_noise
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.planned import effect_noise, planned_noise
+from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.nuisance.model import NuisanceValues

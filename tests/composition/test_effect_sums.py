@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.effect_sums import (
+from torchdpcate.composition.pure_fits import (
     BARE,
     CLIP,
     OBJECTIVE,
@@ -18,8 +18,7 @@ from torchdpcate.composition.effect_sums import (
 )
 from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget

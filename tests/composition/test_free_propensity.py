@@ -10,7 +10,7 @@ from torchdpcate.composition.average_nuisances import average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.steps import NoisySteps

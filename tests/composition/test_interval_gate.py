@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.composition.interval_gate import GATE, PLANNED, least, require_gate, why_none
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_gate, why_none
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 

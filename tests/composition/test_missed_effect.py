@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.composition.asked import held_shares
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.effect_law import Estimates, missed_variance
 from torchdpcate.composition.interval_events import interval_plan
-from torchdpcate.composition.intervals import Estimates
-from torchdpcate.composition.missed_effect import missed_variance
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.priors import held_shares
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw

@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.intervals import Estimates
-from torchdpcate.composition.nuisance_noise import Covariates, NuisanceNoise, drawn_to_zero, nuisance_noise
-from torchdpcate.composition.nuisance_noise import with_nuisances as widened
+from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, drawn_to_zero, nuisance_noise
+from torchdpcate.composition.effect_law import with_nuisances as widened
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances
 from torchdpcate.errors import InputError
 from torchdpcate.features.standardisation import Standardisation

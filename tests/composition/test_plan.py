@@ -11,16 +11,16 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import (
+from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
     effect_noise,
     planned_error,
     planned_noise,
 )
+from torchdpcate.composition.priors import expected_error, water_filling
 from torchdpcate.composition.pure_plan import PurePlan
-from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.composition.steps import Shares, total_mu
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature
 from torchdpcate.privacy.accounting import compose

@@ -11,23 +11,21 @@ from torch import Tensor
 from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
-from torchdpcate.composition.nuisances import Additive, WideAndDeep
-from torchdpcate.composition.perturbed_objective import (
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import effect_error
+from torchdpcate.composition.priors import expected_error, pure_filling
+from torchdpcate.composition.pure_fits import (
     LARGEST,
     PerturbedObjective,
     cut_weights,
     least_ridge,
     objective_noise,
 )
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_error
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.composition.streamed import stream_composition
 from torchdpcate.composition.summaries import private_quantile
-from torchdpcate.composition.water_filling import expected_error, pure_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.errors import InputError

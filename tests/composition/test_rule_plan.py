@@ -7,10 +7,10 @@ import torch
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import RULE, ComposedPlan
-from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.planned import planned_regret
+from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
 from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.regressions import effect_coefficients
-from torchdpcate.composition.water_filling import expected_error, pure_filling, water_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget

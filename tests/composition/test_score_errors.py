@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
-from torchdpcate.composition.clipping import Clipped
-from torchdpcate.composition.linear_fit import FitPlan
-from torchdpcate.composition.newton_points import NewtonPoints, newton_law
+from torchdpcate.composition.linear_fit import FitPlan, NewtonPoints, newton_law
+from torchdpcate.composition.score_errors import Clipped
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 STEPS, WARM = 12, 3

@@ -15,8 +15,7 @@ from torchdpcate.composition.screening import (
     screening_by_sums,
     screening_sums,
 )
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Feature, all_features

@@ -12,8 +12,7 @@ from torchdpcate.composition import summaries
 from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import Regressions
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

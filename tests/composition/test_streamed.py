@@ -8,12 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchdpcate.composition.batch_sums import most_additions
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps, most_additions, summation_error
 from torchdpcate.composition.streamed import halvings, stream_composition
 from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain

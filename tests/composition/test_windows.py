@@ -8,10 +8,8 @@ import torch
 
 from tests.sessions import noted
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.division import MODIFIERS, PROGNOSTIC, rank_noise
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares, rank_noise
 from torchdpcate.composition.summaries import moment_sums
 from torchdpcate.composition.windows import (
     LEAST_SPREAD,

@@ -7,7 +7,7 @@ import torch
 
 from tests.verify import forgeries as forge
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

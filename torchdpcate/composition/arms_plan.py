@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.composition.expectations import EFFECT_CURVATURE
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shares import Shares
+from torchdpcate.composition.steps import Shares
 from torchdpcate.errors import InputError
 
 _WEIGHT = 2 * EFFECT_CURVATURE  # of the mean curvature where all arms are alike, planned as that of two is

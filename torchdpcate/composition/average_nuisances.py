@@ -9,9 +9,8 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.arm_regressions import ArmRegressions, ScoreScales
 from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.linear_fit import Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisance_noise import Covariates, public_points
+from torchdpcate.composition.effect_law import Covariates, public_points
+from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.records import private_start
 from torchdpcate.composition.regressions import FittedNuisance
 from torchdpcate.composition.score_errors import Fitted, ScoreErrors

@@ -7,12 +7,11 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
-from torchdpcate.composition.asked import held_shares
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.division import SCREENING
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.expectations import PROPENSITY_CURVATURE
-from torchdpcate.composition.shares import Shares, total_mu
+from torchdpcate.composition.priors import held_shares
+from torchdpcate.composition.steps import SCREENING, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import all_features

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.steps import QUANTILES
 from torchdpcate.errors import InputError
 from torchdpcate.features.arm_basis import ArmBasis
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features

@@ -8,18 +8,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from torchdpcate.composition.asked import STEPS, Regression, asked_for, held_shares, matrix_noise, prior_variances
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.division import (
-    MATRIX,
-    MODIFIERS,
-    PROGNOSTIC,
-    QUANTILES,
-    SCREENING,
-    Division,
-    lean_shares,
-    rank_noise,
-)
 from torchdpcate.composition.expectations import (
     INSIDE,
     NUISANCES,
@@ -31,9 +20,30 @@ from torchdpcate.composition.expectations import (
     effect_curvature,
     logit_curvature,
 )
-from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.sign_correlation import sign_correlation
-from torchdpcate.composition.water_filling import Filling, gaussian_filling, sampling_filling
+from torchdpcate.composition.priors import (
+    STEPS,
+    Filling,
+    Regression,
+    asked_for,
+    gaussian_filling,
+    held_shares,
+    matrix_noise,
+    prior_variances,
+    sampling_filling,
+    sign_correlation,
+)
+from torchdpcate.composition.steps import (
+    MATRIX,
+    MODIFIERS,
+    PROGNOSTIC,
+    QUANTILES,
+    SCREENING,
+    Division,
+    Shares,
+    lean_shares,
+    rank_noise,
+    total_mu,
+)
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, all_features

@@ -9,13 +9,19 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import Regression
-from torchdpcate.composition.division import QUANTILES, SCREENING
-from torchdpcate.composition.effect_sums import BARE, OBJECTIVE, SUMS, clip_slopes, places_of, sums_regression
-from torchdpcate.composition.perturbed_objective import NOISE_SHARE, least_ridge
 from torchdpcate.composition.plan import CONSTANT, RULE, ComposedPlan
-from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.water_filling import Filling, pure_filling
+from torchdpcate.composition.priors import Filling, Regression, pure_filling
+from torchdpcate.composition.pure_fits import (
+    BARE,
+    NOISE_SHARE,
+    OBJECTIVE,
+    SUMS,
+    clip_slopes,
+    least_ridge,
+    places_of,
+    sums_regression,
+)
+from torchdpcate.composition.steps import QUANTILES, SCREENING, EpsilonShares
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -9,20 +9,19 @@ from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
-from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.many_arms import ManyArmRegressions
-from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
 from torchdpcate.composition.screening import CentredChoice, PairChoice, modifier_residual, screening_residual
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.settings import ComposedNuisance
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

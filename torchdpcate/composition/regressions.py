@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.effect_sums import clipped, private_sums
 from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, LOGIT_SIZE, OUTCOME_PRIOR, WANDERING
-from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
+from torchdpcate.composition.linear_fit import (
+    CountFit,
+    FitPlan,
+    HuberFit,
+    LinearFit,
+    LogisticFit,
+    NoisyNewton,
+    Solution,
+    Solver,
+)
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.priors import EmpiricalBayes, Regression
+from torchdpcate.composition.pure_fits import clipped, private_sums
+from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.features.weighted_basis import Feature, lengths

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchdpcate.composition.division import CHOICES
+from torchdpcate.composition.steps import CHOICES
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.privacy.charge import (
     ARMS,

@@ -11,7 +11,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError

@@ -11,7 +11,7 @@ from experiments.defaults.hospital_tune import subgroups
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from torchdpcate.cli.tasks.rules import METHODS, Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.queries import read_queries
 from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError

@@ -13,8 +13,8 @@ from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.composition.arm_regressions import ScoreScales
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.settings import known_propensities
+from torchdpcate.composition.steps import ORDER
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError

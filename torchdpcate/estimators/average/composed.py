@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.clipped_scores import SUMS, ClippedScores
 from torchdpcate.estimators.average.effect_plan import EffectPlan

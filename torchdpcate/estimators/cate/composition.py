@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
-from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, known_propensities, two_levels
 from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.records import CausalData

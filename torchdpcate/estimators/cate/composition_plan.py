@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ScoreScales
-from torchdpcate.composition.asked import STEPS
-from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.interval_gate import why_none
-from torchdpcate.composition.nuisance_noise import Covariates
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import why_none
+from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
+from torchdpcate.composition.steps import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.data.schema import TableSchema

@@ -2,9 +2,8 @@
 
 import math
 
-from torchdpcate.composition.interval_gate import NO_DELTA
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_errors, planned_error
+from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism

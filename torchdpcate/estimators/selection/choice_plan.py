@@ -11,7 +11,7 @@ from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.expectations import RESIDUAL_SCALE
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_plan import kind_of_plan
-from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
+from torchdpcate.composition.steps import EpsilonShares, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.bounded_range import range_beside

@@ -11,9 +11,8 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
 from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.division import ORDER
 from torchdpcate.composition.settings import known_propensities
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import ORDER, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
