@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.steps import total_mu
@@ -138,7 +138,7 @@ def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: i
     a = (torch.rand(n, generator=generator, dtype=torch.float64) < e).double()
     mean = law.baseline(x) + e * effect
     y = law.baseline(x) + a * effect + torch.randn(n, generator=generator, dtype=torch.float64)
-    plan = ComposedPlan.of(n, PrivacyBudget(epsilon, DELTA), domain)
+    plan = plan_within(n, PrivacyBudget(epsilon, DELTA), domain)
     levels = [len(column.unique()) == 2 for column in x.T]
     records = CausalData(x, a, domain.clip_outcome(y))
     # a session without a ledger: noise is drawn, nothing is charged

@@ -331,7 +331,7 @@ def missed_variance(
         return 0.0
     kappa = kappa * max(_tails(law, found, plan, facts), 1.0) ** 2
     if not basis.features:
-        return kappa * plan.priors.head_variance * facts.scale**2
+        return kappa * plan.head_variance * facts.scale**2
     steps = tuple(feature for feature in basis.features if feature.kind == STEPS)
     every = all_features(two_levels, plan.constants.kinds) + steps
     prior = prior_variances(every, 1.0, plan.constants, _LARGE)

@@ -1,16 +1,15 @@
 """What follows from a public plan alone: noise, error, regret, where intervals hold, and the least budget."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, NUISANCES, WANDERING, logit_curvature
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.constants import EXPECTED, logit_curvature, of_kind
+from torchdpcate.composition.plan import ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import held_shares
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
 from torchdpcate.composition.screening import CENTRE
@@ -50,7 +49,7 @@ def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
     Args:
         plan: Of the composition.
     """
-    effect, variance = plan.effect(), plan.priors.head_variance
+    effect, variance = plan.effect(), plan.head_variance
     noise = effect.noise / effect.basis.energies
     if plan.constant_only:
         return math.sqrt(float(noise[0])), 0.0
@@ -82,7 +81,7 @@ def effect_noise(plan: ComposedPlan) -> float:
         plan: Of the composition.
     """
     regression = plan.effect()
-    return NUISANCES * math.sqrt(float((regression.noise / regression.basis.energies).sum()))
+    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.energies).sum()))
 
 
 def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
@@ -122,10 +121,10 @@ def propensity_noise(plan: ComposedPlan) -> float:
         plan: Of a composition that estimates the propensity.
     """
     regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
-    variance = WANDERING * regression.noise / regression.basis.energies + sampling
+    variance = EXPECTED.wandering * regression.noise / regression.basis.energies + sampling
     if plan.budget is None:  # where sampling is what features are held against, and counted
         variance = variance.new_full(variance.shape, sampling)
-    prior = torch.cat([variance.new_tensor([LOGIT_CONSTANT]), LOGIT_PRIOR * regression.prior])
+    prior = torch.cat([variance.new_tensor([EXPECTED.logit_constant]), EXPECTED.logit_prior * regression.prior])
     return logit_curvature(plan.treated) * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
 
 
@@ -157,7 +156,7 @@ def planned_regret(plan: ComposedPlan) -> Regret:
     .. math:: E[\tau^+] - E[\tau\, 1\{t > 0\}] = \sqrt{\tfrac{G}{2\pi}}\,(1 - \rho)
 
     Effects s tau of several sizes s are expected, and the score's correlation with them grows with s: rho is its mean
-    with the weights s (``ComposedPlan.planned_correlation``), so that regrets are means over s, over the mean size.
+    with the weights s (``Sign.correlation``), so that regrets are means over s, over the mean size.
     A constant rule that is the better one has :math:`\rho^2 = g_0 / G`.
 
     Args:
@@ -166,14 +165,15 @@ def planned_regret(plan: ComposedPlan) -> Regret:
     Example:
         >>> from torchdpcate.composition.constants import RuleConstants
         >>> from torchdpcate.privacy.budget import PrivacyBudget
-        >>> few, many = (ComposedPlan(n, PrivacyBudget(1.0, 1e-5), 6, constants=RuleConstants()) for n in (500, 50_000))
+        >>> budget = PrivacyBudget(1.0, 1e-5)
+        >>> few, many = (composed_plan(n, budget, 6, constants=RuleConstants()) for n in (500, 50_000))
         >>> planned_regret(many).rule < planned_regret(few).rule
         True
     """
-    rules = plan.rules
+    rules = plan.sign.rules
     total = rules.constant_variance + rules.linear_variance
     size, constant = _UNIT * math.sqrt(total), math.sqrt(rules.constant_variance / total)
-    return Regret(size * (1 - plan.planned_correlation), size * (1 - constant))
+    return Regret(size * (1 - plan.planned_correlation()), size * (1 - constant))
 
 
 GATE = 0.06
@@ -226,11 +226,11 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
         )
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_DELTA
-    if not plan.has_intervals:
+    if "intervals" not in of_kind(plan.kind)["may"]:
         return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:
         return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
-    asked = replace(plan, intervals=True)
+    asked = rebuilt(plan, intervals=True)
     if asked.screens:
         return f"its propensity is estimated; of {plan.covariates} covariates some would be left out, and may confound"
     if propensity_noise(asked) <= PLANNED:
@@ -246,35 +246,39 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
 
 def _from(plan: ComposedPlan) -> str:
     """Return with how many records, and at which epsilon, the planned noise is within the gate, as words."""
-    records, epsilon = least(plan)
+    records, epsilon = least(plan.made_of)
     parts = [] if records is None else [f"about {records:,} records at this budget"]
     parts += [] if epsilon is None else [f"epsilon = {epsilon:g} with these records"]
     return f"; second_stage.intervals=true has some at {', or at '.join(parts)}" if parts else ""
 
 
 @lru_cache(maxsize=256)
-def least(plan: ComposedPlan) -> tuple[int | None, float | None]:
+def least(facts: PlanFacts) -> tuple[int | None, float | None]:
     """Return the least number of records, and the least epsilon, at which a plan with intervals passes the gate.
 
     To within a fifth; None where there is none up to a thousand times as much.
 
     Args:
-        plan: With intervals and an estimated propensity.
+        facts: Of a plan with intervals and an estimated propensity.
 
     Example:
-        >>> least(ComposedPlan(1_500, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1, intervals=True))
+        >>> least(PlanFacts(1_500, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1, intervals=True))
         (2600, 2.0)
     """
     factors = [_RATIO**k for k in range(1, _MOST + 1)]
-    sizes = (replace(plan, n=_rounded(plan.n * factor)) for factor in factors)
-    records = next((other.n for other in sizes if propensity_noise(other) <= PLANNED), None)
-    budget = plan.budget
+    records = next((n for n in (_rounded(facts.n * factor) for factor in factors) if _passes(facts, n=n)), None)
+    budget = facts.budget
     if budget is None:
         return records, None
-    budgets = (PrivacyBudget(float(f"{budget.epsilon * factor:.2g}"), budget.delta) for factor in factors)
-    plans = (replace(plan, budget=other) for other in budgets if other.epsilon <= 50)
-    found = next((other.budget for other in plans if propensity_noise(other) <= PLANNED), None)
-    return records, None if found is None else found.epsilon
+    epsilons = (float(f"{budget.epsilon * factor:.2g}") for factor in factors)
+    tried = (epsilon for epsilon in epsilons if epsilon <= 50)
+    passes = (epsilon for epsilon in tried if _passes(facts, budget=PrivacyBudget(epsilon, budget.delta)))
+    return records, next(passes, None)
+
+
+def _passes(facts: PlanFacts, **changes: Any) -> bool:
+    plan = composed_plan(**{f.name: getattr(facts, f.name) for f in fields(facts)} | changes)
+    return propensity_noise(plan) <= PLANNED
 
 
 def _rounded(n: float) -> int:
@@ -345,7 +349,7 @@ def _released(plan: ComposedPlan, step: str) -> int:
 def _features(plan: ComposedPlan, regression: str) -> int:
     """Return how many coefficients a regression has."""
     if regression == "effect":
-        return plan.effect().basis.dimension * (plan.arms - 1 if isinstance(plan, ArmsPlan) else 1)
+        return plan.effect().basis.dimension * (plan.arms - 1)
     if regression == "outcome":
-        return len((plan.arms() if isinstance(plan, DoublyRobustPlan) else plan.outcome()).basis.energies)
+        return len((plan.both_arms() if plan.scores else plan.outcome()).basis.energies)
     return plan.propensity().basis.dimension

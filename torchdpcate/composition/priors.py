@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis
+from torchdpcate.features.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis, all_features
 
 
 class Filling(NamedTuple):
@@ -197,37 +197,118 @@ def held_shares(features: Sequence[Feature], k: int, covariates: int, found: flo
     return torch.tensor([share ** (1 + (feature.kind in PRODUCTS)) for feature in features], dtype=torch.float64)
 
 
-def asked_for(
-    features: Sequence[Feature],
-    prior: Tensor,
-    fill: Callable[[Tensor, float], Filling],
-    kinds: str,
-    constant_prior: float = math.inf,
-    least: float = 0.0,
-) -> Regression:
-    """Return what a regression asks for among features: those that are worth their noise.
+@dataclass(frozen=True)
+class Ask:
+    """What a regression may ask for, and what its features cost.
 
-    Args:
-        features: All that there are.
-        prior: Their prior variances, [p].
-        fill: Energies by prior variances, and that of the constant.
-        kinds: Kinds that may be asked for.
-        constant_prior: Prior variance of the constant, which is asked for in any case.
-        least: Prior variance that features must exceed, but for linear ones.
+    Attributes:
+        constants: Of the plan.
+        size: N mu.
+        confounds: Whether what is not asked for may confound.
+        fill: Energies by prior variances, noise, and the prior variance of the constant.
+        variance: Prior variance of its features; zero leaves the constant alone.
+        noise: Variance of the noise of a function of energy one; by sums how far one record moves the constant, over
+            epsilon.
+        kinds: Kinds of features that it may have.
+        constant: Prior variance of its constant, which is asked for in any case.
+        least: Prior variance that its features must exceed, but for linear ones.
+        heads: How many covariates, the first ones, have features of all kinds; None: all.
     """
-    may = [
-        feature.kind in kinds and (feature.kind == KINDS[0] or variance > least)
-        for feature, variance in zip(features, prior.tolist(), strict=True)
-    ]
-    candidates = torch.nonzero(torch.tensor(may, dtype=torch.bool)).flatten()
-    left_out = float(prior.sum() - prior[candidates].sum())
-    found = fill(prior[candidates], max([constant_prior, *prior[candidates].tolist()]))
-    there = found.energies > 0
-    chosen = candidates[there]
-    constant = torch.tensor([found.constant], dtype=torch.float32).double()  # rounded, as all releases have had it
-    energies = torch.cat([constant, found.energies[there]])
-    basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), energies)
-    return Regression(basis, prior[chosen], found.noise, found.error + left_out)
+
+    constants: PlanConstants
+    size: float
+    confounds: bool
+    fill: Callable[[Tensor, float, float], Filling]
+    variance: float
+    noise: float
+    kinds: str
+    constant: float = math.inf
+    least: float = 0.0
+    heads: int | None = None
+
+    def priors(self, features: Sequence[Feature]) -> Tensor:
+        """Return the prior variances of features, [p]; see ``prior_variances``."""
+        return prior_variances(features, self.variance, self.constants, self.size, self.heads, self.confounds)
+
+    def regression(self, two_levels: Sequence[bool], pairs: tuple[Feature, ...] = ()) -> Regression:
+        """Return what is asked for: the features that are worth their noise.
+
+        Args:
+            two_levels: Whether each covariate has two levels.
+            pairs: Products with a step beside the features of these.
+        """
+        features = all_features(two_levels, self.constants.kinds, self.heads) + pairs if self.variance else ()
+        prior = self.priors(features)
+        may = [
+            feature.kind in self.kinds and (feature.kind == KINDS[0] or variance > self.least)
+            for feature, variance in zip(features, prior.tolist(), strict=True)
+        ]
+        candidates = torch.nonzero(torch.tensor(may, dtype=torch.bool)).flatten()
+        left_out = float(prior.sum() - prior[candidates].sum())
+        found = self.fill(prior[candidates], self.noise, max([self.constant, *prior[candidates].tolist()]))
+        there = found.energies > 0
+        chosen = candidates[there]
+        constant = torch.tensor([found.constant], dtype=torch.float32).double()  # rounded, as all releases have had it
+        energies = torch.cat([constant, found.energies[there]])
+        basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), energies)
+        return Regression(basis, prior[chosen], found.noise, found.error + left_out)
+
+
+@dataclass(frozen=True)
+class Sign:
+    r"""What the sign of an effect is planned by.
+
+    Effects have the prior of a linear rule, and several sizes: standard deviations over that of the prior.
+
+    Attributes:
+        rules: Constants of rules, with the prior variances that effects on this kind of outcome have.
+        shrinks: Whether coefficients are shrunk.
+        variance: Prior variance of the effect's features, as they are asked for.
+        found: Share of what the best choice of covariates holds beyond one at random that a choice holds.
+        noise: Standard deviation of the score's noise over that of the effect's own steps.
+        limit: Correlation of a score without noise, over that of one with all steps.
+        sizes: Of the effects.
+    """
+
+    rules: RuleConstants
+    shrinks: bool
+    variance: float
+    found: float
+    noise: float
+    limit: float
+    sizes: tuple[float, ...]
+
+    def correlation(self, effect: Regression, k: int, covariates: int) -> float:
+        r"""Return the planned correlation of effects and their estimate, which its sign follows.
+
+        .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
+            \frac{(\sum_j g_j)^2}{G \sum_j (g_j + v_j)}
+
+        of shrunk and of unshrunk coefficients, with the noise v_j and the prior variance G of a linear rule; averaged
+        over the sizes, with the size as weight.
+
+        Args:
+            effect: The effect's regression.
+            k: Number of covariates that it is of, which hold their share of that variance.
+            covariates: Number of all.
+        """
+        rules, found = self.rules, 1.0 if self.shrinks else self.found
+        held = effect.prior * (rules.linear_variance / self.variance)
+        held = held * held_shares(effect.basis.features, k, covariates, found)
+        prior = torch.cat([held.new_tensor([rules.constant_variance]), held])
+        total = rules.constant_variance + rules.linear_variance
+
+        def of(size: float) -> float:
+            noise = (self.noise / size) ** 2 * effect.noise / effect.basis.energies
+            if self.shrinks:
+                return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
+            return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
+
+        return math.fsum(size * (self.limit * of(size)) for size in self.sizes) / math.fsum(self.sizes)
+
+    def worth(self, correlation: float, constant: bool) -> float:
+        """Return what falls with a rule's planned regret: a constant rule's correlation counts for less."""
+        return correlation / (self.rules.constant_gain if constant else 1.0)
 
 
 def matrix_noise(basis: WeightedBasis, unit: float) -> float:
@@ -304,29 +385,3 @@ class EmpiricalBayes:
         weights = torch.softmax(torch.cat([zero[None], both.sum(1) + cell]), 0)
         mean = weights[1:] @ means
         return mean, weights[1:] @ squares - mean.square()
-
-
-def sign_correlation(held: Tensor, noise: Tensor, rules: RuleConstants, shrinks: bool) -> float:
-    r"""Return the planned correlation of the effect and its estimate, which its sign follows.
-
-    .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
-        \frac{(\sum_j g_j)^2}{G \sum_j (g_j + v_j)}
-
-    of shrunk and of unshrunk coefficients, with the noise v_j and the prior variance G of a linear rule.
-
-    Args:
-        held: Parts g_j of that variance that the features in use hold, [p].
-        noise: v, of the constant and of each feature, [1 + p].
-        rules: Constants of the plan of a rule.
-        shrinks: Whether coefficients are shrunk.
-
-    Example:
-        >>> held, noise = torch.tensor([1.0]).double(), torch.zeros(2).double()
-        >>> sign_correlation(held, noise, RuleConstants(), shrinks=True)
-        1.0
-    """
-    total = rules.constant_variance + rules.linear_variance
-    prior = torch.cat([held.new_tensor([rules.constant_variance]), held])
-    if shrinks:
-        return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
-    return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)

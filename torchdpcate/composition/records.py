@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
-from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -93,7 +91,7 @@ def fit_composition(
     start = private_start(records, domain, plan, steps, two_levels)
     centre, about, kept, z = start
     scale, a, y = about.clip, records.a, records.y - centre
-    if isinstance(plan, DoublyRobustPlan):
+    if plan.scores:
         arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
         found = arms.scores(Arms(z, a, records.y, known), domain, centre, about)
         kept, z, arms = _for_effect(kept, z, arms, (found.score / found.clip).clamp(-1, 1))
@@ -102,7 +100,7 @@ def fit_composition(
             kept.columns, kept.standardisation, effect, outcome=found.outcome, propensity=found.propensity
         )
     how = steps, kept.two_levels, solver, nuisance
-    regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
+    regressions = ManyArmRegressions(plan, *how) if plan.arms > 2 else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
     outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.expectations import LOGIT_PRIOR, LOGIT_SIZE, OUTCOME_PRIOR
+from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.composition.linear_fit import FitPlan, newton_law
+from torchdpcate.composition.plan import ArmRegression, ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes, held_shares, prior_variances
 from torchdpcate.data.split import public_generator
 from torchdpcate.features.weighted_basis import KINDS, WeightedBasis, all_features, lengths
@@ -246,7 +245,7 @@ class ScoreErrors:
         per_person: Records of each person.
     """
 
-    plan: AveragePlan
+    plan: ComposedPlan
     two_levels: tuple[bool, ...]
     points: Tensor
     propensity: Fitted
@@ -287,7 +286,7 @@ class ScoreErrors:
             residual: Standard deviation of residuals, of an outcome of many values.
         """
         plan, constants = self.plan, self.plan.constants
-        logit, arms = plan.propensity(self.two_levels), plan.arms(self.two_levels)
+        logit, arms = plan.propensity(self.two_levels), plan.both_arms(self.two_levels)
         shared = arms.basis.shared
         of_pi = self._lost(logit.basis, logit.prior, logit.noise, constants.propensity_variance)
         of_m = self._lost(shared, arms.prior[: len(shared.features)], arms.noise, constants.outcome_variance)
@@ -352,13 +351,13 @@ class ScoreErrors:
         squares = (unit * _moments(phi, weight * curved), unit * _moments(phi, weight.square() * slope))
         found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
         variance = self.plan.constants.propensity_variance
-        left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, LOGIT_PRIOR)
+        left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, EXPECTED.logit_prior)
         return curved[:, None] * torch.cat([phi, left], 1), torch.block_diag(found, variances.diag())
 
     def _moves(self, residual: float, control: Clipped, treated: Clipped) -> _Moves:
         """Return the errors of the outcome's means; residual: its standard deviation, of an outcome of many values."""
         plan, pi, fitted = self.plan, self._pi, self.outcome
-        regression = plan.arms(self.two_levels)
+        regression = plan.both_arms(self.two_levels)
         basis, none = regression.basis, torch.zeros_like(self._pi)
         psi = basis(self.points, none), basis(self.points, none + 1)
         share, weight = (1 - pi, pi), (1 / lengths(psi[0]), 1 / lengths(psi[1]))
@@ -374,11 +373,11 @@ class ScoreErrors:
             hessian, sampling = (unit * over_arms((w[0] * slopes[0], w[1] * slopes[1])) for w in (weight, squared))
             found = self._logistic(fitted, basis.parts, basis.energies, hessian, sampling)
             steep = self._width * slopes[0][:, None], self._width * slopes[1][:, None]
-            weak, scale = LOGIT_PRIOR, 1.0
+            weak, scale = EXPECTED.logit_prior, 1.0
         else:
             found = self._huber(residual, unit * over_arms(weight), unit * over_arms(squared))
             steep = torch.ones_like(pi)[:, None], torch.ones_like(pi)[:, None]
-            weak, scale = OUTCOME_PRIOR, fitted.slope**2
+            weak, scale = EXPECTED.outcome_prior, fitted.slope**2
         pulls = zip(psi, share, weight, (control.product, treated.product), strict=True)
         joint = found.response @ sum(((s * w * c) @ f / len(f) for f, s, w, c in pulls), torch.zeros(()))
         left, variances = self._left_out_of_arms(regression, found.covariance, weak, scale)
@@ -408,7 +407,7 @@ class ScoreErrors:
         t, variances = undo @ fitted.solution, found.covariance.diagonal()
         drawn = variances.clone()
         for part in parts.values():
-            sizes = LOGIT_SIZE / (len(part) * energies[part]).sqrt()
+            sizes = EXPECTED.logit_size / (len(part) * energies[part]).sqrt()
             drawn[part] = EmpiricalBayes(self.plan.constants.spike).moments(t[part], variances[part], sizes)[1]
         return _Errors(drawn.diag(), found.response)
 

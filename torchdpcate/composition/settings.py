@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan import EFFECT, ComposedPlan
 from torchdpcate.composition.planned import require_gate
 from torchdpcate.composition.pure_fits import PerturbedObjective
-from torchdpcate.composition.pure_plan import kind_of_plan
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -299,9 +299,7 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(
-        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: type[ComposedPlan] = ComposedPlan
-    ) -> ComposedPlan:
+    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
@@ -318,14 +316,15 @@ class AdaptiveSecondStage:
             solver, _ = self.learnt_by(budget)
             if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjective:
                 constants = replace(constants, sums_below=0.0)  # the effect is what the user's solver finds
-        kind = kind_of_plan(budget, kind)
-        plan = kind.of(
+        may = "intervals" in of_kind(kind)["may"] and (budget is None or budget.delta > 0)
+        plan = plan_within(
             n,
             budget,
             domain,
+            kind,
             constant_only=self.constant_only,
             constants=constants,
-            intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
+            intervals=known and may if self.intervals == "auto" else bool(self.intervals),
         )
         require_gate(plan, self.nuisance.by_features is not None)
         return plan

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate._threads import threads_for
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -121,7 +120,7 @@ def check_streamed(plan: ComposedPlan) -> None:
     for refused, what in (
         (plan.budget is None, "budget = None"),
         (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
-        (isinstance(plan, DoublyRobustPlan), "learner = dr"),
+        (plan.scores, "learner = dr"),
     ):
         if refused:
             raise InputError(f"{what}: not for a stream of records; read them at once, by fit(X, A, Y)")
@@ -306,7 +305,7 @@ class _Stream:
         def fit(b: CausalData) -> LinearFit:
             return regressions.propensity_fit(f := psi(b), _inverse_norm(f), b.a)
 
-        theta = shrink(self.solved(rows, fit, self.plan.logit_slope("propensity"), asked).coefficients)
+        theta = shrink(self.solved(rows, fit, self.plan.slope("propensity"), asked).coefficients)
         return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
     def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:

@@ -53,7 +53,7 @@ class Composition(Procedure):
     settings: AdaptiveSecondStage
     schema: TableSchema
     budget: PrivacyBudget | None
-    plans: type[ComposedPlan] | None
+    plans: str | None
     learner: str
     of_blocks: Sequence[str]
     trainer: "Callable[..., Trainer]"
