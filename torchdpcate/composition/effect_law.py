@@ -12,8 +12,7 @@ from torchdpcate.composition.planned import GATE
 from torchdpcate.composition.priors import STEPS, EmpiricalBayes, held_shares, prior_variances
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.data.split import public_generator
-from torchdpcate.features.standardisation import MOST, Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features, lengths
+from torchdpcate.features.weighted_basis import MOST, Standardisation, WeightedBasis, all_features, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
 TYPICAL = 0.95

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.summaries import private_curvatures

@@ -14,8 +14,7 @@ from torchdpcate.composition.priors import STEPS, Ask, Filling, Regression, Sign
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
-from torchdpcate.features.arm_basis import ArmBasis
-from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import ArmBasis, Feature, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate._threads import threads_for
+from torchdpcate._process import threads_for
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
@@ -25,10 +25,9 @@ from torchdpcate.composition.summaries import (
     curvatures_by_sums,
     quantile_by_counts,
 )
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, lengths
 from torchdpcate.privacy.session import FitSession

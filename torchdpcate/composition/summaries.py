@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, summed
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 
