@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, summed
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import private_quantile as chosen_quantile

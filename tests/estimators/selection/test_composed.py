@@ -9,7 +9,7 @@ import torch
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.composition.constants import SelectionConstants
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan

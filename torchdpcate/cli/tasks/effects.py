@@ -17,9 +17,8 @@ from torchdpcate._files import PRIVATE, private_folder
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import write_balance
 from torchdpcate.cli.words import choices, words
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream

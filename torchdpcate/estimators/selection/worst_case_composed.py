@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.gains import Scores, gains_as_scores
