@@ -9,8 +9,7 @@ import torch
 from tests.erm.cases import calibrate_objective
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.linear_fits import ObjectiveFit, ridge_of
 from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic

@@ -13,6 +13,7 @@ from torchdpcate.erm.losses import HuberHinge, Loss, LossBounds
 from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.erm.solver import PerturbedSum, minimise
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose, fits_by
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
@@ -113,9 +114,13 @@ def _output_game(budget: PrivacyBudget, kind: str) -> Game:
 
 _APART = "a record of full weight apart from all others, with either label"
 _BOTH = "a record of full weight, on both features alike and apart from all others, with either label"
-for _kind, _pair in (("gamma", _APART), ("box", _BOTH), ("gaussian", _APART)):
-    _along = _DIAGONAL if _kind == "box" else _LINE
-    worst_case(f"objective_{_kind}", PrivateFit.objective, pair=_pair)(
+_BOXES = [Charge(Purpose.RELEASE, "objective_box"), *fits_by("objective")]
+for _kind, _along, _pair, _attacks in (
+    ("gamma", _LINE, _APART, None),
+    ("box", _DIAGONAL, _BOTH, _BOXES),
+    ("gaussian", _LINE, _APART, None),
+):
+    worst_case(f"objective_{_kind}", PrivateFit.objective, attacks=_attacks, pair=_pair)(
         partial(_objective_game, kind=_kind, direction=_along)
     )
 for _kind in ("gamma", "gaussian"):

@@ -11,14 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint
-from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.used_records import keyed_digest, used_again
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.parameters import Parameters
@@ -308,12 +306,20 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the privacy statement of a release.
 
         Args:
-            mechanism: What made it, with ``name`` and ``formula``.
+            mechanism: What made it, with ``name``, ``formula``, and whether it is ``free``.
             guarantee: Its level and conditions.
             public: Public settings and constants.
             own: Its entries in the ledger.
             more: Further arguments of ``make_statement``.
+
+        Raises:
+            InputError: Something is claimed of what was charged to no block, and is not free.
         """
+        if guarantee.holds_claim and not own and not mechanism.free:
+            raise InputError(
+                f"mechanism = {mechanism.name}: nothing was charged for this release, so that it may claim nothing; a "
+                "plan's queries say what it asks of the records"
+            )
         return make_statement(
             self._session,
             guarantee.resting_on(self._own_learner()),

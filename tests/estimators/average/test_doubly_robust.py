@@ -10,8 +10,8 @@ from tests.sums import given
 from torchdpcate import CausalData, Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
+from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
@@ -30,8 +30,8 @@ from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 PRIVATE_SIZE = [name for name, estimand in ESTIMANDS.items() if not estimand.public_size]

@@ -7,8 +7,7 @@ import pytest
 
 from tests.estimators.average.confounded import DOMAIN, arrays
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
@@ -146,4 +145,4 @@ def test_an_unfitted_learner_releases_nothing():
 def test_every_release_says_which_models_must_follow_the_truth(learner, words):
     release = learner.fit(*arrays(2_000, 0)).release()
     assert release.privacy.public["holds_if"].startswith(words)
-    assert release.summary()["holds_if"] == release.holds_if == release.privacy.public["holds_if"]
+    assert release.summary()["holds_if"] == release.assumptions == release.privacy.public["holds_if"]

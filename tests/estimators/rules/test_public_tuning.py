@@ -9,7 +9,7 @@ from torchdpcate.estimators.rules import public_tuning
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.public_tuning import Resamples, tune_on_public
-from torchdpcate.evaluation.rules import policy_value
+from torchdpcate.evaluation.metrics import policy_value
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

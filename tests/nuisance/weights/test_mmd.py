@@ -10,8 +10,12 @@ from scipy.optimize import lsq_linear
 
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.features.unit_kernel import UnitKernel
-from torchdpcate.nuisance.weights.mmd import MMDWeights, box_minimum, mmd_indirect_sensitivity
+from torchdpcate.features.kernels import UnitKernel
+from torchdpcate.nuisance.weights.mmd import (
+    MMDWeights,
+    box_minimum,
+    mmd_indirect_sensitivity,
+)
 
 
 def widest(w: float, alpha: float) -> float:

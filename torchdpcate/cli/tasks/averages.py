@@ -17,13 +17,13 @@ from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.released_weights import BalanceTable
 
 if TYPE_CHECKING:
     import pandas as pd

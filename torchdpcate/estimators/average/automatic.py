@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
 
+from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
-from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
@@ -69,7 +69,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
 
     Guarantee:
         That of the chosen estimator, certified with the library's parts; its release states what was chosen
-        (``chosen_by``, ``planned_error``) beside what it rests on (``holds_if``).
+        (``chosen_by``, ``planned_error``) beside what it rests on (``assumptions``).
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

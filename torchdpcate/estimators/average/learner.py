@@ -12,8 +12,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
@@ -48,7 +47,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         ``fit`` pays for what is learnt first, ``release`` for the estimate; see each learner. Conditions: records are
         rows, adjacency is replace-one; n, bounds and settings are public. That the effect is causal rests on
         unconfoundedness and overlap; that estimate and interval are right, on the models that each release names under
-        ``holds_if``. Neither is part of the claim.
+        ``assumptions``. Neither is part of the claim.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

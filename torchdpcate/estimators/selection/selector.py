@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
@@ -61,7 +58,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 
 _ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
 _ROW_BY_ROW = Condition(

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.causal.arm_scores import dr_scores
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.causal.score import dr_scores
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores
@@ -22,14 +22,15 @@ from torchdpcate.laws import AddedNoise, Choice
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.privacy.bounded_range import curve_beside, range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
 _RECORDS, _POLICIES = 40, 30  # the more policies, the nearer the worst pair comes to epsilon
@@ -87,6 +88,7 @@ def reaching_utilities() -> Tensor:
 @worst_case(
     "composed_selection",
     ComposedScores,
+    attacks=[Target(COMPOSED_SCORES, {"policies": None})],
     pair="one record of gain C or -C, which half of 10 policies treat, and which moves all steps before by as much",
 )
 def _composed(budget: PrivacyBudget) -> Game:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.descent import newton
 from torchdpcate.features.maps import FeatureMap
@@ -16,9 +16,8 @@ from torchdpcate.nuisance.arms.base import FittedNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.fixed import Numbers, constant_outcome, constant_propensity
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.exact_sums import exact_sum
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 _NUMBERS = 2_000_000  # of probabilities in one batch of data sets

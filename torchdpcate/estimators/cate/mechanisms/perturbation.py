@@ -11,14 +11,15 @@ from torchdpcate.erm.gaussian_scale import PARALLELOGRAM
 from torchdpcate.erm.losses import LossBounds
 from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import SQUARED, Head
 from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import AddedNoise, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.mechanisms import GaussianMechanism
-from torchdpcate.privacy.worst_case import Curve, Game, worst_case
+from torchdpcate.privacy.worst_case import Curve, Game, Target, worst_case
 from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve_perturbed, worst_pair
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
@@ -69,6 +70,7 @@ class OutputPerturbation(FunctionMechanism):
 
     @worst_case(
         "output_squared",
+        attacks=[Target(Charge(Purpose.RELEASE, "output"), {"threshold": SQUARED})],
         pair="squared loss: a record of the opposite target jumps across the line on which all others lie",
     )
     @staticmethod
