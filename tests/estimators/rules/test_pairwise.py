@@ -272,5 +272,5 @@ def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
     assert PairwiseRule.restated_bounds(public, 10, DOMAIN) == (pair_bounds("sign"), public)
     with pytest.raises(LookupError):
         PairwiseRule.restated_bounds({"gap": "sign", "weights": "constant"}, 10, DOMAIN)
-    assert set(RULE_LEARNERS) == {"auto", "owl", "pairwise", "two_stage_rule"}
+    assert set(RULE_LEARNERS) == {"owl", "pairwise", "rule", "two_stage_rule"}
     assert RULE_LEARNERS["pairwise"] is PairwiseRule
