@@ -22,7 +22,7 @@ from torchdpcate.data.generators import Dataset1
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.engines import _Guarded
-from torchdpcate.nuisance.step_account import StepAccount
+from torchdpcate.nuisance.plan import StepAccount
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger

@@ -19,7 +19,6 @@ __getattr__, __dir__, __all__ = exports(
         "recipe": ("NuisanceRecipe",),
         "record_loss": ("RecordLossModule",),
         "screening": ("Screening",),
-        "side_by_side": ("train_side_by_side",),
         "train": ("train",),
         "trainable": ("TrainableNuisances",),
         "trainer": ("default_trainer",),

@@ -35,19 +35,19 @@ class Trained:
     """
 
     def __init__(self, layer: nn.Linear) -> None:
-        self._own = layer._parameters
+        self.layer = layer
         self.trained = layer.weight.requires_grad, layer.bias is not None and layer.bias.requires_grad
         self.parameters = [p for p in (layer.weight, layer.bias) if p is not None and p.requires_grad]
 
     @property
     def weight(self) -> Tensor:
         """Its weight, [outputs, inputs]."""
-        return self._own["weight"]  # type: ignore[return-value]
+        return self.layer.weight
 
     @property
     def bias(self) -> Tensor | None:
         """Its bias, [outputs]."""
-        return self._own["bias"]
+        return self.layer.bias
 
 
 class Use(NamedTuple):
@@ -120,13 +120,12 @@ class LinearTaps:
 
     Args:
         module: Its trained parameters lie in linear layers, see `linear_layers`.
-        passes: Makes the pass of a layer; None takes the layer's own, and that of chains by hand.
 
     Raises:
         InputError: Some trained parameter does not lie in a plain linear layer.
     """
 
-    def __init__(self, module: nn.Module, passes: Callable[[nn.Linear, LinearTaps], Any] | None = None) -> None:
+    def __init__(self, module: nn.Module) -> None:
         layers = linear_layers(module)
         if layers is None:
             raise InputError(
@@ -137,8 +136,8 @@ class LinearTaps:
         self._undo = ExitStack()
         chains = [part for part in module.modules() if isinstance(part, nn.Sequential) and _by_hand(part)]
         for layer in layers:
-            self._replace(layer, (passes or _LinearPass)(layer, self))
-        for chain in () if passes else chains:
+            self._replace(layer, _LinearPass(layer, self))
+        for chain in chains:
             self._replace(chain, _ChainPass(chain, self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LinearTaps:

@@ -3,7 +3,7 @@
 import copy
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
 
 import torchdpcate
 from torchdpcate.privacy.noise import NoiseSource
@@ -220,9 +219,17 @@ class ReplayingNoise(RecordingNoise):
 
 def form(output: Any) -> str:
     """Structure, types and shapes of an output, not its numbers."""
-    leaves, structure = tree_flatten(output)
-    inner = [f"{tuple(v.shape)} {v.dtype}" if isinstance(v, Tensor) else type(v).__name__ for v in leaves]
-    return f"{' '.join(str(structure).split())} of {', '.join(inner)}"
+    return str(mapped(output, lambda v: f"{tuple(v.shape)} {v.dtype}" if isinstance(v, Tensor) else type(v).__name__))
+
+
+def mapped(output: Any, function: Callable[[Any], Any]) -> Any:
+    """Return an output of tuples, lists and dictionaries with a function of each thing that they hold."""
+    if isinstance(output, dict):
+        return {key: mapped(value, function) for key, value in output.items()}
+    if isinstance(output, list | tuple):
+        parts = [mapped(value, function) for value in output]
+        return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+    return function(output)
 
 
 def place() -> str:
@@ -255,4 +262,4 @@ def _short(filename: str) -> str | None:
 
 def _copied(output: Any) -> Any:
     """A copy that later changes in place do not reach."""
-    return tree_map(lambda v: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v), output)
+    return mapped(output, lambda v: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v))
