@@ -400,13 +400,6 @@ def test_a_gpu_that_is_not_there_is_one_line(here, capsys, words, trainer):
     assert {p.name for p in here.iterdir()} == before
 
 
-def test_several_processes_are_refused_in_one_line(here, capsys):
-    before = {p.name for p in here.iterdir()}
-    assert main(["train", *TABLE, *QUICK, "++trainer.devices=2"]) == 2
-    assert "training takes one process on one device" in one_line(capsys)
-    assert {p.name for p in here.iterdir()} == before
-
-
 def test_torchrun_is_one_line(here, capsys, monkeypatch):
     before = {p.name for p in here.iterdir()}
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")

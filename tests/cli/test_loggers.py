@@ -10,8 +10,8 @@ import pytest
 from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.watching import KINDS
 from torchdpcate.nuisance.trainer import check_device, default_trainer
+from torchdpcate.nuisance.watching import KINDS
 
 needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 

@@ -17,12 +17,11 @@ from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance.train import TailAverage
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.networks import Outcome, Propensity
 from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.train import TailAverage, train
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
 from torchdpcate.privacy.accounting import compose
