@@ -85,8 +85,8 @@ def check_one_process(trainer: Trainer) -> None:
     refuse_torchrun()
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
         raise InputError(
-            f"trainer: {type(trainer.strategy).__name__} of {trainer.num_devices} device(s): training takes one process "
-            "on one device; give devices=1 and no strategy"
+            f"trainer: {type(trainer.strategy).__name__} of {trainer.num_devices} device(s): training takes one "
+            "process on one device; give devices=1 and no strategy"
         )
 
 
