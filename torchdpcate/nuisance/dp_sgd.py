@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import (
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
-from torchdpcate._signals import HeldSignals
+from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.plan import DPSGDPlan, StepAccount, check_limit
 from torchdpcate.nuisance.poisson import PoissonLoader, PoissonSampler

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchdpcate._torchrun import refuse_torchrun
+from torchdpcate._process import refuse_torchrun
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Condition
 

@@ -16,7 +16,7 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure

@@ -20,8 +20,8 @@ from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.effects import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
