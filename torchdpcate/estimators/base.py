@@ -32,6 +32,8 @@ from torchdpcate.typing import Covariates, Outcome, Treatment
 
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
 _MOST_DELTA = 0.01
+MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
+"""Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
