@@ -26,8 +26,7 @@ from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGra
 from torchdpcate.nuisance.networks import mlp
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader, shuffled_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -16,8 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance import engines
 from torchdpcate.nuisance.engines import ENGINES, choose_mode
 from torchdpcate.nuisance.linear_taps import linear_layers
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.privacy.noise import NoiseSource
 
 

@@ -22,9 +22,8 @@ from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import choose_mode
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger

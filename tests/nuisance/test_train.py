@@ -19,9 +19,8 @@ from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.networks import Outcome, Propensity
-from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.train import TailAverage, train
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.accounting import compose

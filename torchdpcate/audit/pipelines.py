@@ -6,10 +6,10 @@ import torch
 
 from torchdpcate.audit.neighbours import refitted, replaced
 from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.cate.effect_plan import LEARNERS
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
-from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -19,7 +19,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.dp_sgd import DPSGD, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import check_one_process, interruptible, quiet_lightning
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource

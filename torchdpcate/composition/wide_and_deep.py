@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchdpcate.composition.lightning_steps import at_once, full_batches, train
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

@@ -18,8 +18,7 @@ from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
-from torchdpcate.estimators.answers import Answering
-from torchdpcate.estimators.parameters import Parameters
+from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code

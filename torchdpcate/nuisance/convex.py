@@ -15,7 +15,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.joint_objective import JointObjective, joint_corners, joint_objective
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -24,7 +24,7 @@ from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.plan import DPSGDPlan, StepAccount, check_limit
 from torchdpcate.nuisance.poisson import PoissonLoader, PoissonSampler
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import check_one_process
 from torchdpcate.privacy.charge import DP_SGD, Charge
 from torchdpcate.privacy.ledger import Ledger

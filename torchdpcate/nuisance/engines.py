@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers, sum_type
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
+from torchdpcate.nuisance.trainable import RecordLossModule, check_shape
 from torchdpcate.privacy.noise import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)

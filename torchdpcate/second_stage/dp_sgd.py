@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 
 
 class HeadModule(RecordLossModule):

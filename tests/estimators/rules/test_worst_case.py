@@ -10,7 +10,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.erm.losses import HuberHinge, Logistic
 from torchdpcate.erm.perturbation import ObjectiveNoise
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget

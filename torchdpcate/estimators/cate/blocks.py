@@ -21,6 +21,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
+from torchdpcate.estimators.cate.head import ASSUMED, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import (
     MECHANISMS,
     FunctionMechanism,
@@ -29,17 +30,15 @@ from torchdpcate.estimators.cate.mechanisms.base import (
     QueryMechanism,
 )
 from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
-from torchdpcate.estimators.cate.online.correction import head_of
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.estimators.cate.planned import planned_head_noise
-from torchdpcate.estimators.cate.planned_head import PlannedHead
+from torchdpcate.estimators.cate.online.state import head_of
+from torchdpcate.estimators.cate.planned import OF
 from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.nuisance.averaged import AveragedNuisances, nuisances_from_config
-from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import AveragedNuisances, nuisances_from_config
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -61,6 +60,7 @@ BlockRecords = Mapping[str, CausalData]
 
 OBJECTIVE = "objective"
 """The mechanism where the user names none: the one of least noise."""
+_NUISANCES = "the noise in private nuisances, which is often the larger"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,11 +169,27 @@ class Blocks:
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
         sizes = self.split.sizes(n)
         fitted, kept = self.split.fitted(sizes), self.kept(sizes)
-        head = PlannedHead.of(self.second_stage, self.score, self.schema, kept, fitted, self.last_budget, queries)
+        head = PlannedHead.of_recipe(
+            self.second_stage, self.score, self.schema, kept, fitted, self.last_budget, queries
+        )
         user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += own_code("second stage", self.second_stage) + self.own
-        level = Level.CONDITIONAL if user else chosen.level
-        return planned_head_noise(chosen, head, self.last_budget, self.schema.domain, n, self.budget, level)
+        value = math.nan if head is None else chosen.planned(head, self.last_budget)
+        remarks: tuple[str, ...] = ()
+        if head is not None and head.kept is not None and not chosen.free:
+            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.kept:.0%} of a correction as it is",)
+        return PlannedNoise(
+            value,
+            OF,
+            self.schema.domain.outcome_range,
+            n,
+            self.budget,
+            {} if math.isnan(value) else {"second stage": value},
+            Level.CONDITIONAL if user else chosen.level,
+            assumes=() if math.isnan(value) else ASSUMED,
+            left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
+            remarks=remarks,
+        )
 
     @property
     def first_budget(self) -> PrivacyBudget | None:

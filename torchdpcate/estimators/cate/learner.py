@@ -28,7 +28,7 @@ from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -12,6 +12,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 NUISANCE, SECOND_STAGE, FOLDS = "nuisance", "second_stage", ("fold_1", "fold_2")
+TWO_FOLDS = "two folds, cross-fitted"
+"""How a statement says that there are two folds."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class CrossFit(Split):
     @property
     def fact(self) -> str:
         """That there are two folds."""
-        return "two folds, cross-fitted"
+        return TWO_FOLDS
 
     def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
         """Return the blocks ``fold_1`` and ``fold_2``."""

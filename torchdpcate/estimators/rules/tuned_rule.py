@@ -12,9 +12,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersDecisions
+from torchdpcate.estimators.answers import AnswersDecisions, clone
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport

@@ -14,7 +14,7 @@ from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules.agreement import agreement, choose
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.plan import SELECTION, Candidates, in_words, whole

@@ -4,7 +4,7 @@ from typing import Any
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import ScoreSource
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.registry import Registry
 
 GUARANTEES = Registry("nuisance_guarantee")

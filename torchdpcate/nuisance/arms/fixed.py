@@ -17,7 +17,7 @@ from torchdpcate.nuisance.arms.base import (
     ScoreNuisances,
     SelectionFacts,
 )
-from torchdpcate.nuisance.known_propensity import propensity_column
+from torchdpcate.nuisance.model import propensity_column
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.session import FitSession
 

@@ -12,7 +12,7 @@ from torchdpcate.data.propensity import ConstantPropensity, KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.known_propensity import propensity_column
+from torchdpcate.nuisance.model import propensity_column
 from torchdpcate.nuisance.weights.scheme import FittedWeights, InversePropensity, WeightScheme, stated_weight
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.session import FitSession

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import (
     QUERIES,
     SENSITIVITY,
@@ -16,7 +16,6 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 )
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism

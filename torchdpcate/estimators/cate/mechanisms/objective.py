@@ -11,10 +11,9 @@ from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale
 from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_change, jacobian, ridge_ratio
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.worst_case import Curve, Game, worst_case

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism
