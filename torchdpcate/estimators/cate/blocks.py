@@ -165,16 +165,13 @@ class Blocks:
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
         assert self.budget is not None
-        assert self.last_budget is not None
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
-        sizes = self.split.sizes(n)
+        sizes, release = self.split.sizes(n), self.split.release_budget(self.budget)
         fitted, kept = self.split.fitted(sizes), self.kept(sizes)
-        head = PlannedHead.of_recipe(
-            self.second_stage, self.score, self.schema, kept, fitted, self.last_budget, queries
-        )
+        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
         user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += own_code("second stage", self.second_stage) + self.own
-        value = math.nan if head is None else chosen.planned(head, self.last_budget)
+        value = math.nan if head is None else chosen.planned(head, release)
         remarks: tuple[str, ...] = ()
         if head is not None and head.kept is not None and not chosen.free:
             remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.kept:.0%} of a correction as it is",)

@@ -1,7 +1,6 @@
 """What an online service knows besides its history, with f and its kernel at any point; and its file. The curator's."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,40 +26,12 @@ from torchdpcate.second_stage.stage import FittedStage, LinearStage
 _KEPT_FEATURES = 4_096  # a map of more is not worked out for every query once and for all
 
 
-class Correction(ABC):
-    """A function f with its public kernel, away from the records' block; float64 on the CPU.
-
-    Points are lifted once (to features, or to the kernel's units), and everything else takes lifted points.
-    """
-
-    @abstractmethod
-    def lift(self, x: Tensor) -> Tensor:
-        """Return what stands for the covariates x [m, q], [m, k]."""
-
-    @abstractmethod
-    def value(self, lifted: Tensor) -> Tensor:
-        """Return f in outcome units, [m]. Secret."""
-
-    @abstractmethod
-    def covariance(self, lifted: Tensor, other: Tensor) -> Tensor:
-        """Return the kernel, [m, k]."""
-
-    @abstractmethod
-    def variance(self, lifted: Tensor) -> Tensor:
-        """Return the kernel's diagonal K(x, x), [m]."""
-
-    @abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the numbers that f is made of. Secret."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """Return what is public of it, as plain types; ``correction_from`` is the inverse."""
-
-
 @dataclass(frozen=True, eq=False)
-class FeatureCorrection(Correction):
-    """f(x) = psi(x)'theta with the kernel psi(x)'psi(y)."""
+class FeatureCorrection:
+    """f(x) = psi(x)'theta with the kernel psi(x)'psi(y), away from the records' block; float64 on the CPU.
+
+    Points are lifted once, to features, and everything else takes lifted points. ``value`` and ``tensors`` are secret.
+    """
 
     theta: Tensor
     features: FeatureMap
@@ -95,8 +66,8 @@ class FeatureCorrection(Correction):
 
 
 @dataclass(frozen=True, eq=False)
-class KernelCorrection(Correction):
-    """f(x) = sum_i c_i K(x_i, x) with a unit kernel; holds the training points."""
+class KernelCorrection:
+    """f(x) = sum_i c_i K(x_i, x) with a unit kernel, likewise, lifted to its units; holds the training points."""
 
     points: Tensor
     coefficients: Tensor
@@ -126,6 +97,10 @@ class KernelCorrection(Correction):
     def facts(self) -> dict[str, Any]:
         """Return the kernel's name and bandwidth."""
         return {"kernel": {"name": self.kernel.name, "bandwidth": self.kernel.bandwidth}}
+
+
+Correction = FeatureCorrection | KernelCorrection
+"""A function f with its public kernel. ``correction_from`` makes it of its ``tensors`` and ``facts``, plain types."""
 
 
 def correction_of(stage: FittedStage, nuisances: NuisanceModel | None = None) -> Correction:
