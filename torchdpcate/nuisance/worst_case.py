@@ -22,6 +22,7 @@ from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import DP_SGD
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -112,6 +113,7 @@ def log_ratio(sums: Tensor, noise_multiplier: float, rate: float) -> Tensor:
 @worst_case(
     "dp_sgd",
     DPSGD,
+    attacks=[DP_SGD],
     pair="a canary with its gradient along an axis of its own, of either sign; every noisy step is seen",
 )
 def _dp_sgd(budget: PrivacyBudget) -> Game:
@@ -205,6 +207,7 @@ def nuisance_sums(plan: DPSGDPlan, world: int, noise: NoiseSource) -> Tensor:
 @worst_case(
     "nuisances",
     Nuisances,
+    attacks=[DP_SGD],
     pair="canaries at corners of the domain, each with a gradient at right angles to all others', or at the corners "
     "opposite; every noisy step is seen",
 )

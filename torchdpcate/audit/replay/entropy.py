@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.audit.replay.check import Pipeline
-from torchdpcate.audit.replay.tape import Call, RecordingNoise, mapped
-from torchdpcate.audit.replay.watch import watched
+from torchdpcate.audit.replay.tape import Call, RecordingNoise, mapped, watched
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.noise import NoiseSource

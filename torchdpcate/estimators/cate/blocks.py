@@ -45,7 +45,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING, TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import SQUARED, Head
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
 from torchdpcate.features.kernels import SMOOTHNESS
@@ -33,8 +33,6 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
-SQUARED = "squared loss"
-"""What a statement has for the threshold of the squared loss."""
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
 
@@ -90,6 +88,11 @@ class EffectPlan(Plan):
             return {}
         charge = Charge(Purpose.RELEASE, self.mechanism.name)
         return {ANSWER: Query(charge, self.law, self.mechanism.level, self.pays)}
+
+    @property
+    def free(self) -> bool:
+        """See ``Plan``."""
+        return self.mechanism.free
 
     @property
     def formula(self) -> str:

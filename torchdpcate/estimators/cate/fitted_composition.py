@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import planned_error
+from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -15,9 +15,9 @@ from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.released_weights import BalanceTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore
-from torchdpcate.composition.expectations import RESIDUAL_SCALE
+from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -19,6 +19,9 @@ from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
+
+SQUARED = "squared loss"
+"""What a statement has for the threshold of the squared loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,7 @@ class Head:
 _POINTS = 512  # public points that stand for typical records
 _INSIDE = 0.9  # records within the Huber threshold, which is the 0.9 quantile of |s| by default
 ASSUMED = (
-    f"the Huber threshold is 1/{1 / RESIDUAL_SCALE:.0f} of the outcome's range where it is private",
+    f"the Huber threshold is 1/{1 / EXPECTED.residual_scale:.0f} of the outcome's range where it is private",
     "covariates fill their bounds evenly, and propensities are near a half",
 )
 """What the noise of a second stage is planned on."""
@@ -173,7 +176,7 @@ class PlannedHead(Head):
             recipe.ridge_for(bound, n, budget),
             bound,
             bounds.target,
-            typical * RESIDUAL_SCALE * schema.domain.outcome_range if threshold is None else threshold,
+            typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
             schema.domain,
             None if psi is None else psi.shape[1],
             weight=weight,

@@ -17,7 +17,7 @@ from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.file import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.kernel import KernelStage
