@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _RATE, _STEPS = 0.2, 10
-_CANARIES = 256  # of one fit; more make the backward pass slower a canary
+CANARIES = 256
+"""Records of one training, each with a direction of its own: a power of two, and the nuisances' covariates."""
 _STRETCH = 8.0  # gradient norm of a canary over the clip norm
 
 
@@ -77,7 +79,7 @@ class _Steps(Callback):
         return torch.stack(self.weights[1:]).diff(dim=0, prepend=torch.zeros_like(self.weights[1])[None]).T
 
 
-def noisy_sums(plan: DPSGDPlan, world: int, noise: NoiseSource, size: int = _CANARIES, mode: str = "auto") -> Tensor:
+def noisy_sums(plan: DPSGDPlan, world: int, noise: NoiseSource, size: int = CANARIES, mode: str = "auto") -> Tensor:
     """Return the noisy clipped sums of one DP-SGD fit along each canary, in clip norms, [size, steps].
 
     Args:
@@ -119,23 +121,8 @@ def log_ratio(sums: Tensor, noise_multiplier: float, rate: float) -> Tensor:
 def _dp_sgd(budget: PrivacyBudget) -> Game:
     multiplier = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, _RATE, _STEPS)
     plan = DPSGDPlan(multiplier, max_grad_norm=1.0, sampling_rate=_RATE, steps=_STEPS)
+    return _game(plan, budget, lambda *given: noisy_sums(*given))
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        fits = -(-runs // _CANARIES)
-        return torch.cat([noisy_sums(plan, world, noise) for _ in range(fits)])[:runs]
-
-    return Game(
-        draw=draw,
-        event=plan.event,
-        count=plan.steps,
-        guarantee=Guarantee(Level.CERTIFIED, budget),
-        evidence=lambda sums: log_ratio(sums, multiplier, _RATE),
-        most_runs=100_000,
-    )
-
-
-CANARIES = 256
-"""Records of one training, each with a direction of its own: a power of two, and the number of covariates."""
 
 _CONFIG = NuisanceConfig(width=0, batch_size=51, epochs=2, noise_walk=1e-6)  # ten steps at a rate of 0.2
 _DOMAIN = Domain([-1.0] * CANARIES, [1.0] * CANARIES, outcome_low=0.0, outcome_high=1.0)
@@ -212,16 +199,20 @@ def nuisance_sums(plan: DPSGDPlan, world: int, noise: NoiseSource) -> Tensor:
     "opposite; every noisy step is seen",
 )
 def _nuisances(budget: PrivacyBudget) -> Game:
-    plan = _CONFIG.plan(CANARIES, budget)
+    return _game(_CONFIG.plan(CANARIES, budget), budget, lambda *given: nuisance_sums(*given))
+
+
+def _game(plan: DPSGDPlan, budget: PrivacyBudget, sums: Callable[[DPSGDPlan, int, NoiseSource], Tensor]) -> Game:
+    """Return the game of trainings whose noisy sums along each canary are seen, [CANARIES, steps] each."""
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return torch.cat([nuisance_sums(plan, world, noise) for _ in range(-(-runs // CANARIES))])[:runs]
+        return torch.cat([sums(plan, world, noise) for _ in range(-(-runs // CANARIES))])[:runs]
 
     return Game(
         draw=draw,
         event=plan.event,
         count=plan.steps,
         guarantee=Guarantee(Level.CERTIFIED, budget),
-        evidence=lambda sums: log_ratio(sums, plan.noise_multiplier, plan.sampling_rate),
+        evidence=lambda noisy: log_ratio(noisy, plan.noise_multiplier, plan.sampling_rate),
         most_runs=100_000,
     )
