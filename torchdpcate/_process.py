@@ -160,6 +160,5 @@ def refuse_torchrun() -> None:
     count = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ and count != "1":
         raise InputError(
-            f"torchrun: each of its {count} processes would fit, charge and release on its own; start one process, "
-            f"with trainer=ddp_cpu or ddp and trainer.devices={count}"
+            f"torchrun: each of its {count} processes would fit, charge and release on its own; start one process"
         )

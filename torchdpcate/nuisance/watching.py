@@ -1,4 +1,4 @@
-"""Where the losses of a training go: a logger of Lightning's into the curator's folder, and nowhere else.
+"""What is seen of a training while it runs: its progress, and its losses, in the curator's folder alone.
 
 A loss is a number of the records that nothing pays for. It must never leave with a release, nor for a server.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
+from rich.progress import Progress
 
 from torchdpcate._files import private_folder
 from torchdpcate.errors import InputError
@@ -143,3 +144,36 @@ class LossLog(Callback):
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if trainer.logger is not None and loss is not None and loss.numel():
             trainer.logger.log_metrics({"loss": float(loss.detach().double().mean())}, step=trainer.global_step)
+
+
+class TrainingBar(Callback):
+    """A progress bar that says what trains and counts its steps."""
+
+    def __init__(self) -> None:
+        self._bar = Progress()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Show the bar.
+
+        Args:
+            trainer: The Trainer, which knows how many steps there are.
+            pl_module: What trains.
+        """
+        private = trainer.max_steps > 0
+        name = type(pl_module).__name__.removeprefix("Trainable")
+        total = trainer.max_steps if private else trainer.num_training_batches * (trainer.max_epochs or 1)
+        self._bar = Progress(transient=False)
+        self._bar.add_task(f"{name}{', DP-SGD' if private else ''}", total=total, completed=trainer.global_step)
+        self._bar.start()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Count a step."""
+        self._bar.advance(self._bar.task_ids[0])
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """As ``on_train_end``."""
+        self._bar.stop()
