@@ -142,10 +142,8 @@ def test_treatments_follow_the_propensity(treated):
 def test_a_trial_has_a_known_propensity():
     source = Hospital(trial=True, treated=0.3, n=2_000, **FEW)
     study = source.load()
-    assert source.trial_propensity == 0.3
     assert study.schema.to_dict()["propensity"] == 0.3
     assert float(source.propensity(study.records.x).std()) < 1e-12
-    assert Hospital().trial_propensity is None
     assert Hospital().domain().known_propensity is None
 
 

@@ -176,11 +176,11 @@ def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None
         name = names[column] if names is not None and column < len(names) else f"x{column}"
         raise InputError(
             f"{what}: column {name!r} has {plural(int(bad[column]), 'missing or infinite value')}"
-            f"{_others(bad)}; {MEND_MISSING}"
+            f"{others_too(bad)}; {MEND_MISSING}"
         )
 
 
-def _others(bad: Tensor) -> str:
+def others_too(bad: Tensor) -> str:
     """Say how many columns besides the named one have a count above zero."""
     others = int((bad > 0).sum()) - 1
     return f" (and {plural(others, 'other column')} too)" if others else ""
@@ -291,17 +291,19 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
     kinds = pd.api.types
     if kinds.is_bool_dtype(column) and not truth:
         raise InputError(f"column {name!r} {_TRUTH}")
-    if kinds.is_complex_dtype(column) or not kinds.is_numeric_dtype(column):
-        column = _parse(column, name, truth, remedy)
-    elif kinds.is_integer_dtype(column):
+    if kinds.is_integer_dtype(column):
         beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
         if beyond:
             raise InputError(
                 f"column {name!r} has {plural(beyond, 'integer')} beyond 2^53, which float64 cannot distinguish; "
                 "is it an identifier? drop or rescale it"
             )
-    _refuse_missing(int(column.isna().sum()), name)
-    values = column.to_numpy(dtype=np.float64, copy=True)
+    values, wrong = _read(column, truth)
+    if wrong.all() and len(wrong) and not _read(column, True)[1].any():
+        raise InputError(f"column {name!r} {_TRUTH}")
+    if wrong.any():
+        raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
+    _refuse_missing(int(np.isnan(values).sum()), name)
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; drop these rows")
@@ -354,29 +356,25 @@ def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.nda
 
     if categories and isinstance(categories[0], str):
         return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
-    kinds, truth = pd.api.types, set(categories) == {0, 1}
-    if kinds.is_bool_dtype(column):
+    if pd.api.types.is_bool_dtype(column):
         return np.ones(len(column), dtype=bool)
-    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
-        read = [_number(value, truth) for value in column.astype(object)]
-        values = np.array([np.nan if value is None else value for value in read], dtype=np.float64)
-    else:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values, _ = _read(column, set(categories) == {0, 1})
     known = np.isfinite(values) & (np.abs(values) <= _EXACT)
     return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
 
 
-def _parse(column: "pd.Series", name: str, truth: bool, remedy: str) -> "pd.Series":
-    """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
+def _read(column: "pd.Series", truth: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return a column as numbers, NaN where there is none, and which values are neither numbers nor missing.
+
+    Text is read as numbers, and as true or false where these are numbers.
+    """
     import pandas as pd
 
-    read = [_number(value, truth) for value in column.astype(object)]
-    wrong = sum(value is None for value in read)
-    if wrong:
-        if wrong == len(read) and all(_number(value, True) is not None for value in column.astype(object)):
-            raise InputError(f"column {name!r} {_TRUTH}")
-        raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; {remedy}")
-    return pd.Series(read, dtype=np.float64)
+    kinds = pd.api.types
+    if kinds.is_numeric_dtype(column) and not kinds.is_complex_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True), np.zeros(len(column), dtype=bool)
+    read = pd.Series([_number(value, truth) for value in column.astype(object)], dtype=object)
+    return read.to_numpy(dtype=np.float64, na_value=np.nan), np.array([value is None for value in read], dtype=bool)
 
 
 def _number(value: Any, truth: bool) -> float | None:

@@ -484,15 +484,6 @@ def without_cells(text: str) -> str:
 
 
 @contextmanager
-def among_rows(path: str | Path, first: int, last: int) -> Iterator[None]:
-    """Say in which rows of which file, counted from 1, an InputError arose."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}, rows {first} to {last}: {error}") from None
-
-
-@contextmanager
 def about(path: Any) -> Iterator[None]:
     """Start the message of an InputError with the file it is about."""
     try:

@@ -208,11 +208,6 @@ class GeneratedStudy(StudySource):
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x), [n], at x [n, q]."""
 
-    @property
-    def trial_propensity(self) -> float | None:
-        """P(A = 1) where a coin that knows nothing of the covariates decides on the treatment; else None."""
-        return None
-
     @abstractmethod
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""

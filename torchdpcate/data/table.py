@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._frames import MOST_BYTES, PERSON, about, among_rows, iter_frames, read_frame, rows_in_metadata
+from torchdpcate.data._frames import MOST_BYTES, PERSON, about, iter_frames, read_frame, rows_in_metadata
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
@@ -114,7 +114,7 @@ class TableStream(RecordStream):
         done = 0
         columns, text = record_columns(self.schema), self.schema.text_columns
         for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
-            with among_rows(path, done + 1, done + len(frame)):
+            with about(f"{path}, rows {done + 1} to {done + len(frame)}"):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)

@@ -273,11 +273,6 @@ class Hospital(GeneratedStudy):
         self.columns = columns
         self.law = law
 
-    @property
-    def trial_propensity(self) -> float | None:
-        """``treated`` in a trial, else None."""
-        return self.treated if self.trial else None
-
     def domain(self) -> Domain:
         """Return the public facts of the law."""
         return self.schema().domain
