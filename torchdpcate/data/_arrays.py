@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 MEND_MISSING = "fill in a value that does not depend on the records, or drop these rows"
 """What to do about missing values: a mean of the records would be a statistic that nothing paid for."""
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""How a missing value may be written, in small letters."""
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
+_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
+_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
+_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
 def plural(count: int, noun: str) -> str:
@@ -186,10 +196,6 @@ def others_too(bad: Tensor) -> str:
     return f" (and {plural(others, 'other column')} too)" if others else ""
 
 
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
-
-
 def as_frame(X: Any) -> Any:
     """Return a pandas frame of a polars frame, an Arrow table, a dict or a named row; anything else as it is.
 
@@ -261,16 +267,6 @@ def in_this_order(fit: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 def _has_names(index: Any) -> bool:
     return len(index) > 0 and all(isinstance(name, str) for name in index)
-
-
-_BOOLEANS = {"true": 1.0, "false": 0.0}
-MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
-"""How a missing value may be written, in small letters."""
-DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
-_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
-_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
-_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
 def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:

@@ -31,6 +31,17 @@ _KINDS = {
 }
 _SEPARATORS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
 _QUOTED = re.compile(rb'"[^"]*"')
+_MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
+_NO_LENGTHS = "DELTA_BYTE_ARRAY"
+NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
+"""What a column may hold, by its type."""
+_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
+_BLOCK_BYTES = 1 << 20
+_LONGEST = 1024  # bytes of a number or of a category
+PERSON = "\0person"
+"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
+MOST_BYTES = 1 << 30
+"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
 def check_start(path: str) -> None:
@@ -77,12 +88,6 @@ def _fault(start: bytes) -> str | None:
         if count > commas and (not commas or second.count(separator) == count):
             return f"separates columns by {words}; save it with commas between columns, and with decimal points"
     return None
-
-
-_MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
-_NO_LENGTHS = "DELTA_BYTE_ARRAY"
-NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
-"""What a column may hold, by its type."""
 
 
 def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
@@ -177,15 +182,6 @@ def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], p
                 f"{path}: row group {group} unpacks to {size:,} bytes, more than data.most_bytes = {most_bytes:,}; "
                 "raise it (predict: --most-bytes) where memory allows, or write the file with smaller row groups"
             )
-
-
-_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
-_BLOCK_BYTES = 1 << 20
-_LONGEST = 1024  # bytes of a number or of a category
-PERSON = "\0person"
-"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
-MOST_BYTES = 1 << 30
-"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
 def file_kind(path: str | Path, what: str = "data file") -> str:

@@ -34,6 +34,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
+_TO_USE = {
+    OTHER: "make a number or a category of it to use it",
+    TWICE: "rename all but one to use it",
+    ENCODED: "save the file as UTF-8 to use it",
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
+_HEAD = """\
+# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
+#
+# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
+# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
+# Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
+"""
+_FOOT = """\
+overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
+# propensity: 0.5   # of a trial alone: the share that its design treats
+# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
+origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
+"""
 
 
 def read_domain_file(path: str | Path) -> Any:
@@ -204,29 +224,6 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
             f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
         )
     return entry
-
-
-OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
-_TO_USE = {
-    OTHER: "make a number or a category of it to use it",
-    TWICE: "rename all but one to use it",
-    ENCODED: "save the file as UTF-8 to use it",
-}
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
-_HEAD = """\
-# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
-#
-# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
-# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
-# Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
-"""
-_FOOT = """\
-overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
-# propensity: 0.5   # of a trial alone: the share that its design treats
-# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
-origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
-"""
 
 
 def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | None = None) -> str:

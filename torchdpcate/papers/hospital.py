@@ -19,6 +19,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.papers.hospital_law import REACH, SHAPES, Law, Traits, solve, uniform
 
 _SKEW = (1.2, 6.0)  # of the noise (1 - (1 - U)^(1/b))^(1/a), Kumaraswamy's law
+_BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
+_COLUMNS = (5, 400)
+_TREATED = 0.005
 
 
 class Outcome(ABC):
@@ -185,11 +188,6 @@ def _rounded_up(value: float) -> float:
     """Return value with two digits, not less than it."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit
-
-
-_BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
-_COLUMNS = (5, 400)
-_TREATED = 0.005
 
 
 class Hospital(GeneratedStudy):
