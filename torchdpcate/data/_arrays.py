@@ -130,7 +130,8 @@ def check_aligned(**arguments: Any) -> None:
     Raises:
         InputError: Names two arguments and what to do.
     """
-    labelled = [(name, value) for name, value in arguments.items() if _is_pandas(value)]
+    pandas = ("index", "to_numpy", "iloc")  # what its frames and series have, without importing it
+    labelled = [pair for pair in arguments.items() if all(hasattr(pair[1], word) for word in pandas)]
     for name, value in labelled[1:]:
         first, reference = labelled[0]
         if len(value) == len(reference) and not value.index.equals(reference.index):
@@ -139,11 +140,6 @@ def check_aligned(**arguments: Any) -> None:
                 f"otherwise; align them by {name}.loc[{first}.index], or where positions are right drop the labels of "
                 "both by reset_index(drop=True)"
             )
-
-
-def _is_pandas(value: Any) -> bool:
-    """Return whether it is a pandas frame or series, without importing pandas."""
-    return hasattr(value, "index") and hasattr(value, "to_numpy") and hasattr(value, "iloc")
 
 
 def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -> Tensor:

@@ -257,20 +257,18 @@ def read_frame(
     files = [paths] if isinstance(paths, str | Path) else list(paths)
     most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
     for file in files:
-        _check_stated(file, done, most_rows, most_bytes)
+        if file_kind(file) == "parquet" and os.path.isfile(file):  # says how many rows it has, before any is read
+            _check_rows(file, done + rows_in_metadata(file), most_rows, most_bytes)
         for frame in iter_frames(file, columns, text, most_bytes=most_bytes):
             done += len(frame)
             _check_rows(file, done, most_rows, most_bytes)
-            if len(frame):
-                frames.append(_with_person(file, frame, persons) if persons else frame)
+            if persons and len(frame):
+                with about(file):
+                    frame = frame.assign(**{PERSON: person_names(frame[list(persons)])})
+            frames += [frame] if len(frame) else []
     if not frames:
         raise InputError(f"data file {listed(files)} holds no rows; bring records")
     return pd.concat(frames, ignore_index=True)
-
-
-def _with_person(file: str | Path, frame: "pd.DataFrame", persons: Sequence[str]) -> "pd.DataFrame":
-    with about(file):
-        return frame.assign(**{PERSON: person_names(frame[list(persons)])})
 
 
 def rows_in_metadata(paths: Any) -> int:
@@ -290,13 +288,6 @@ def rows_in_metadata(paths: Any) -> int:
         with readable(path):
             rows += stated_rows(arrow_path(path))
     return rows
-
-
-def _check_stated(path: str | Path, done: int, most_rows: int, most_bytes: int) -> None:
-    """Refuse a parquet file that says it has too many rows, before any is read."""
-    if file_kind(path) == "parquet" and os.path.isfile(path):
-        with readable(path):
-            _check_rows(path, done + stated_rows(arrow_path(path)), most_rows, most_bytes)
 
 
 def _check_rows(path: str | Path, rows: int, most_rows: int, most_bytes: int) -> None:

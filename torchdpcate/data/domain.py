@@ -1,5 +1,6 @@
 """The public facts about the records: bounds of every column, and the overlap bound."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,9 +112,9 @@ class Domain:
         self._named = names is not None
         self.names = tuple(f"x{i}" for i in range(q)) if names is None else tuple(map(str, names))
         self._check_names(q)
-        self.columns = self._columns(
-            _flags(two_levels, q), _one_each("scales", scales, "linear", q), _one_each("typical", typical, None, q)
-        )
+        bounds = self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), [""] * q
+        facts = _flags(two_levels, q), _one_each("scales", scales, "linear", q), _one_each("typical", typical, None, q)
+        self.columns = tuple(itertools.starmap(Numeric, zip(*bounds, *facts, strict=True)))
         self.two_levels = tuple(column.two_levels for column in self.columns)
         self.scales = tuple(column.scale for column in self.columns)
         self.typical = tuple(column.typical for column in self.columns)
@@ -150,10 +151,6 @@ class Domain:
             typical=[column.typical for column in columns],
             **facts,
         )
-
-    def _columns(self, *facts: Sequence[Any]) -> tuple[Numeric, ...]:
-        bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), *facts, strict=True)
-        return tuple(Numeric(name, low, high, "", *others) for name, low, high, *others in bounds)
 
     def _share(self, treated: float | None) -> float | None:
         if treated is None:

@@ -77,7 +77,9 @@ def read_domain_file(path: str | Path) -> Any:
     try:
         _check_form(facts)
         check_filled(facts)
-        return _with_origin(facts, f"domain file {file.stem}{owner}")
+        source = f"domain file {file.stem}{owner}"
+        own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
+        return {**facts, "origin": source + own}
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -163,12 +165,9 @@ def _outcome(entry: Any) -> Mapping[str, Any]:
                 f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
                 "and 1, or true and false: write these into the column, and categories: [0, 1]"
             )
-        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
+        own = {"origin": entry["origin"]} if "origin" in entry else {}
+        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **own}
     return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
-
-
-def _kept(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: entry[name]} if name in entry else {}
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -202,13 +201,6 @@ def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
 def _origin(what: str, entry: Mapping[str, Any]) -> str:
     """Return where an entry says its bounds come from; empty if it says nothing."""
     return check_origin(what, entry["origin"]) if "origin" in entry else ""
-
-
-def _with_origin(facts: Any, file: str) -> Any:
-    """Put the file's name before what the file itself says of its bounds' origin."""
-    if not isinstance(facts, Mapping):
-        return facts
-    return {**facts, "origin": f"{file}: {check_origin('domain', facts['origin'])}" if "origin" in facts else file}
 
 
 def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
@@ -245,7 +237,9 @@ def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | 
             empty one that is not the first), or one that cannot be shown; a treatment or an outcome that is no column,
             or there twice.
     """
-    kinds = _kinds(path)
+    check_there(path)
+    with readable(path):
+        kinds = _of_csv(path) if file_kind(path) == "csv" else _of_parquet(path)
     _check_roles(kinds, treatment, outcome)
     rest = {name: kind for name, kind in kinds.items() if name not in (treatment, outcome)}
     covariates = {name: kind for name, kind in rest.items() if name and kind not in _TO_USE}
@@ -279,14 +273,6 @@ def write_draft(draft: str, path: str | Path) -> Path:
         raise InputError(f"output {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
     write_text(path, draft)
     return path
-
-
-def _kinds(path: str | Path) -> dict[str, str]:
-    """Return the kind of each column by its name."""
-    kind = file_kind(path)
-    check_there(path)
-    with readable(path):
-        return _of_csv(path) if kind == "csv" else _of_parquet(path)
 
 
 def _of_csv(path: str | Path) -> dict[str, str]:

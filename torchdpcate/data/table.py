@@ -386,16 +386,12 @@ class Table(StudySource):
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)
             read.clipped.warn(schema)
-            rows = self._units(read.n if self.person is None else frame[PERSON].rename(None))
+            rows = torch.arange(read.n)[:, None]
+            if own:
+                rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
         return Study(records, schema, self._queries(schema), None, table_name(self.path), unit=unit)
-
-    def _units(self, persons: Any) -> Tensor:
-        """Return the positions of each unit's records, [units, records], of n records or of their persons."""
-        if isinstance(persons, int):
-            return torch.arange(persons)[:, None]
-        return person_rows(persons, self.per_person, self.seed, self.too_many)
 
     def _queries(self, schema: TableSchema) -> Tensor:
         return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
