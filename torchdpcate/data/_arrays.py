@@ -154,7 +154,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
         InputError: Not a matrix, not numbers, or not finite (which column, how many).
     """
     if is_frame(value):
-        names = [f"x{i}" if _is_number(name) else plain(name) for i, name in enumerate(value.columns)]
+        names = [f"x{i}" if is_number(name) else plain(name) for i, name in enumerate(value.columns)]
         columns = [to_float64(value.iloc[:, i], f"{what}: column {name!r}") for i, name in enumerate(names)]
         matrix = torch.stack(columns, 1) if columns else torch.empty(len(value), 0, dtype=torch.float64)
     else:
@@ -165,7 +165,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
     return matrix
 
 
-def _is_number(name: Any) -> bool:
+def is_number(name: Any) -> bool:
     """Return whether a column's name is a number: that of a frame read without a header is a value of a record."""
     try:
         float(str(name))

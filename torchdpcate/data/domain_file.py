@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
-from torchdpcate.data._arrays import MISSING
+from torchdpcate.data._arrays import MISSING, is_number
 from torchdpcate.data._frames import (
     NUMBERS,
     TRUTHS,
@@ -318,11 +318,7 @@ def _by_majority(column: "pa.Array") -> str:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.strip().lower() not in MISSING
+    return is_number(text) and text.strip().lower() not in MISSING
 
 
 def _like_a_number(name: str) -> bool:

@@ -28,7 +28,7 @@ from torchdpcate.data.records import (
 )
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
-from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource, read_queries
+from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
@@ -331,7 +331,7 @@ class Table(StudySource):
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         unit = self.unit
         n = None if self.n is None else self.n * unit.records
-        return PublicStudy(schema, table_name(self.path), n, self._queries(schema), unit)
+        return PublicStudy(schema, table_name(self.path), n, self._points(schema), unit)
 
     def stated_rows(self) -> int:
         """Return the number of rows that parquet files say they have in their metadata; no record is read.
@@ -391,10 +391,14 @@ class Table(StudySource):
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
-        return Study(records, schema, self._queries(schema), None, table_name(self.path), unit=unit)
-
-    def _queries(self, schema: TableSchema) -> Tensor:
-        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
+        return Study(
+            records,
+            schema,
+            self._points(schema),
+            None,
+            table_name(self.path),
+            unit=unit,
+        )
 
 
 def secret_subsample(total: int, n: int | None) -> Tensor:
