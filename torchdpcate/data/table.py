@@ -391,14 +391,7 @@ class Table(StudySource):
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
-        return Study(
-            records,
-            schema,
-            self._points(schema),
-            None,
-            table_name(self.path),
-            unit=unit,
-        )
+        return Study(records, schema, self._points(schema), None, table_name(self.path), unit=unit)
 
 
 def secret_subsample(total: int, n: int | None) -> Tensor:

@@ -287,15 +287,6 @@ class Hospital(GeneratedStudy):
         """Return P(A = 1 | x), [n], at encoded x [n, q]."""
         return torch.full_like(x[:, 0], self.treated) if self.trial else self._law.traits(x).propensity
 
-    def mean_outcome(self, x: Tensor, a: Tensor | float) -> Tensor:
-        """Return E[Y(a) | x], [n], at encoded x [n, q]; of costs as they are cut.
-
-        Args:
-            x: Encoded covariates.
-            a: Arm, 0 or 1, of all or of each.
-        """
-        return self._outcome.mean(self._law.traits(x), a)
-
     def average_effect(self, estimand: str) -> float:
         """Return the true effect of an estimand under the law, by 200,000 patients.
 
