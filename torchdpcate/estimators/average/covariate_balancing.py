@@ -25,8 +25,7 @@ from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedErro
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.release.balance_table import BalanceTable
-from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
 
 
 @dataclass(eq=False, repr=False)

@@ -76,7 +76,7 @@ class HorvitzThompson(EffectPlan):
         "the released propensity, which is by objective perturbation with epsilon/2; covariate_balancing section 5"
     )
     intervals: ClassVar[bool] = False
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
     )
 

@@ -43,10 +43,10 @@ from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, number, split_epsilon
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.exact_sums import far_problems
 from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
@@ -167,7 +167,7 @@ class BalancingPlan(EffectPlan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``: what the readout rests on with these fits."""
-        return (self.estimator.holds_if(self._models()),)
+        return (self.estimator.assumption(self._models()),)
 
     def _models(self) -> dict[str, Any]:
         bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}

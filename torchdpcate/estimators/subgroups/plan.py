@@ -140,7 +140,7 @@ class SubgroupPlan(Plan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.weighting.holds_if,)
+        return (self.weighting.assumption,)
 
     @classmethod
     def restated(cls, release: Release) -> Self:
