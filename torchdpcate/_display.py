@@ -1,9 +1,10 @@
 """How objects show themselves in notebooks: a table of names and values, escaped, without a script."""
 
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
-from torchdpcate._html import escaped, named_rows
+from torchdpcate._text import plain
 
 _MOST = 12
 """Values of a list that are named."""
@@ -16,8 +17,12 @@ def html_table_of(title: str, rows: Iterable[tuple[str, Any]]) -> str:
         >>> html_table_of("Budget", [("epsilon", "<1>")])
         '<div><b>Budget</b><table><tr><th>epsilon</th><td>&lt;1&gt;</td></tr></table></div>'
     """
-    shown = named_rows((name, escaped(value)) for name, value in rows)
-    return f"<div><b>{escaped(title)}</b>{shown}</div>"
+    shown = "".join(f"<tr><th>{_escaped(name)}</th><td>{_escaped(value)}</td></tr>" for name, value in rows)
+    return f"<div><b>{_escaped(title)}</b><table>{shown}</table></div>"
+
+
+def _escaped(value: Any) -> str:
+    return escape(plain(value), quote=True)
 
 
 def some(values: Iterable[Any]) -> str:

@@ -28,8 +28,7 @@ from torchdpcate.release.file import (
 )
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD_HTML, CARD_JSON, make_card
-from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card
 from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
 
 _PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")
