@@ -21,7 +21,7 @@ from torchdpcate.privacy.exact_sums import far_problems, grid_problems
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import private_quantile
+from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
@@ -44,11 +44,13 @@ class Law(ABC):
         event: What it costs, ``count`` times.
         in_parts: Whether its parts are charged by their names.
         by_any: Whether all charges of its purpose are for it, by whatever mechanism.
+        hands_out: Whether its draw tells the source of noise itself what it hands out, as steps do that see answers.
     """
 
     count: int = 1
     in_parts: ClassVar[bool] = False
     by_any: ClassVar[bool] = False
+    hands_out: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -425,6 +427,8 @@ class DPSGDRun(Law):
         plan: The run.
     """
 
+    hands_out: ClassVar[bool] = True
+
     plan: "DPSGDPlan"
 
     @property
@@ -475,8 +479,8 @@ class CentreAndWidth(Law):
 
     def _drawn(self, values: Tensor, noise: NoiseSource) -> tuple[float, float]:
         first, second = self.quantiles
-        centre = private_quantile(values, self.centres, first, self.epsilon / 2, noise)
-        return centre, private_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
+        centre = chosen_quantile(values, self.centres, first, self.epsilon / 2, noise)
+        return centre, chosen_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: both are candidates."""
@@ -501,6 +505,8 @@ class Choice(Law):
         size: Number of candidates.
         composed: Whether it is one event of a plan with others, beside which some choices cost less.
     """
+
+    hands_out: ClassVar[bool] = True
 
     mechanism: SelectionMechanism
     size: int

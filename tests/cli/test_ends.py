@@ -103,7 +103,7 @@ def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
 
 def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
     """A handler that is there stays, and is called."""
-    from torchdpcate._signals import Terminated, terminable
+    from torchdpcate._process import Terminated, terminable
 
     seen = []
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))

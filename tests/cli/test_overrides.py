@@ -90,7 +90,7 @@ def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect
     assert main(["train", *balancing, "+effect.share.size=0.5"]) == 2
     assert "the nearest is effect.shares" in one_line(capsys)
     assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
-    assert "no setting effect.shares.size" in one_line(capsys)
+    assert "effect.shares.size: not used by task=average_effect with effect=difference_in_means" in one_line(capsys)
 
 
 OF_OTHERS = {

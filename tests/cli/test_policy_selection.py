@@ -14,10 +14,9 @@ from safetensors.torch import load_file
 
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
-from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.on_domain import threshold_grid
+from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
-from torchdpcate.data.selection_generators import RareRegion
+from torchdpcate.papers.rare_region import RareRegion
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.evaluation.metrics import decision_accuracy, policy_value
+from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
@@ -381,7 +381,7 @@ MISTAKES = {
     "nuisance": (
         None,
         ["task=two_stage_rule", "nuisance.width=3"],
-        "nuisance: not used by task=two_stage_rule.*it is of task=.*rule",
+        "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
     ),
     "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
     "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.special import ndtri
 
-from torchdpcate.composition.intervals import (
+from torchdpcate.composition.effect_law import (
     TYPICAL,
     IntervalPlan,
     effect_law,

@@ -10,7 +10,7 @@ from tests.verify.test_card import AUDIT
 from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.registry import registry
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.composition.division import CHOICES
+from torchdpcate.composition.steps import CHOICES
 from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS

@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
-from torchdpcate._torchrun import refuse_torchrun
+from torchdpcate._process import refuse_torchrun
 from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_table
 from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.errors import InputError, PrivacyWarning

@@ -7,15 +7,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import PROGNOSTIC
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.screening import CentredChoice, screening_by_sums, screening_sums
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import PROGNOSTIC, NoisySteps, summed
 from torchdpcate.composition.summaries import moment_sums, standardisation_by_sums
 from torchdpcate.composition.windows import private_moments, private_windows, starts_at_zero, window_cells, within
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 
 Terms = Callable[[Tensor, Tensor], Tensor]
 """From covariates scaled to [-1, 1], [b, q], and the residuals of a screening, [b], to a sum over these records."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import STEPS
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import SCREENING
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.priors import STEPS
+from torchdpcate.composition.steps import SCREENING, NoisySteps, summed
 from torchdpcate.features.weighted_basis import Feature, all_features, step
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import gumbel_top_k, top_k

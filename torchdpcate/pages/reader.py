@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.releases import (
     action_names,
@@ -345,10 +345,7 @@ def _first(release: Release) -> int:
 
 def _encoded(release: Release) -> dict[str, set[int]]:
     """Return the positions of each covariate's encoded columns."""
-    found, start = {}, 0
-    for covariate in release.schema.covariates:
-        found[covariate.name] = set(range(start, start := start + len(covariate.bounds)))
-    return found
+    return {name: set(places) for name, places in release.schema.places.items()}
 
 
 def _ranges(intervals: np.ndarray) -> list[str]:

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
@@ -485,8 +484,7 @@ def _share(budget: Any) -> float:
 
 def _example() -> ComposedRule:
     """A rule on one covariate in [0, 1], for examples and tests of readers."""
-    from torchdpcate.features.standardisation import Standardisation
-    from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+    from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
     from torchdpcate.release.rule import _example as rule
 
     schema, privacy = rule().schema, rule().privacy

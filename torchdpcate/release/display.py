@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchdpcate._display import html_table_of
+from torchdpcate._html import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.data.covariates import bounds_in_words
 

@@ -293,7 +293,7 @@ class PolicyRelease(Release):
 
 def _policy_example() -> PolicyRelease:
     """A threshold on one covariate in [0, 1], for examples."""
-    from torchdpcate.candidates.thresholds import Thresholds
+    from torchdpcate.candidates.kinds import Thresholds
 
     schema, privacy = _example().schema, _example().privacy
     return PolicyRelease(Thresholds("x0", [0.5]).setup(schema.domain, (0, 1)), (0, 1), schema, privacy)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate._display import html_table_of
+from torchdpcate._html import html_table_of
 from torchdpcate._text import markdown_text, plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError

@@ -7,7 +7,6 @@ import torch
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -16,6 +15,7 @@ from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.papers.confounded import Confounded
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
 

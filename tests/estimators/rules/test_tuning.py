@@ -12,12 +12,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.agreement import agreement
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import (
-    SELECTION,
-    CrossValidatedRule,
-    PrivatelyTunedRule,
-    _rule_tuning,
-)
+from torchdpcate.estimators.rules.plan import SELECTION
+from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule, _rule_tuning
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import Identity, Legendre

@@ -12,10 +12,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.errors import BudgetError, InputError, VerificationError

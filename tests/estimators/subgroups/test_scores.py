@@ -10,8 +10,8 @@ from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.hospital_tune import subgroups
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -56,7 +56,7 @@ def test_without_privacy_each_cell_has_the_mean_of_the_textbook_scores(released)
     x, a, y = records()
     fitted = learner(None, propensity="composed", released=released).fit(x, a, y)
     domain = clipped_domain(DOMAIN, ATE(0.1))
-    plan = AveragePlan.within(len(x), None, domain, least=0.1)
+    plan = average_plan(len(x), None, domain, least=0.1)
     order = NoiseSource.fixed(5)
     found = average_nuisances(CausalData(x, a, y), domain, plan, FitSession(order), (False, False, True))
     exact, cells = fitted.nonprivate_effects(), fitted.subgroups_
@@ -120,7 +120,7 @@ def test_steps_and_sums_share_the_budget(law):
         assert sums.event.epsilon == plan.scores.steps.score_epsilon
     else:
         mu = 1 / sums.event.noise_multiplier
-        assert math.hypot(mu, plan.scores.steps.mu) == pytest.approx(total_mu(BUDGET), rel=1e-6)
+        assert math.hypot(mu, plan.scores.steps.shares.total) == pytest.approx(total_mu(BUDGET), rel=1e-6)
         assert plan.scale == pytest.approx(sensitivity(law, len(plan.strata.partitions), 800) / mu, rel=1e-3)
 
 
@@ -218,7 +218,7 @@ def test_expected_noise_says_what_it_leaves_out():
 
 def test_the_plan_is_that_of_an_average_effect():
     plan = ScorePlan.of(3000, BUDGET, SCHEMA, 0.2)
-    same = AveragePlan.within(3000, BUDGET, clipped_domain(DOMAIN, ATE(0.2)), least=0.1)
+    same = average_plan(3000, BUDGET, clipped_domain(DOMAIN, ATE(0.2)), least=0.1)
     assert plan.steps == same
     assert plan.public() == same.facts()
 

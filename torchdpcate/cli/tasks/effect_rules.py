@@ -13,10 +13,9 @@ from torch import Tensor
 
 from torchdpcate.cli.tasks.rules import Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.queries import read_queries
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.releases import coefficients
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure

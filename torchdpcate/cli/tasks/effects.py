@@ -17,11 +17,10 @@ from torchdpcate._files import PRIVATE, private_folder
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import write_balance
 from torchdpcate.cli.words import choices, words
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.cached_stream import CachedStream
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.releases import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.composition.arm_regressions import ScoreScales
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.settings import known_propensities
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -22,7 +22,7 @@ from torchdpcate.estimators.average.balanced_difference import UPPER
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares, sums_mechanism
-from torchdpcate.laws import CLOSE, AddedNoise, Steps
+from torchdpcate.laws import CLOSE, AddedNoise
 from torchdpcate.plan import Query
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.exact_sums import same
@@ -116,19 +116,17 @@ class ClippedScores(EffectPlan):
         return clipped_domain(self.schema.domain, self.estimand)
 
     @cached_property
-    def steps(self) -> AveragePlan:
+    def steps(self) -> ComposedPlan:
         """The plan of the steps."""
-        return AveragePlan.within(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+        return average_plan(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
         """See ``Plan``: the steps, and what they leave to both sums."""
         if self.steps.score_epsilon is None:
             return {}
-        shares = self.steps.shares
-        steps = Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
         return {
-            "steps": Query(COMPOSED_SCORES, steps),
+            "steps": Query(COMPOSED_SCORES, self.steps.law),
             **self.summed({SUMS: noise_of(self.n, self.steps.score_epsilon)}),
         }
 
@@ -196,7 +194,7 @@ class ClippedScores(EffectPlan):
         )
 
 
-def clip_on_grid(clip: float, plan: AveragePlan, domain: Domain) -> bool:
+def clip_on_grid(clip: float, plan: ComposedPlan, domain: Domain) -> bool:
     """Whether a clip, in outcome units, is on the grid of its quantile, or the largest; of a clipped domain."""
     scales = ScoreScales.of(domain)
     return same(clip, scales.high) or scales.on_grid(clip / plan.clip_factor, plan.constants.quantile_levels)

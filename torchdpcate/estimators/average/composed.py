@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.clipped_scores import SUMS, ClippedScores
 from torchdpcate.estimators.average.effect_plan import EffectPlan
@@ -96,9 +96,9 @@ class ComposedAverageEffect(AverageEffectLearner):
         sampling = deviation / math.sqrt(n)
         return PlannedError("composed", noise, nuisances, sampling, bias=CLIPPED).in_units(self._unit())
 
-    def _planned_nuisances(self, plan: AveragePlan, prior: ErrorPrior) -> float:
+    def _planned_nuisances(self, plan: ComposedPlan, prior: ErrorPrior) -> float:
         """Return what the product of both nuisances' errors is planned to add, in outcome ranges."""
-        arms = plan.arms()
+        arms = plan.both_arms()
         size = len(arms.basis.energies)
         unit = prior.deviation if not plan.binary else 1.0
         noise = arms.noise / arms.basis.energies
@@ -140,11 +140,11 @@ class ComposedAverageEffect(AverageEffectLearner):
         return weighted_balance(self._plan.domain, self._records, self.nuisances_.propensity)
 
 
-def planned_deviation(plan: AveragePlan, prior: ErrorPrior) -> float:
+def planned_deviation(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return the planned standard deviation of scores, in outcome ranges."""
     return 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
 
 
-def planned_clip(plan: AveragePlan, prior: ErrorPrior) -> float:
+def planned_clip(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return the planned clip of scores, in outcome ranges."""
-    return planned_deviation(plan, prior) * (plan.spread if not plan.binary else 2.0)
+    return planned_deviation(plan, prior) * (plan.score_spread if not plan.binary else 2.0)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from torchdpcate.causal.efficient_score import ScoreRanges
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.causal.score import ScoreRanges
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, default_nuisances

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
+from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split, split_sizes

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.estimators.average.balanced_difference import SCALES, SUMS, UPPER
 from torchdpcate.estimators.average.effect_estimator import Ask
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate

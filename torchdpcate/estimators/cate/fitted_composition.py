@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import planned_error
+from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError

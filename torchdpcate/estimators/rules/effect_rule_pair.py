@@ -5,14 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.effect_sums import clipped, private_sums
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
-from torchdpcate.composition.perturbed_objective import LARGEST
-from torchdpcate.composition.pure_worst_case import objective_game
+from torchdpcate.composition.pure_fits import LARGEST, clipped, private_sums
 from torchdpcate.composition.regressions import effect_fit
-from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
-from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.worst_case import drawn
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
+from torchdpcate.composition.worst_case import drawn, objective_game
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_EFFECT

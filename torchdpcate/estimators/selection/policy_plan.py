@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.steps import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.settings import known_propensities
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -46,7 +46,7 @@ class ScorePlan:
         domain: Public bounds, their overlap the clip of propensities in scores.
     """
 
-    steps: AveragePlan
+    steps: ComposedPlan
     budget: PrivacyBudget | None
     domain: Domain
 
@@ -75,7 +75,7 @@ class ScorePlan:
                 "privacy.delta above 0, for instance 1e-5, or take propensity=fitted, which is pure"
             )
         domain = clipped_domain(schema.domain, ATE(overlap))
-        return cls(AveragePlan.within(n, budget, domain, least=schema.domain.overlap), budget, domain)
+        return cls(average_plan(n, budget, domain, least=schema.domain.overlap), budget, domain)
 
     def event(self, law: str) -> PureEvent | GaussianEvent:
         """Return what the sums cost, by the law of their noise; see above.
@@ -102,7 +102,7 @@ class ScorePlan:
     def _left(self) -> float:
         """Squared mu that is left for a Gaussian event of the sums; 0 where it is next to nothing."""
         total = total_mu(self.budget) ** 2
-        left = total * (1 - _INWARDS) - self.steps.mu**2
+        left = total * (1 - _INWARDS) - self.steps.shares.total**2
         return left if left > _LEAST * total else 0.0
 
     @property
@@ -142,8 +142,7 @@ class ScorePlan:
     @property
     def law(self) -> Steps:
         """What the steps ask of the records."""
-        shares = self.steps.shares
-        return Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
+        return self.steps.law
 
     def problems(self, held: CellScores) -> Iterator[str]:
         """Return what in released numbers of scores no steps of this plan leave."""

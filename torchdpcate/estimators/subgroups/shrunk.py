@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.release.subgroups import SubgroupRelease
 
 _SCALE = 0.1  # typical distance of a cell's effect from the mean, in outcome ranges; any from 1/20 to 3 of it fits
