@@ -16,8 +16,7 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.fitted_composition import FittedComposition
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed, composed_mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.cate.planned import planned_composition
 from torchdpcate.estimators.cate.procedure import MakeStatement, Procedure
 from torchdpcate.estimators.planned_noise import PlannedNoise

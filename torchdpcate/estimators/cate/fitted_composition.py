@@ -12,8 +12,7 @@ from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism, composed_mechanism
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code

@@ -11,10 +11,10 @@ from torchdpcate.causal.score import RegressionScore
 from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.head import Head
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
 
 _POINTS = 512  # public points that stand for typical records
@@ -26,34 +26,22 @@ ASSUMED = (
 """What the noise of a second stage is planned on."""
 
 
-@dataclass(frozen=True, eq=False)
-class PlannedHead:
-    """A ridge regression of n records that have not been read.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlannedHead(Head):
+    """A ridge regression of n records that have not been read; its threshold is a planned one.
 
     Attributes:
-        n: Records that fit it.
-        ridge: lambda.
-        weight_bound: B, bound of the weighted features.
-        target_bound: S, bound of |s|, in outcome units.
-        threshold: Planned Huber threshold tau, in outcome units; infinite for the squared loss.
         weight: Planned mean of w^2.
         psi: Features at typical records, [m, p]; None where they are made of nuisances, or of a kernel.
         queries: Features at the queries, [d, p]; None where there are none.
-        outcome_range: Width of the outcome's bounds.
     """
 
-    n: int
-    ridge: float
-    weight_bound: float
-    target_bound: float
-    threshold: float
     weight: float
     psi: Tensor | None
     queries: Tensor | None
-    outcome_range: float
 
     @classmethod
-    def of(
+    def of(  # type: ignore[override]
         cls,
         recipe: SecondStage,
         score: RegressionScore,
@@ -95,10 +83,12 @@ class PlannedHead:
             bound,
             bounds.target,
             typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
-            size,
-            psi,
-            asked,
-            schema.domain.outcome_range,
+            schema.domain,
+            None if psi is None else psi.shape[1],
+            None if asked is None else len(asked),
+            weight=size,
+            psi=psi,
+            queries=asked,
         )
 
     @property
@@ -128,21 +118,6 @@ class PlannedHead:
         assert self.psi is not None
         assert self.spectrum is not None
         return (self.psi @ (self.spectrum[1] * factors)).square().sum(1).mean().sqrt().item()
-
-    @property
-    def problem(self) -> LinearProblem:
-        """The regression with its public constants, of records that are nothing."""
-        size = 1 if self.psi is None else self.psi.shape[1]
-        none = torch.zeros(1, dtype=torch.float64).expand(self.n)
-        return LinearProblem(
-            torch.zeros(1, size, dtype=torch.float64).expand(self.n, -1),
-            none,
-            none,
-            self.ridge,
-            self.weight_bound,
-            self.target_bound,
-            self.threshold,
-        )
 
     @property
     def kept(self) -> float | None:
