@@ -10,7 +10,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.loss import LOSSES
 from torchdpcate.estimators.rules.matching import MATCHINGS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.average.automatic import AverageEffect as AverageEffect
     from torchdpcate.estimators.average.composed import ComposedAverageEffect as ComposedAverageEffect
     from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect as CovariateBalancingEffect
-    from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect as DifferenceInMeansEffect
     from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect as DoublyRobustEffect
-    from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect as HorvitzThompsonEffect
     from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect as KnownPropensityEffect
-    from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect as SubsampleAggregateEffect
+    from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect as DifferenceInMeansEffect
+    from torchdpcate.estimators.average.peers import HorvitzThompsonEffect as HorvitzThompsonEffect
+    from torchdpcate.estimators.average.peers import SubsampleAggregateEffect as SubsampleAggregateEffect
     from torchdpcate.estimators.cate.learner import DRLearner as DRLearner
     from torchdpcate.estimators.cate.learner import RLearner as RLearner
     from torchdpcate.estimators.cate.online.service import OnlineService as OnlineService
@@ -92,11 +92,10 @@ _find, __dir__, __all__ = exports(
         "estimators.average.automatic": ("AverageEffect",),
         "estimators.average.composed": ("ComposedAverageEffect",),
         "estimators.average.covariate_balancing": ("CovariateBalancingEffect",),
-        "estimators.average.difference_in_means": ("DifferenceInMeansEffect",),
         "estimators.average.doubly_robust": ("DoublyRobustEffect",),
-        "estimators.average.horvitz_thompson": ("HorvitzThompsonEffect",),
         "estimators.average.known_propensity": ("KnownPropensityEffect",),
-        "estimators.average.subsample_aggregate": ("SubsampleAggregateEffect",),
+        "estimators.average.outcome_table": ("DifferenceInMeansEffect",),
+        "estimators.average.peers": ("HorvitzThompsonEffect", "SubsampleAggregateEffect"),
         "estimators.cate.learner": ("DRLearner", "RLearner"),
         "estimators.cate.online.service": ("OnlineService",),
         "estimators.cate.splits": ("CrossFit", "DisjointSplit"),

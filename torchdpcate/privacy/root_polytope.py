@@ -53,6 +53,10 @@ class RootPolytopeMechanism(AdditiveMechanism):
         """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
 
+    def size(self, moved: Tensor) -> Tensor:
+        """See ``AdditiveMechanism``: the norm of the root polytope."""
+        return root_norm(moved)
+
     def _float_loss(self, size: int) -> float:
         return float_loss(size, self.norm)
 

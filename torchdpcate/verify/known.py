@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate.estimators.average.centred_sums import CentredSums
-from torchdpcate.estimators.average.clipped_scores import ClippedScores
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
-from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
-from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
+from torchdpcate.estimators.average.balancing_plan import BalancingPlan
+from torchdpcate.estimators.average.composed import ComposedScoresPlan
+from torchdpcate.estimators.average.doubly_robust import DoublyRobust
+from torchdpcate.estimators.average.known_propensity import DesignPlan
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
+from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
@@ -30,7 +29,7 @@ from torchdpcate.release.statement import TUNING
 
 # Classes whose modules have declared their plans.
 _PLANNED = (
-    *(SubgroupPlan, CompositionPlan, PolicyPlan, CentredSums, ClippedScores, DifferenceInMeans),
+    *(SubgroupPlan, CompositionPlan, PolicyPlan, DesignPlan, ComposedScoresPlan, DifferenceInMeans),
     *(DoublyRobust, HorvitzThompson, SubsampleAggregate),
 )
 

@@ -9,7 +9,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.erm import noisy_gradient
 from torchdpcate.erm import objective_fit as objective
 from torchdpcate.erm.records import arm
-from torchdpcate.estimators.average import worst_case_stage_one as games
+from torchdpcate.estimators.average import worst_case_fits as games
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import PureEvent

@@ -10,11 +10,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
 from torchdpcate.estimators.subgroups.plan import plan_subgroups
-from torchdpcate.estimators.subgroups.shrunk import shrunk
-from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers, sensitivity
-from torchdpcate.estimators.subgroups.weighting import EQUAL, KNOWN, Weighting
+from torchdpcate.estimators.subgroups.terms import EQUAL, KNOWN, Weighting, cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.gaussian_dp import gaussian_dp
 from torchdpcate.privacy.noise import NoiseSource

@@ -13,8 +13,8 @@ from torchdpcate.data.record_stream import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.parameters import Parameters
@@ -156,7 +156,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """Return the planned error of what is chosen for n records; see ``AverageEffectLearner.planned_error``."""
         choice = self.choose(n)
-        return choice.error if prior is None else choice.learner.planned_error(n, prior) or choice.error
+        return choice.error if prior is None else choice.learner.planned_error(n, prior)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """Return the noise to expect of what is chosen for n records; see ``PrivateEstimator.expected_noise``."""
@@ -251,18 +251,15 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         if stream and not learner.streams:
             raise InputError(f"{type(learner).__name__}: needs all records at once; use fit(X, A, Y)")
         learner.check(n)
-        planned = learner.planned_error(n, self.prior)
-        if planned is None:
-            raise InputError(f"{type(learner).__name__}: its error cannot be planned")
-        return planned
+        return learner.planned_error(n, self.prior)
 
     def _valid(self) -> dict[str, Callable[[], AverageEffectLearner]]:
         """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
         from torchdpcate.estimators.average.composed import ComposedAverageEffect
         from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-        from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
         from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
         from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+        from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
         common: dict[str, Any] = {
             "estimand": self.estimand,

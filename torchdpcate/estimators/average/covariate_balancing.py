@@ -10,18 +10,10 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
+from torchdpcate.estimators.average.balancing_choice import LARGEST_RATIO, make_effect_estimator, make_plan
+from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.plan import (
-    BOTH_MODELS,
-    LARGEST_RATIO,
-    BalancingPlan,
-    make_effect_estimator,
-    make_plan,
-    noiseless_plan,
-)
-from torchdpcate.estimators.average.planned import planned_sums, with_typical_ranges
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
+from torchdpcate.estimators.average.weighted import EffectEstimator
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
@@ -58,7 +50,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
         fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy
             gradient beyond 30 features if the budget has a delta, else objective perturbation.
-        readout: ``balanced_difference``, ``outcome_table`` or an ``EffectEstimator``.
+        readout: ``balanced_difference``, ``outcome_table`` or a class of ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
@@ -87,14 +79,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
     basis: FeatureMap | None = None
     loss: str = "auto"
     fitter: str | PrivateLinearFit | None = None
-    readout: str | EffectEstimator = "balanced_difference"
+    readout: str | type[EffectEstimator] = "balanced_difference"
     outcome_bounds: tuple[float, float] = (0.3, 0.7)
     shares: Mapping[str, float] | None = None
     slope_bound: float | None = None
     public_sample: Any = None
 
     @property
-    def mechanism(self) -> EffectEstimator:  # type: ignore[override]
+    def mechanism(self) -> type[EffectEstimator]:  # type: ignore[override]
         """How weighted records become an estimate."""
         return make_effect_estimator(self.readout)
 
@@ -128,36 +120,21 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def plan(self, n: int) -> BalancingPlan:
         """See ``AverageEffectLearner``."""
-        features, facts = self.features(), self._facts(n)
-        own = {name: facts[name] for name in ("schema", "learner")}
-        settings: dict[str, Any] = {**own, "readout": self.readout, "outcome_bounds": self.outcome_bounds}
-        if self.budget is None:
-            return noiseless_plan(n, features, self.target, balancing=self.loss != "logistic", **settings)
+        facts = self._facts(n)
         return make_plan(
             n,
-            features,
+            self.features(),
             self.target,
             self.budget,
+            schema=facts["schema"],
+            learner=facts["learner"],
             loss=self.loss,
             fitter=self.fitter,
+            readout=self.readout,
+            outcome_bounds=self.outcome_bounds,
             shares=self.shares,
             slope_bound=self.slope_bound,
-            **settings,
         )
-
-    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
-        """See ``AverageEffectLearner``; None for a ``readout`` whose noise is not known before."""
-        prior, plan = self._prior(prior), self.plan(n)
-        noise: float | None = 0.0
-        if self.budget is not None:
-            facts = with_typical_ranges(plan.facts, prior.reach)
-            noise = planned_sums(plan.estimator, facts, plan.epsilons, prior.treated)
-        if noise is None:
-            return None
-        sampling = planned_sampling(plan.facts, prior)
-        return PlannedError(
-            "covariate_balancing", noise, plan.planned_imbalance(prior), sampling, bias=BOTH_MODELS
-        ).in_units(self._unit())
 
     def _part_levels(self, n: int) -> tuple[Level, ...]:
         return tuple(fit.level for fit in self.plan(n).fits.values())
@@ -183,7 +160,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
         self._require_fitted("nonprivate_balance")
         plan = self._plan
-        return plan.statistics.without_noise(self._records, self._learnt["weights"], plan.features)  # type: ignore[no-any-return]
+        return plan.balance_statistics(self._learnt["weights"]).without_noise(self._records)  # type: ignore[no-any-return]
 
     def _sample(self) -> Tensor:
         """Return the public sample as encoded covariates, [m, q]."""

@@ -5,9 +5,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.composition.shrinkage import EmpiricalBayes
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
@@ -16,14 +19,23 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import StackedRecords, arm
 from torchdpcate.estimators.answers import AnswersCells
-from torchdpcate.estimators.average.plan import exact_fit
+from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.subgroups.plan import SHARE, SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.scores import ScorePlan, places
-from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers, score_numbers
-from torchdpcate.estimators.subgroups.weighting import ATE, COMPOSED, EQUAL, FITTED, KNOWN, Weighting
+from torchdpcate.estimators.subgroups.plan import SHARE, CellSteps, SubgroupPlan, plan_subgroups
+from torchdpcate.estimators.subgroups.terms import (
+    ATE,
+    COMPOSED,
+    EQUAL,
+    FITTED,
+    KNOWN,
+    Weighting,
+    cell_sums,
+    record_numbers,
+    score_numbers,
+)
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.guarantee import Level
@@ -32,10 +44,9 @@ from torchdpcate.release.cell_effects import LAPLACE, CellEffects, CellScores, c
 from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.subgroups import SubgroupRelease
 
-RECORDS = "records"
-"""The one block: all of the records."""
-
 _NONE = 1e-12  # scale of no noise
+_SCALE = 0.1  # typical distance of a cell's effect from the mean, in outcome ranges; any from 1/20 to 3 of it fits
+_SPIKE = 0.5
 _ASSUMED = (
     "cells of a partition are all as large, mean outcomes at a quarter of their range",
     "cells of a partition are all as large, and scores as wide as for an average effect",
@@ -133,7 +144,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         """
         if self.budget is None:
             self._cells()
-            self._score_plan(n, self._weighting())
+            self._score_steps(n, self._weighting())
         else:
             self.plan(n)
 
@@ -227,13 +238,13 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
         return weighting
 
-    def _score_plan(self, n: int, weighting: Weighting) -> ScorePlan | None:
-        """Return the plan of doubly robust scores; None where outcomes are summed."""
+    def _score_steps(self, n: int, weighting: Weighting) -> CellSteps | None:
+        """Return the steps of doubly robust scores; None where outcomes are summed."""
         if weighting.way != COMPOSED:
             return None
         if self.budget is not None and self.plan_ is not None:
             return self.plan_.scores
-        return ScorePlan.of(n, None, TableSchema.of(self.domain), weighting.low)
+        return CellSteps(n, None, TableSchema.of(self.domain), weighting.low)
 
     def _prepare(self, records: CausalData) -> None:
         self.check(records.n)
@@ -250,14 +261,16 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         positions = strata.positions(records.x)
         self._answers: dict[str, Tensor] = {}
         self._scores: CellScores | None = None
-        scores = self._score_plan(records.n, weighting)
+        scores = self._score_steps(records.n, weighting)
         if scores is None:
             weights = weighting.weights(records.a, self._propensity(records, weighting))
             numbers = record_numbers(records.y, weights, law, self.schema_.domain)
             self._sums = cell_sums(numbers, records.a, positions, strata.size)
             return
-        nuisances = scores.nuisances(records, self.schema_, self._session.scope([RECORDS], COMPOSED_SCORES))
-        self._sums = cell_sums(score_numbers(places(nuisances), law), None, positions, strata.size)
+        nuisances = scores.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        self._sums = cell_sums(
+            score_numbers((nuisances.scores - nuisances.centre) / nuisances.clip, law), None, positions, strata.size
+        )
         sums, scale = self._sums, 0.0
         if plan is not None:
             # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
@@ -282,3 +295,40 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             theta = self.plan_.ask("propensity", self._session.scope([RECORDS], charge), stacked, arm)
         self._answers["propensity"] = theta
         return ReleasedWeights(theta, features, make_estimand(weighting.estimand, weighting.low)).propensity(records.x)
+
+
+def shrunk(release: SubgroupRelease) -> np.ndarray:
+    r"""Return point estimates by empirical Bayes, float64 [cells], in outcome units. Free: post-processing.
+
+    .. math:: \tau_c = \bar\tau + E[\theta_c \mid t], \qquad t_c = \hat\tau_c - \bar\tau, \quad
+        \bar\tau = \sum_c \frac{\hat\tau_c}{v_c} \Big/ \sum_c \frac{1}{v_c}
+
+    for the cells of each partition by themselves, v variances of sampling and noise together (``EmpiricalBayes``).
+    Better points than the estimates where there are several cells; intervals stay those of the estimates.
+
+    Args:
+        release: The release; cells that noise dominates get the mean.
+
+    Example:
+        >>> from torchdpcate.release.subgroups import _example
+        >>> shrunk(_example()).round(2).tolist()
+        [0.28, 0.25]
+    """
+    effects, sizes = release.effects, [partition.size for partition in release.subgroups.partitions]
+    variance = effects.gaussian.square() + 2 * effects.laplace.square().sum(1)
+    variance = torch.where(effects.noise_dominated, torch.inf, variance)
+    unit = release.domain.outcome_range * _SCALE
+    parts = zip(effects.estimate.split(sizes), variance.split(sizes), strict=True)
+    return torch.cat([_towards_the_mean(estimate, own, unit) for estimate, own in parts]).numpy()
+
+
+def _towards_the_mean(estimate: Tensor, variance: Tensor, unit: float) -> Tensor:
+    """Return the shrunk effects of one partition, [cells]."""
+    precision, known = 1 / variance, variance.isfinite()
+    if not bool(known.any()):
+        return torch.full_like(estimate, float(estimate.mean()))
+    mean = (precision * estimate).sum() / precision.sum()
+    found = torch.full_like(estimate, float(mean))
+    own = variance[known]
+    found[known] += EmpiricalBayes(_SPIKE).mean(estimate[known] - mean, own, torch.full_like(own, unit))
+    return found
