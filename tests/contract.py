@@ -15,7 +15,10 @@ import pytest
 import torch
 
 from tests.verify import forgeries as forge
+from torchdpcate.audit.replay.check import neighbours_for_replay, replay
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import ReleaseFileError, VerificationError
+from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan
 from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
@@ -87,6 +90,30 @@ class PlanContract:
                 zero = torch.zeros(query.law.size, dtype=torch.float64)
                 drawn = query.law.draw(NoiseSource.fixed(3), max(_RUNS // query.law.size, 50), zero).flatten()
                 assert float(drawn.std()) == pytest.approx(deviation(query.law), rel=0.15)
+
+    def test_a_neighbour_moves_nothing_but_paid_answers(self, case, monkeypatch):
+        seen: list[tuple[Any, CausalData]] = []
+        fit = PrivateEstimator.fit
+
+        def noted(learner: Any, x: Any, a: Any, y: Any, *rest: Any) -> Any:
+            seen.append((learner.domain, CausalData(x, a, y)))
+            return fit(learner, x, a, y, *rest)
+
+        monkeypatch.setattr(PrivateEstimator, "fit", noted)
+        self.made[case]()
+        [(domain, records)] = seen
+
+        def pipeline(records: CausalData, noise: NoiseSource) -> Release:
+            def replayed(learner: Any, x: Any, a: Any, y: Any, *rest: Any) -> Any:
+                getattr(learner, "learner", learner).set_params(noise=noise)
+                return fit(learner, records.x, records.a, records.y, *rest)
+
+            monkeypatch.setattr(PrivateEstimator, "fit", replayed)
+            return self.made[case]()
+
+        report = replay(pipeline, records, *neighbours_for_replay(records, domain)[-2:])
+        assert report.passed, str(report)
+        assert report.outputs > 0
 
     def test_no_known_forgery_verifies(self, case, written, tmp_path):
         passed, said = self._passing(written(case), forge.EVERY.items(), tmp_path)
@@ -263,6 +290,17 @@ def for_another(place: int) -> forge.Edit:
     return lambda draft: draft.charges[place].update(part="another")
 
 
+def called_certified(place: int) -> forge.Edit:
+    """State that a charge has a proof without conditions."""
+
+    def edit(draft: forge.Draft) -> None:
+        if draft.charges[place]["level"] == "certified":
+            raise forge.DoesNotApplyError
+        draft.charges[place]["level"] = "certified"
+
+    return edit
+
+
 def holder(draft: forge.Draft, place: int) -> dict[str, Any]:
     """Return the block that holds a charge."""
     wanted = draft.charges[place]
@@ -274,6 +312,7 @@ EDITS: dict[str, Callable[[int], forge.Edit]] = {
     "twice": twice,
     "cheaper": cheaper,
     "for another": for_another,
+    "called certified": called_certified,
 }
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rounded": lambda values: (values * 1000).round() / 1000,

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from torchdpcate.audit.registry import find
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import WORST_CASES

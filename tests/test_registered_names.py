@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import POLICY_FAMILIES
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.private_fit import LINEAR_FITS
 from torchdpcate.errors import InputError

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from torchdpcate._signals import HeldSignals, Terminated, terminable
+from torchdpcate._process import HeldSignals, Terminated, terminable
 
 
 @pytest.fixture

@@ -1,8 +1,12 @@
 """Packages whose names are imported when they are first used, so that importing one of them costs little."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+_IMPORT = re.compile(r"^from \w+\.([\w.]+) import (\w+) as \2$", re.MULTILINE)
 
 
 def exports(
@@ -12,7 +16,8 @@ def exports(
 
     Args:
         package: Its name.
-        modules: Public names by the module of the package that defines them.
+        modules: Public names by the module that defines them, as in a relative import: ``budget`` of this package,
+            ``.papers`` of the one above.
 
     Example:
         >>> find, _, names = exports("torchdpcate.privacy", {"budget": ("PrivacyBudget",)})
@@ -24,6 +29,19 @@ def exports(
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f".{homes[name]}", package), name)
 
     return find, lambda: sorted(homes), sorted(homes)
+
+
+def stub_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``exports`` of the names that the stub beside a package's file imports, one a line, for type checkers.
+
+    Args:
+        package: Its name.
+        file: Its ``__init__.py``.
+    """
+    modules: dict[str, list[str]] = {}
+    for module, name in _IMPORT.findall(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")):
+        modules.setdefault(module, []).append(name)
+    return exports(package, modules)

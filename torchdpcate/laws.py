@@ -21,7 +21,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.quantile import chosen_quantile
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
@@ -44,11 +44,13 @@ class Law(ABC):
         event: What it costs, ``count`` times.
         in_parts: Whether its parts are charged by their names.
         by_any: Whether all charges of its purpose are for it, by whatever mechanism.
+        hands_out: Whether its draw tells the source of noise itself what it hands out, as steps do that see answers.
     """
 
     count: int = 1
     in_parts: ClassVar[bool] = False
     by_any: ClassVar[bool] = False
+    hands_out: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -69,9 +71,13 @@ class Law(ABC):
         """Return its public constants by name."""
         return {}
 
-    @abstractmethod
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """Return what in released numbers, as a file has them, is none of this law's answers."""
+        """Return what in released numbers, as a file has them, is none of this law's answers.
+
+        Nothing where its answers have no form of their own: the noise has a secret scale or no grid that could be
+        compared, or other code draws and the plan checks what follows.
+        """
+        yield from ()
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
         """Return what is wrong with the charges that a file states for it."""
@@ -79,6 +85,31 @@ class Law(ABC):
             yield f"{name}: its charges are not the one that its plan makes"
         elif not same_event(charges[0].event, self.event):
             yield f"{name}: what was charged is not what its plan costs"
+
+
+class PaidElsewhere(Law):
+    """What other code charges and draws: here is only what its charges must be."""
+
+    @property
+    def event(self) -> Event:
+        """There is no single one.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: its parts are charged by the code that draws them")
+
+    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
+        """Other code draws it.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: its parts are drawn by the code that charges them")
+
+    @abstractmethod
+    def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
+        """See ``Law``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +206,7 @@ class LinearFit(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Steps(Law):
+class Steps(PaidElsewhere):
     """Steps of one composition, each of one or more events, by the shares of its plan.
 
     Attributes:
@@ -189,19 +220,6 @@ class Steps(Law):
     due: Mapping[str, float]
     cost: Callable[[Event], float]
     order: Sequence[str] = ()
-
-    @property
-    def event(self) -> Event:
-        """There is no single one: the steps pay for themselves."""
-        raise NotImplementedError
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """The steps draw for themselves."""
-        raise NotImplementedError
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: what follows from the steps is checked by the plan."""
-        yield from ()
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
         """See ``Law``: the events of each step cost its share, and the steps are in their order."""
@@ -222,7 +240,7 @@ class Steps(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Training(Law):
+class Training(PaidElsewhere):
     """Models trained with all of a budget by a recipe that pays for itself, and of which statements say no more.
 
     Attributes:
@@ -236,19 +254,6 @@ class Training(Law):
     budget: PrivacyBudget
     ways: Sequence[Sequence[Charge]]
     besides: Sequence[Charge] = ()
-
-    @property
-    def event(self) -> Event:
-        """There is no single one: the recipe pays for itself."""
-        raise NotImplementedError
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """The recipe draws for itself."""
-        raise NotImplementedError
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: what is released of the models is checked by the plan."""
-        yield from ()
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
         """See ``Law``: the library's ways spend all of the budget; of a user's own nothing is known but its cost."""
@@ -380,10 +385,6 @@ class SecretScale(Law):
         """See ``Law``: the scale is secret."""
         return {} if self.smoothness is None else {"smoothness": self.smoothness}
 
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: noise of a secret scale leaves nothing that could be compared."""
-        yield from ()
-
 
 @dataclass(frozen=True, eq=False)
 class FunctionNoise(Law):
@@ -421,10 +422,6 @@ class FunctionNoise(Law):
         """See ``Law``."""
         return {"sensitivity": self.mechanism.sensitivity, "noise_scale": self.scale, "jitter": self.jitter}
 
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: values are on a grid that is finer than any that could be compared."""
-        yield from ()
-
 
 @dataclass(frozen=True, eq=False)
 class DPSGDRun(Law):
@@ -433,6 +430,8 @@ class DPSGDRun(Law):
     Attributes:
         plan: The run.
     """
+
+    hands_out: ClassVar[bool] = True
 
     plan: "DPSGDPlan"
 
@@ -454,10 +453,6 @@ class DPSGDRun(Law):
     def constants(self) -> dict[str, Any]:
         """See ``Law``."""
         return self.plan.to_dict()
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: the weights of many noisy steps lie on no grid."""
-        yield from ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,8 +483,8 @@ class CentreAndWidth(Law):
 
     def _drawn(self, values: Tensor, noise: NoiseSource) -> tuple[float, float]:
         first, second = self.quantiles
-        centre = private_quantile(values, self.centres, first, self.epsilon / 2, noise)
-        return centre, private_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
+        centre = chosen_quantile(values, self.centres, first, self.epsilon / 2, noise)
+        return centre, chosen_quantile((values - centre).abs(), self.widths, second, self.epsilon / 2, noise)
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: both are candidates."""
@@ -514,6 +509,8 @@ class Choice(Law):
         size: Number of candidates.
         composed: Whether it is one event of a plan with others, beside which some choices cost less.
     """
+
+    hands_out: ClassVar[bool] = True
 
     mechanism: SelectionMechanism
     size: int
@@ -546,7 +543,7 @@ class Choice(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Charged(Law):
+class Charged(PaidElsewhere):
     """What is charged and drawn by other code: by one event, or by parts of which their charges alone are known.
 
     Attributes:
@@ -560,22 +557,12 @@ class Charged(Law):
     @property
     def event(self) -> Event:
         """See ``Law``; of parts there is no single one."""
-        if self.cost is None:
-            raise NotImplementedError
-        return self.cost
-
-    def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
-        """Other code draws it."""
-        raise NotImplementedError
-
-    def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
-        """See ``Law``: what follows from it is checked by the plan."""
-        yield from ()
+        return super().event if self.cost is None else self.cost
 
     def charge_problems(self, name: str, charges: Sequence[StatedCharge]) -> Iterator[str]:
         """See ``Law``: the one event, or the charges of the parts."""
         if self.cost is not None:
-            yield from super().charge_problems(name, charges)
+            yield from Law.charge_problems(self, name, charges)
         elif not charges:
             yield f"{name}: no charge is for their training"
         elif self.parts is not None and tuple(charge.charge for charge in charges) != self.parts:

@@ -94,7 +94,8 @@ class Query:
     def ask_runs(self, session: FitSession, runs: int, *exact: Any) -> Tensor:
         """Return independent answers, float64 [runs, p], charged once together; a simulation asks for more than one."""
         session.pay(self.law.event, self.level, self.law.count, charge=self.charge)
-        return session.noise.released(self.law.draw(session.noise, runs, *exact))
+        answers = self.law.draw(session.noise, runs, *exact)
+        return answers if self.law.hands_out else session.noise.released(answers)
 
 
 class Plan(ABC):

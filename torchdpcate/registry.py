@@ -35,7 +35,6 @@ class Registry(MutableMapping[str, Any]):
     Args:
         group: Folder below ``conf/``.
         package: Of the classes that are meant, where the classes of a group stand in several; their names begin so.
-        more: Further folders whose yaml files name classes, by their own names.
 
     Example:
         >>> features = Registry("features")
@@ -43,8 +42,8 @@ class Registry(MutableMapping[str, Any]):
         ('Fourier', False)
     """
 
-    def __init__(self, group: str, package: str = "torchdpcate", more: tuple[str, ...] = ()) -> None:
-        self.group, self.package, self.more = group, package, more
+    def __init__(self, group: str, package: str = "torchdpcate") -> None:
+        self.group, self.package = group, package
 
     def find(self, name: str) -> Any:
         """Return the class of this name.
@@ -80,8 +79,7 @@ class Registry(MutableMapping[str, Any]):
     def _known(self) -> dict[str, Any]:
         """Classes, or where they are to be found, by name."""
         known: dict[str, Any] = {}
-        folders = (conf_dir() / group for group in (self.group, *self.more))
-        for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
+        for path in sorted((conf_dir() / self.group).glob("*.yaml")):
             for target in _TARGET.findall(path.read_text(encoding="utf-8")):
                 if target.startswith(f"{self.package}."):
                     known.setdefault(path.stem, target)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate import Domain
-from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.data.split import public_generator
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.papers.confounded import Confounded
 
 Printed = tuple[Tensor, float]
 """Features as the paper's own mechanism takes them, [runs, n, d], and its bound C of their Euclidean norm."""

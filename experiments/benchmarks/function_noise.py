@@ -26,8 +26,8 @@ from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProc
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier
-from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose

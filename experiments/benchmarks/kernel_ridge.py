@@ -24,7 +24,7 @@ import torch
 
 from torchdpcate import Domain
 from torchdpcate.causal.score import ScoreBounds
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss

@@ -30,8 +30,8 @@ from experiments.rows import Appender
 from torchdpcate import PrivacyBudget, TableStream, load_release
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.table import CachedStream
 
 COLUMNS, CHUNK = 30, 250_000
 FIGURES = Path(__file__).with_name("large_table.csv")

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import PolicyFamily
+from torchdpcate.candidates.kinds import LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.privacy.exact_sums import sum_grid

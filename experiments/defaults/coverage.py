@@ -31,11 +31,11 @@ from experiments.rows import Appender, read_rows, write_rows
 from experiments.words import paragraph, table
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRelease

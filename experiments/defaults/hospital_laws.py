@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.defaults.sources import QUERIES, Case
-from torchdpcate.data.hospital import Hospital
+from torchdpcate.papers.hospital import Hospital
 
 TUNING = range(200)
 """Seeds of laws by which constants may be chosen."""

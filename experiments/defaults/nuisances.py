@@ -23,8 +23,8 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
+from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

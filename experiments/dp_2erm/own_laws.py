@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments.dp_2erm.sample import Sample
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.rule_generators import ITR
+from torchdpcate.papers.rules import ITR
 
 CONTRAST = 7.0
 """Slope of the linear scenario's effect."""

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from torchdpcate.cli.main import main as torchdpcate
-from torchdpcate.cli.sweep_resume import set_aside
+from torchdpcate.cli.sweep import set_aside
 from torchdpcate.release.file import load_release
 
 _INTERRUPTED = 130

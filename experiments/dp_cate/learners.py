@@ -11,7 +11,6 @@ from torch import Tensor
 
 from experiments.frame.study import seed_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.generators import Dataset1, Dataset2
 from torchdpcate.data.study import Study
 from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
@@ -22,6 +21,7 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSens
 from torchdpcate.features.maps import Fourier
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource

@@ -20,7 +20,7 @@ import torch
 
 from torchdpcate import Domain
 from torchdpcate.causal.score import ScoreBounds
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.kernel_solve import ResidualLoss

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 import yaml
 
-from torchdpcate.data.generators import Dataset2
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

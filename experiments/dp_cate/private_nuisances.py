@@ -15,8 +15,6 @@ from pathlib import Path
 
 import torch
 
-from torchdpcate.data.generators import Dataset1, Dataset2
-from torchdpcate.data.semi_synthetic import SemiSynthetic
 from torchdpcate.data.study import Study
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.tuning import Tuning
@@ -24,6 +22,8 @@ from torchdpcate.evaluation.metrics import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening
+from torchdpcate.papers.oprescu import Dataset1, Dataset2
+from torchdpcate.papers.semi_synthetic import SemiSynthetic
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.second_stage.recipes import LinearSecondStage, PrivateThreshold
 

@@ -88,7 +88,7 @@ def _ours(n: int, epsilon: float, first: int, repeats: int) -> Iterator[Found]:
         decided.append(learner.fit(train.x[run], train.a[run], y).release().answer(test.x[run]) > 0)
     yield from _found(n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided))
     noise = NoiseSource.fixed(seed_of("owl", n, epsilon, first))
-    words = (OTHER, "rule_method=owl, default", "certified")
+    words = (OTHER, "task=owl, default", "certified")
     yield from _found(n, epsilon, *words, test, _owl(train, test, epsilon, noise))
 
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.rule_generators import OWL
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, SignedResidual
 from torchdpcate.features.maps import Identity
+from torchdpcate.papers.rules import OWL
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

@@ -8,10 +8,9 @@ from torch import Tensor
 from experiments.defaults.hospital_laws import HospitalCase
 from experiments.frame.study import seed_of
 from experiments.hospital.measured import CERTIFIED, DELTA, ERROR, NOT_PRIVATE, Measured
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import PolicyFamily
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.selection.selector import PolicySelector

@@ -10,7 +10,7 @@ from experiments.rules_and_selection.selection import LAWS, linear_library, regr
 from experiments.rules_and_selection.tune import Setting
 from experiments.rules_and_selection.tune import setting as usual_setting
 from experiments.rules_and_selection.tune_selection import confounded
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores

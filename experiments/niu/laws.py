@@ -7,9 +7,9 @@ the effect at the point as it was drawn, so that moving a point to its bound cou
 from dataclasses import dataclass
 
 from experiments.defaults.sources import Case
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_generator
+from torchdpcate.papers.niu import Niu
 
 POINTS = 10_000
 
@@ -37,9 +37,9 @@ def sample(design: str, n: int, seed: int) -> Sample:
     """
     law = Niu(design)
     domain, schema = law.domain(), law.schema()
-    x, a, y = law.draw(n, public_generator(seed, f"Niu {design}, n = {n}, records"))
-    points, _, _ = law.draw(POINTS, public_generator(seed, f"Niu {design}, n = {n}, points"))
+    drawn = law.draw(n, public_generator(seed, f"Niu {design}, n = {n}, records"))
+    points = law.draw(POINTS, public_generator(seed, f"Niu {design}, n = {n}, points")).x
     truth = law.effect(points)
-    within = CausalData(domain.clip_covariates(x), a, domain.clip_outcome(y))
+    within = CausalData(domain.clip_covariates(drawn.x), drawn.a, domain.clip_outcome(drawn.y))
     bounded = Case(schema, within, domain.clip_covariates(points), truth)
-    return Sample(bounded, Case(schema, CausalData(x, a, y), points, truth))
+    return Sample(bounded, Case(schema, drawn, points, truth))

@@ -20,16 +20,16 @@ from experiments.rows import read_lines, resume
 from experiments.rules_and_selection.design_pages import FIELDS, page
 from experiments.rules_and_selection.rule_cases import RuleCase
 from experiments.rules_and_selection.rule_pages import HERE
-from torchdpcate.data.generated import GeneratedStudy
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.selection_generators import RareRegion
 from torchdpcate.data.split import public_generator
+from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.papers.rare_region import RareRegion
+from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

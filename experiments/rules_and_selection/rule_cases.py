@@ -12,12 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdpcate.data.generated import GeneratedStudy
-from torchdpcate.data.generators import Dataset2
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
+from torchdpcate.data.study import GeneratedStudy
+from torchdpcate.papers.niu import Niu
+from torchdpcate.papers.oprescu import Dataset2
 
 QUERIES = 3_000
 MEANS = {"A": 0.5, "B": 0.806, "D": 0.127, "E": 3.37, "2": 4.435}  # of the effect under each law

@@ -25,15 +25,13 @@ from torch import Tensor
 from experiments.rows import Lines, resume
 from experiments.rules_and_selection.rule_cases import OBSERVED, TRIAL, rule_case
 from experiments.rules_and_selection.three_arms import THREE, THREE_ARMS, three_arms
-from torchdpcate.candidates.constants import Constants
-from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.on_domain import threshold_grid
+from torchdpcate.candidates.kinds import Constants, LinearPolicies
+from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.selection_generators import RareRegion
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.papers.rare_region import RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, LinearPolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator

@@ -25,9 +25,8 @@ from experiments.rows import resume
 from experiments.rules_and_selection.design_pages import TRIAL_FIELDS
 from experiments.rules_and_selection.designs import DELTA
 from experiments.rules_and_selection.rule_pages import HERE
-from torchdpcate.data._rows import encode_records
-from torchdpcate.data._shipped import shipped
-from torchdpcate.data._yaml import read_yaml
+from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.checked import encode_records
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator

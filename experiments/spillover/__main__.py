@@ -31,12 +31,12 @@ from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.selection_generators import RareRegionStudy
 from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
 from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.papers.rare_region import RareRegionStudy
 from torchdpcate.privacy.budget import integer
 from torchdpcate.registry import conf_dir
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from experiments.spillover.design import OVERLAP, Block, Law
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 
 RATE = 0.06
 

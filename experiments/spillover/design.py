@@ -9,10 +9,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 

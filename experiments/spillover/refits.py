@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments.spillover.replacements import Replacements
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.utilities import utilities

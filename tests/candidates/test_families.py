@@ -9,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.family import PolicyFamily, check_actions
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.candidates.library import policy_family
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.errors import InputError
 
 NUMBER = st.floats(-100, 100, allow_nan=False)

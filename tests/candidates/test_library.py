@@ -4,12 +4,9 @@ import pytest
 import torch
 
 from tests.candidates.cases import BINARY, DOMAIN, older, points
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.candidates.library import POLICY_FAMILIES, PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
 from torchdpcate.errors import InputError
 
 YAML = """

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates.linear import LinearPolicies
+from torchdpcate.candidates.kinds import LinearPolicies
 from torchdpcate.errors import InputError
 
 

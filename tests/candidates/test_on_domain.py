@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.on_domain import same_for_all, threshold_grid
+from torchdpcate.candidates.library import PolicyLibrary, same_for_all, threshold_grid
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError

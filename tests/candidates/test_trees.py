@@ -7,7 +7,7 @@ import torch
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from tests.candidates.cases import BINARY, DOMAIN, THREE, points
-from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.errors import InputError
 
 

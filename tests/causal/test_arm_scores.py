@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.causal.arm_scores import dr_scores, project_to_floor
+from torchdpcate.causal.score import dr_scores, project_to_floor
 from torchdpcate.errors import InputError
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import EFFECT, data_sets
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
+from torchdpcate.causal.score import Scored, ScoreRanges
 
 
 def true_nuisances(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

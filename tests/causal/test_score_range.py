@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.causal.arm_scores import dr_scores
-from torchdpcate.causal.score_range import score_spread
+from torchdpcate.causal.score import dr_scores, score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
 

@@ -15,8 +15,8 @@ from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tasks.average_measures import true_average
-from torchdpcate.data.effect_generators import Confounded
-from torchdpcate.data.generators import Dataset1
+from torchdpcate.papers.confounded import Confounded
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

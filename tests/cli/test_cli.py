@@ -106,8 +106,8 @@ def test_summary_has_the_contracts_keys(run):
 
 
 def test_the_released_pehe_is_that_of_the_file(run):
-    from torchdpcate.data.generators import Dataset1
     from torchdpcate.evaluation.metrics import pehe
+    from torchdpcate.papers.oprescu import Dataset1
 
     study = Dataset1(n=1200, queries=25).load()
     release = load_release(run / "release" / "release.safetensors")

@@ -75,7 +75,7 @@ LINES = {
 def test_what_may_come_next(here, capsys, line):
     found = shown(capsys, f"torchdpcate {line}")
     if line == "train task=owl weigh":
-        assert set(found) <= set(candidates(["train", "task=owl", "rule_method=owl"], "weigh"))
+        assert set(found) <= set(candidates(["train", "task=owl"], "weigh"))
         return
     assert found == LINES[line]
 

@@ -102,7 +102,7 @@ def test_a_signal_in_a_fit_of_the_curators_own_code_ends_it(tmp_path):
 
 def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
     """A handler that is there stays, and is called."""
-    from torchdpcate._signals import Terminated, terminable
+    from torchdpcate._process import Terminated, terminable
 
     seen = []
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
@@ -125,7 +125,7 @@ TASKS = {
         ["DP-SGD"],
     ),
     "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
-    "rule": (["task=owl", "rule_method=owl", "data.n=400", "queries.count=5"], []),
+    "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (
         ["task=policy_selection", "nuisance_guarantee=stability", "data.n=600", "privacy.delta=0", "queries.count=5"],

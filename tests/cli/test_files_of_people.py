@@ -16,8 +16,7 @@ import yaml
 from torchdpcate.cli.main import main
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table
-from torchdpcate.data.table_stream import TableStream
+from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average import AverageEffect
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -17,17 +17,17 @@ SMALL = (
     "trainer.progress=false", "privacy.epsilon=2",
 )  # fmt: skip
 CHOICES = {
-    "objective": ("mechanism=objective",),
-    "output": ("mechanism=output",),
-    "statistics": ("mechanism=statistics",),
-    "gaussian_process": ("mechanism=gaussian_process",),
-    "dp_sgd_head": ("mechanism=dp_sgd_head",),
-    "plug_in": ("mechanism=plug_in",),
+    "objective": ("second_stage=linear", "mechanism=objective"),
+    "output": ("second_stage=linear", "mechanism=output"),
+    "statistics": ("second_stage=linear", "mechanism=statistics"),
+    "gaussian_process": ("second_stage=linear", "mechanism=gaussian_process"),
+    "dp_sgd_head": ("second_stage=linear", "mechanism=dp_sgd_head"),
+    "plug_in": ("second_stage=linear", "mechanism=plug_in"),
     "kernel": ("mechanism=gaussian_process", "second_stage=kernel_ridge"),
     "kernel queries": ("mechanism=gaussian_process", "second_stage=kernel_ridge", "release=queries"),
     "tangent": ("mechanism=objective", "second_stage=tangent"),
-    "nystrom": ("mechanism=output", "features=nystrom"),
-    "cross_fit": ("mechanism=output", "split=cross_fit"),
+    "nystrom": ("second_stage=linear", "mechanism=output", "features=nystrom"),
+    "cross_fit": ("second_stage=linear", "mechanism=output", "split=cross_fit"),
 }
 
 
@@ -66,7 +66,7 @@ def test_every_choice_trains_and_verifies(choice, trained):
     assert 0 < summary["epsilon"] <= 2
     assert summary["pehe"] > 0
     assert run("audit", "leak", folder)[0] == 0
-    points = ("gaussian_process" in CHOICES[choice][0], load_release(release).kind == "queries")
+    points = ("mechanism=gaussian_process" in CHOICES[choice], load_release(release).kind == "queries")
     assert points in ((True, True), (False, False))
 
 
@@ -98,7 +98,13 @@ def test_a_run_without_a_service_answers_nothing(trained, queries):
 
 @pytest.mark.slow
 def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
-    words = ("release=queries", "mechanism=smooth_sensitivity", "force=true", f"run_dir={tmp_path / 'r'}")
+    words = (
+        "second_stage=linear",
+        "release=queries",
+        "mechanism=smooth_sensitivity",
+        "force=true",
+        f"run_dir={tmp_path / 'r'}",
+    )
     code, _, error = run("train", *SMALL, *words)
     assert code == 0
     assert "note: mechanism=gaussian_process needs noise" in error
@@ -110,10 +116,10 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     [
         (("second_stage=kernel_ridge",), "has no sensitivity bound for this second stage"),
         (("second_stage=kernel_ridge", "mechanism=gaussian_process", "features=fourier"), "of second_stage=linear"),
-        (("release=queries", "mechanism=influence", "split=cross_fit"), "split=disjoint"),
+        (("second_stage=linear", "release=queries", "mechanism=influence", "split=cross_fit"), "split=disjoint"),
         (("second_stage=kernel_ridge", "mechanism=gaussian_process", "second_stage.bandwidth=-1"), "bandwidth"),
-        (("split=cross_fit", "split.nuisance_share=1"), "nuisance_share"),
-        (("mechanism=dp_sgd_head", "mechanism.epochs=0"), "mechanism.epochs"),
+        (("second_stage=linear", "split=cross_fit", "split.nuisance_share=1"), "nuisance_share"),
+        (("second_stage=linear", "mechanism=dp_sgd_head", "mechanism.epochs=0"), "mechanism.epochs"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(words, remedy, tmp_path):

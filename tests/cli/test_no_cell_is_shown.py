@@ -14,7 +14,7 @@ from tests.cli.test_leaks import DOMAIN, marked
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
 from torchdpcate.cli.plain_values import PATHS
-from torchdpcate.data.domain_draft import draft_domain
+from torchdpcate.data.domain_file import draft_domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.table import Table
@@ -229,7 +229,7 @@ def test_every_setting_that_takes_a_path_is_among_those_tried():
             name = re.match(r" *(\w+):", line)
             if name and group not in ("domain", "experiment") and (name[1].endswith("path") or kinds.search(line)):
                 found.add(f"{group}.{name[1]}".removeprefix("."))
-    blocks = {"shared": "budget.shared", "rule_method.population": "rule.population"}
+    blocks = {"shared": "budget.shared", "population": "rule.population"}
     assert {blocks.get(name, name) for name in found} - NO_PATH == PATHS.keys()
     assert TRAIN.keys() - {"more of data.path"} == PATHS.keys()
 

@@ -1,15 +1,13 @@
 """Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that is never read."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_cli import one_line
-from torchdpcate import registry
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import with_implied_choices
+from torchdpcate.cli.overrides import with_implied_table
 
 WRONG = {
     "foo=1": "no setting foo; no name is near it",
@@ -54,9 +52,8 @@ def test_a_word_that_names_no_setting_is_one_line(word, sweep, tmp_path, monkeyp
     assert not list(Path(tmp_path).rglob("*.json"))
 
 
-@pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
-def test_a_wrong_setting_of_a_block_that_the_method_brings_is_not_said_to_be_of_that_method(task, tmp_path, capsys):
-    assert main(["train", f"task={task}", "rule.shar=1", f"run_dir={tmp_path / 'r'}"]) == 2
+def test_a_wrong_setting_of_a_block_is_told_the_nearest_of_its_task(tmp_path, capsys):
+    assert main(["train", "task=rule", "rule.shar=1", f"run_dir={tmp_path / 'r'}"]) == 2
     assert "there is no setting rule.shar; the nearest is rule.share" in one_line(capsys)
 
 
@@ -93,48 +90,31 @@ def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect
     assert main(["train", *balancing, "+effect.share.size=0.5"]) == 2
     assert "the nearest is effect.shares" in one_line(capsys)
     assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
-    assert "no setting effect.shares.size" in one_line(capsys)
+    assert "effect.shares.size: not used by task=average_effect with effect=difference_in_means" in one_line(capsys)
 
 
-CHOOSE_TWO_BLOCKS = {
-    "mechanism=output": True,
-    "mechanism=output,influence -m": True,
-    "mechanism=composed": False,
-    "mechanism=composed,output -m": False,
-    "split=cross_fit": True,
-    "split.fraction=0.3": True,
-    "screen=private": True,
-    "screen=none tune=none": False,
-    "tune=private tune.share=0.1": True,
-    "features=fourier features.pairs=7": True,
-    "second_stage.private_threshold.points=9": True,
-    "second_stage.least=3": False,
-    "second_stage.rigde=3": False,
-    "mechanism=output second_stage=neural": False,
-    "mechanism=output experiment=neural": False,
-    "experiment=lalonde mechanism=output": True,
-    "task=policy_selection mechanism=exponential": False,
-    "task=pairwise tune=ridge features=fourier": False,
-    "learner=dr": False,
-    "learner=dr mechanism=output": True,
-    "privacy.epsilon=2 release=queries learner=r data.n=30 +seed=3 ~trainer hydra.job.num=1": False,
+OF_OTHERS = {
+    "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
+    "second_stage=linear mechanism=composed": "not for second_stage = linear; composed is of second_stage=adaptive",
+    "split=cross_fit": "of second_stage=kernel_ridge, linear, neural and tangent",
+    "split.fraction=0.3": "of second_stage=kernel_ridge, linear, neural and tangent",
+    "screen=private": "of second_stage=kernel_ridge, linear, neural and tangent",
+    "tune=private tune.share=0.1": "tune: .*of second_stage=kernel_ridge, linear, neural and tangent",
+    "features=fourier features.pairs=7": "features: .*of second_stage=linear",
+    "second_stage.private_threshold.points=9": "of second_stage=kernel_ridge, linear and tangent",
+    "second_stage.width=9": "of second_stage=neural",
+    "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
+    "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
+    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl and two_stage_rule",
+    "task=policy_selection nuisance_guarantee.ridge=1": "with nuisance_guarantee=auto; it is of .*=stability",
 }
 
 
-@pytest.mark.parametrize("words", CHOOSE_TWO_BLOCKS)
-def test_words_that_only_two_blocks_have_choose_the_linear_second_stage(words, tmp_path, monkeypatch):
-    shutil.copytree(registry.conf_dir(), tmp_path / "conf")
-    task = tmp_path / "conf" / "task" / "cate.yaml"
-    for group, choice in (("second_stage", "adaptive"), ("mechanism", "composed")):
-        found, times = re.subn(rf"- /{group}: \w+", f"- /{group}: {choice}", task.read_text())
-        assert times == 1
-        task.write_text(found)
-    (tmp_path / "conf" / "second_stage" / "adaptive.yaml").write_text("least: 1\n")
-    neural = "# @package _global_\ndefaults:\n  - override /second_stage: neural\n"
-    (tmp_path / "conf" / "experiment" / "neural.yaml").write_text(neural)
-    monkeypatch.setattr(registry, "_PACKAGE", tmp_path / "torchdpcate")
-    first, *rest = words.split()  # no word may come after -m that others precede
-    assert with_implied_choices([first, *rest]) == [first, *["second_stage=linear"] * CHOOSE_TWO_BLOCKS[words], *rest]
+@pytest.mark.parametrize("words", OF_OTHERS)
+def test_a_word_of_another_choice_is_refused_and_names_it(words, tmp_path, capsys):
+    assert main(["train", *words.split(), f"run_dir={tmp_path / 'r'}"]) == 2
+    assert re.search(OF_OTHERS[words], one_line(capsys))
+    assert not list(tmp_path.iterdir())
 
 
 NAME_A_TABLE = {
@@ -153,12 +133,7 @@ NAME_A_TABLE = {
 @pytest.mark.parametrize("words", NAME_A_TABLE)
 def test_a_file_or_a_domain_implies_a_table(words):
     first, *rest = words.split()
-    assert with_implied_choices([first, *rest]) == [first, *["data=table"] * NAME_A_TABLE[words], *rest]
-
-
-def test_a_table_and_another_choice_may_be_implied_at_once():
-    words = ["data.path=t.csv", "mechanism=output"]
-    assert with_implied_choices(words) == [words[0], "data=table", "second_stage=linear", words[1]]
+    assert with_implied_table([first, *rest]) == [first, *["data=table"] * NAME_A_TABLE[words], *rest]
 
 
 def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypatch, capsys):

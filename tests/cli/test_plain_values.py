@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from tests.cli.test_cli import one_line
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import with_implied_choices
+from torchdpcate.cli.overrides import with_implied_table
 from torchdpcate.cli.plain_values import PATHS, readable_words
 from torchdpcate.cli.train import composed
 from torchdpcate.errors import InputError
@@ -106,9 +106,9 @@ def test_the_name_of_a_folder_chooses_nothing(name):
         words = readable_words([*ASKED, f"run_dir={name}"])
     except InputError:
         return
-    implied = with_implied_choices(words)
+    implied = with_implied_table(words)
     assert [word for word in implied if word != words[-1]] == [
-        "data.path=d.csv", "data=table", "second_stage=linear", "data.domain=b.yaml", "nuisance=mlp"
+        "data.path=d.csv", "data=table", "data.domain=b.yaml", "nuisance=mlp"
     ]  # fmt: skip
 
 

@@ -14,10 +14,9 @@ from safetensors.torch import load_file
 
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
-from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.on_domain import threshold_grid
+from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
-from torchdpcate.data.selection_generators import RareRegion
+from torchdpcate.papers.rare_region import RareRegion
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
@@ -28,7 +27,7 @@ RUNS = {
     "pure": [],
     "stable": ["nuisance_guarantee=stability"],
     "exponential": ["mechanism=exponential", "selection.split=0.4", "nuisance_guarantee=stability"],
-    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee.constants=paper"],
+    "noisy max": ["mechanism=report_noisy_max", "nuisance_guarantee=stability", "nuisance_guarantee.constants=paper"],
     "fixed": ["nuisance_guarantee=fixed"],
     "frozen": [
         "nuisance_guarantee=frozen",
@@ -44,7 +43,7 @@ RUNS = {
         "privacy.delta=1e-5",
     ],
     "arms": ["policies=constants", "nuisance_guarantee=fixed"],
-    "public target": ["nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
+    "public target": ["nuisance_guarantee=stability", "nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
 }
 DOMAIN = {
     "treatment": "treat",
@@ -366,8 +365,12 @@ MISTAKES = {
     "split of nothing": (None, ["selection.split=0"], "split"),
     "split of nobody": (None, ["nuisance_guarantee=composed", "selection.split=0.3"], "leave selection.split out"),
     "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
-    "negative ridge": (None, ["nuisance_guarantee.ridge=-1"], "ridge = -1"),
-    "unknown constants": (None, ["nuisance_guarantee.constants=magic"], "constants = 'magic'"),
+    "negative ridge": (None, ["nuisance_guarantee=stability", "nuisance_guarantee.ridge=-1"], "ridge = -1"),
+    "unknown constants": (
+        None,
+        ["nuisance_guarantee=stability", "nuisance_guarantee.constants=magic"],
+        "constants = 'magic'",
+    ),
     "nothing frozen": (None, ["nuisance_guarantee=frozen"], "propensity"),
     "one arm": (change(treat=1), [], "treat.*no record with value 0"),
     "outcome outside": (change(pay=11), [], "pay.*out_of_bounds=clip"),

@@ -16,19 +16,19 @@ from safetensors.torch import load_file, save_file
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.release.file import load_release
 
 LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "nsw_dw.csv"
 SMALL = ["data.n=1200", "queries.count=60", "privacy.epsilon=4", "privacy.delta=0"]
 CONFOUNDED = ["data.confounded=true"]
 TASKS = {
-    "owl": ["task=owl", "rule_method=owl"],
+    "owl": ["task=owl"],
     "owl by output": ["task=owl", "rule.mechanism=output", "outcome=shifted", "features=legendre"],
-    "two stages": ["task=two_stage_rule", "rule_method=two_stage_rule", *CONFOUNDED],
+    "two stages": ["task=two_stage_rule", *CONFOUNDED],
     "two blocks": ["task=two_stage_rule", *CONFOUNDED, "weights.block_fraction=0.25", "loss=logistic"],
     "balanced": ["task=two_stage_rule", *CONFOUNDED, "weights=entropy"],
     "constant": ["task=two_stage_rule", *CONFOUNDED, "weights=constant", "rule.perturbation=gamma"],
@@ -271,7 +271,7 @@ TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 def test_a_table_becomes_a_rule_and_decisions(task, here):
     cells = {
         "owl": ["weights.propensity=0.5"],
-        "two_stage_rule": ["rule_method=two_stage_rule"],
+        "two_stage_rule": [],
         "pairwise": ["matching=cells", "matching.columns=['site=a','site=b']"],
     }[task]
     assert main(["train", f"task={task}", *TABLE, *cells, "privacy.epsilon=8", "run_dir=r"]) == 0
@@ -300,7 +300,7 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
 def test_the_domain_file_may_tell_the_propensity(given, here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": given}))
-    assert main(["train", "task=owl", "rule_method=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert summary("r")["value"] is not None
     release = load_release("r/release/release.safetensors")
@@ -308,29 +308,22 @@ def test_the_domain_file_may_tell_the_propensity(given, here):
     assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
 
 
-@pytest.mark.parametrize(("task", "method"), [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule")])
-def test_a_task_named_after_a_paper_takes_the_rule_of_least_planned_regret(task, method, here, capsys):
-    assert main(["train", f"task={task}", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "rule: sign of a composed effect" in shown
-    assert f"rule_method={task} takes the paper's method" in shown
-    assert (summary("r")["learner"], summary("r")["task"]) == ("EffectRule", task)
-    assert main(["train", f"task={task}", *TABLE, "loss=logistic", "weights=private", "run_dir=p"]) == 0
-    assert f"by rule_method={task}" in " ".join(capsys.readouterr().out.split())
-    assert summary("p")["learner"] == method
-    assert main(["report", "."]) == 0
-
-
-def test_words_of_a_paper_s_method_beside_another_choice_are_refused(here, capsys):
-    assert main(["train", "task=owl", "rule_method=auto", *TABLE, "weights=private", "run_dir=r"]) == 2
-    assert "task=owl with rule_method=auto; it is of rule_method=owl and two_stage_rule" in one_line(capsys)
+@pytest.mark.parametrize(
+    ("task", "learner"),
+    [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule"), ("rule", "EffectRule")],
+)
+def test_a_task_runs_what_its_name_says(task, learner, here):
+    words = ["weights.propensity=0.5"] if task == "owl" else []
+    assert main(["train", f"task={task}", *TABLE, *words, "privacy.epsilon=8", "run_dir=r"]) == 0
+    assert (summary("r")["learner"], summary("r")["task"]) == (learner, task)
+    assert load_release("r/release/release.safetensors").privacy.level == "certified"
 
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
 def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
-    given = ["weights=known"] if task == "two_stage_rule" else ["rule_method=owl"]
+    given = ["weights=known"] if task == "two_stage_rule" else []
     assert main(["train", f"task={task}", *TABLE, *given, *words, "run_dir=r"]) == 2
     shown = one_line(capsys)
     for way in ("weights.propensity=0.5", "weights.propensity=COLUMN", "weights=private"):
@@ -340,7 +333,7 @@ def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
 
 def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(here, capsys):
     words = ["data=itr", "data.n=400", "data.confounded=true", "run_dir=r"]
-    assert main(["train", "task=owl", "rule_method=owl", *words]) == 2
+    assert main(["train", "task=owl", *words]) == 2
     assert "weights=private" in one_line(capsys)
 
 
@@ -387,8 +380,8 @@ MISTAKES = {
     "mechanism of an effect": (None, [*OWL_TABLE, "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
     "nuisance": (
         None,
-        ["task=two_stage_rule", "rule_method=two_stage_rule", "nuisance.width=3"],
-        "nuisance.width: not used by task=two_stage_rule with rule_method=two_stage_rule.*rule_method=auto",
+        ["task=two_stage_rule", "nuisance.width=3"],
+        "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
     ),
     "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
     "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),
@@ -400,11 +393,11 @@ MISTAKES = {
     "rule of an effect": (
         None,
         ["rule.ridge=3"],
-        "rule.ridge: not used by task=cate.*task=owl, pairwise, rule and two_stage_rule",
+        "rule.ridge: not used by task=cate.*task=owl, pairwise and two_stage_rule",
     ),
     "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
     "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),
-    "tuning of a rule": (None, ["tune=ridge"], "task=cate use tune=private"),
+    "tuning of a rule": (None, ["second_stage=linear", "tune=ridge"], "task=cate use tune=private"),
     "no candidates": (None, [*OWL_TABLE, "tune=ridge", "tune.ridges=[]"], "ridges is empty"),
     "unknown setting": (None, [*OWL_TABLE, "rule.gama=1"], "rule.gama"),
     "unknown mechanism": (None, [*OWL_TABLE, "rule.mechanism=magic"], "mechanism = magic"),
@@ -442,7 +435,7 @@ def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch
 
     monkeypatch.setattr(TwoStageRule, "problem", refuse)
     table().to_csv("people.csv", index=False)
-    assert main(["train", "task=two_stage_rule", "rule_method=two_stage_rule", *TABLE, "run_dir=r"]) == 2
+    assert main(["train", "task=two_stage_rule", *TABLE, "run_dir=r"]) == 2
     assert "refused late" in one_line(capsys)
     assert len(json.loads((here / "r" / "curator" / "ledger.json").read_text())["entries"]) == 2
     assert not (here / "r" / "release").exists()

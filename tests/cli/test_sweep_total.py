@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.test_cli import TABLE, here, one_line  # noqa: F401 - a fixture
 from torchdpcate.cli.main import main
-from torchdpcate.cli.sweep_total import runs_below, spent_of, total_line
+from torchdpcate.cli.sweep import runs_below, spent_of, total_line
 from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.slow

@@ -19,10 +19,10 @@ from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
 COMMON = {"privacy", "task", "data"}
 OWN = {
     "cate": {"second_stage", "learner", "release", "mechanism", "split", "screen", "nuisance", "trainer", "features"},
-    "owl": {"rule_method", "nuisance", "trainer"},
-    "two_stage_rule": {"rule_method", "nuisance", "trainer"},
+    "owl": {"weights", "outcome", "loss", "features"},
+    "two_stage_rule": {"weights", "outcome", "loss", "features"},
     "pairwise": {"matching", "outcome", "loss", "features"},
-    "rule": {"rule_method", "nuisance", "trainer"},
+    "rule": {"nuisance", "trainer"},
     "policy_selection": {"policies", "nuisance_guarantee", "selection", "mechanism"},
     "average_effect": {"effect", "features"},
     "subgroups": set(),
@@ -42,13 +42,13 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     names = set(composed(*(f"{group}={choice}" for group, choice in chosen.items())))
     settings = {"seed", "unit", "run_dir", "force", "sweep", "budget"}
     settings |= {"plan", "figure", "rule", "subgroups", "subgroup_effects"}
-    assert names - settings == groups - {"rule_method"}
+    assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)
 
 
 REFUSED = {
-    "a group of other tasks": (["weights=ipw"], "it is of task=owl, rule and two_stage_rule"),
-    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise, rule and two_stage_rule"),
+    "a group of other tasks": (["weights=ipw"], "it is of task=owl and two_stage_rule"),
+    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise and two_stage_rule"),
     "a setting of the same name": (["task=pairwise", "mechanism=output"], "policy_selection; use rule.mechanism"),
     "a group that is added": (["+weights=ipw"], "weights: not used by task=cate"),
     "a group of another choice": (
@@ -99,10 +99,9 @@ class Eager(OutcomeWeightedLearner):
 
 def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):
     shutil.copytree(registry.conf_dir(), tmp_path / "conf")
-    mine = (tmp_path / "conf" / "rule_method" / "owl.yaml").read_text()
+    mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
     for old, new in (
-        ("task:\n", "task:\n  name: eager\n"),
-        ("defaults:\n", "defaults:\n  - /data: owl\n  - /queries: default\n"),
+        ("name: owl\n", "name: eager\n"),
         ("torchdpcate.estimators.rules.owl.OutcomeWeightedLearner", f"{__name__}.Eager"),
     ):
         assert old in mine
@@ -117,4 +116,4 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
     assert main(["report", str(run.parent)]) == 0
     capsys.readouterr()
     assert main(["train", "weights=ipw", f"run_dir={tmp_path / 'x'}"]) == 2
-    assert "it is of task=eager, owl, rule and two_stage_rule" in one_line(capsys)
+    assert "it is of task=eager, owl and two_stage_rule" in one_line(capsys)

@@ -10,7 +10,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release
 
-WORDS = ("train", *SMALL, "mechanism=output", "run_dir=run")
+WORDS = ("train", *SMALL, "second_stage=linear", "mechanism=output", "run_dir=run")
 
 
 def has_another_law(monkeypatch):

@@ -11,7 +11,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_error import propensity_noise
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances
 from torchdpcate.errors import InputError
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 

@@ -15,11 +15,11 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL, OutcomeScale, outcome_scale, residual_scale
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent

@@ -15,12 +15,11 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, fit_composition
 from torchdpcate.composition.steps import NoisySteps, summation_error
 from torchdpcate.composition.streamed import halvings, stream_composition
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.niu import Niu
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import BudgetError, InputError
+from torchdpcate.papers.niu import Niu
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.noise import NoiseSource

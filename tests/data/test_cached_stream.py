@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
 
 

@@ -23,7 +23,7 @@ from torchdpcate import (
     SubsampleAggregateEffect,
     TableSchema,
 )
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule

@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.checked import checked_records
-from torchdpcate.data.clipped import LARGE_SHARE, NOTHING_CLIPPED, Clipped
+from torchdpcate.data.records import LARGE_SHARE, NOTHING_CLIPPED, Clipped
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.table import Table
-from torchdpcate.data.table_stream import TableStream
+from torchdpcate.data.table import CachedStream, Table, TableStream
 from torchdpcate.estimators.average import AverageEffect
 from torchdpcate.estimators.cate import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import grad, vmap
 
-from torchdpcate.candidates.on_domain import threshold_grid
-from torchdpcate.data.covariate_scale import CovariateScales, check_scale
-from torchdpcate.data.covariates import bounds_in_words
+from torchdpcate.candidates.library import threshold_grid
+from torchdpcate.data.covariates import CovariateScales, Numeric, bounds_in_words, check_scale
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.second_stage.neural import NeuralHead
 
@@ -211,7 +210,7 @@ def test_a_domain_has_one_entry_for_each_covariate(facts) -> None:
 def test_a_range_that_float64_can_tell_is_taken() -> None:
     assert check_scale("x", "linear", (1.0, 10.0), 0.0, 1e15, False) == ("linear", (1.0, 10.0))
     assert scaled(one(0, 1e15, typical=(1, 10)), 1, 5.5, 10) == pytest.approx([-2 / 3, 0, 2 / 3], abs=1e-12)
-    assert CovariateScales([0.0], [1.0], ["log"], [None]).numbers(0)["ratio"] == 1000
+    assert CovariateScales([Numeric("x", 0.0, 1.0, scale="log")]).numbers(0)["ratio"] == 1000
 
 
 @pytest.mark.parametrize("features", [Identity, Legendre, Products, Fourier, lambda: Nystrom(points=20)])

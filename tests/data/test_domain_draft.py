@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from torchdpcate.cli.main import main
-from torchdpcate.data.domain_draft import draft_domain
+from torchdpcate.data.domain_file import draft_domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 

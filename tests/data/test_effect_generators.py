@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.errors import InputError
+from torchdpcate.papers.confounded import Confounded
 
 N = 400_000
 SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms

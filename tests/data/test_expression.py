@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from torchdpcate.cli.main import main
-from torchdpcate.data.expression import Expression
-from torchdpcate.data.expression_file import read_matrix
 from torchdpcate.errors import InputError
+from torchdpcate.papers.expression import Expression, read_matrix
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "tcga"
 PEOPLE = [f"TCGA-{place:02d}-{number:04d}-01" for place in range(10) for number in range(20)]

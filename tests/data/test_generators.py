@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import torch
 
-from torchdpcate.data.generators import Dataset1, Dataset2
 from torchdpcate.errors import InputError
+from torchdpcate.papers.oprescu import Dataset1, Dataset2
 
 N = 200_000
 SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N bounded terms

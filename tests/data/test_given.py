@@ -7,7 +7,7 @@ import pytest
 
 from tests.explore.releases import SCHEMA, composed
 from torchdpcate import PrivacyBudget, RLearner
-from torchdpcate.data.given import as_frame
+from torchdpcate.data._arrays import as_frame
 from torchdpcate.errors import InputError
 
 ROWS = pd.DataFrame({"age": [30.0, 70.0], "site": ["a", "b"]})

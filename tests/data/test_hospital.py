@@ -10,9 +10,9 @@ import yaml
 
 from torchdpcate.cli.plain_values import PATHS
 from torchdpcate.data.covariates import Categorical
-from torchdpcate.data.generated import GeneratedStudy
-from torchdpcate.data.hospital import Hospital
+from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
+from torchdpcate.papers.hospital import Hospital
 
 N = 40_000
 SDS = 6.0  # two-sided normal tail 2e-9

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from torchdpcate.data.covariates import Categorical
-from torchdpcate.data.niu import Niu
 from torchdpcate.errors import InputError
+from torchdpcate.papers.niu import Niu
 
 N = 100_000
 SDS = 6.0  # two-sided normal tail 2e-9

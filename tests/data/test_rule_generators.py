@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
+from torchdpcate.papers.rules import ITR, OWL
 
 N = 200_000
 SDS = 6.0  # two-sided normal tail 2e-9 for each mean of N terms

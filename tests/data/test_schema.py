@@ -44,7 +44,7 @@ def test_encode_numbers_bools_and_words() -> None:
 
 def test_two_words_become_one_column_zero_for_the_first() -> None:
     two = Categorical("sex", ("male", "female"))
-    assert two.bounds == (("sex", 0.0, 1.0),)
+    assert two.columns == (Numeric("sex", 0.0, 1.0, two_levels=True),)
     assert two.encode(pd.Series(["female", "male"])).tolist() == [[1.0], [0.0]]
 
 

@@ -6,9 +6,8 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.semi_synthetic import SemiSynthetic
-from torchdpcate.data.surfaces import GeneratedSurface, GivenOutcomes
 from torchdpcate.errors import InputError
+from torchdpcate.papers.semi_synthetic import GeneratedSurface, GivenOutcomes, SemiSynthetic
 
 N = 20_000
 

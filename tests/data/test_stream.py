@@ -7,10 +7,10 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.stream import stream_answers, stream_effects
 from torchdpcate.errors import InputError
+from torchdpcate.papers.oprescu import Dataset2
 
 BATCH = 1000
 

@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import StreamedStudy
-from torchdpcate.data.table import Table
-from torchdpcate.data.table_stream import TableStream
+from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
+from torchdpcate.papers.confounded import Confounded
 
 BATCH = 1000
 

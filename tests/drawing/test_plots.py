@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tests.explore.releases import composed
 from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.errors import InputError
 from torchdpcate.release import average_effect, policy, release, rule, subgroups, views
 from torchdpcate.release.balance_table import BalanceTable

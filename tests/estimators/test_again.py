@@ -13,8 +13,7 @@ from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import used_records
 from torchdpcate.data.fingerprint import fingerprint
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.privacy.budget import PrivacyBudget

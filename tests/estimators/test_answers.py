@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tests.estimators.test_base import BUDGET, DOMAIN, ESTIMATORS, A, X, Y
 from torchdpcate import AverageEffect, Domain, DRLearner, EffectRule, RLearner, SubgroupEffects, estimators
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.average.composed import ComposedAverageEffect

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect

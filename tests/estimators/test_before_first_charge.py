@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.noisy_gradient import NoisyGradient

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 
 from torchdpcate import DRLearner, PrivacyBudget, RLearner
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError

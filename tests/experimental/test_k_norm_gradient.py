@@ -10,7 +10,7 @@ from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import CausalData, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.balancing_loss import BalancingLoss
 from torchdpcate.erm.losses import Logistic

@@ -16,8 +16,8 @@ from experiments.frame.table import join, summarise
 from experiments.niu.laws import POINTS, sample
 from experiments.niu.methods import BEST, CONSTANT, OURS, PUBLIC, RECORDS, UNSPENT, private, run, without
 from experiments.niu.study import DESIGNS, EPSILONS, SIZES, STUDY
-from torchdpcate.data.niu import Niu
 from torchdpcate.data.split import public_generator
+from torchdpcate.papers.niu import Niu
 
 N = 400_000
 SDS = 6.0  # two-sided normal tail 2e-9

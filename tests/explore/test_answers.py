@@ -5,8 +5,7 @@ import pytest
 
 from tests.explore.releases import composed, rule
 from torchdpcate.errors import InputError
-from torchdpcate.explore.answers import LEVEL, answer, curve
-from torchdpcate.explore.questions import questions
+from torchdpcate.explore.questions import LEVEL, answer, curve, questions
 
 PERSON = {"age": 45.0, "site": "b"}
 

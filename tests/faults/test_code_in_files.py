@@ -17,7 +17,7 @@ import yaml
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
-from torchdpcate.data._shipped import check_targets
+from torchdpcate.data._yaml import check_targets
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 

@@ -17,9 +17,9 @@ from pyarrow import parquet
 from tests.data.conftest import DOMAIN
 from tests.faults.guards import answered, refusal
 from tests.faults.mutations import byte_faults, examples
-from torchdpcate.data.queries import read_queries
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.study import read_queries
 from torchdpcate.data.table import Table
 
 pytestmark = pytest.mark.usefixtures("no_pickle")

@@ -13,8 +13,8 @@ from scipy.special import eval_legendre
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features import tangent
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.nuisance.nuisances import Nuisances
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)

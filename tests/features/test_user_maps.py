@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.features import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.nuisances import Nuisances

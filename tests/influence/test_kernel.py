@@ -9,7 +9,7 @@ import torch
 from tests.influence.cases import real, relative
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import gross_error_sensitivity

@@ -9,15 +9,15 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.sessions import of_ledger
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import BudgetError, InputError, NumericalError
-from torchdpcate.features.polynomials import additive_legendre
+from torchdpcate.features.maps import additive_legendre
 from torchdpcate.nuisance import convex
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.joint_objective import joint_corners, joint_objective
+from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger

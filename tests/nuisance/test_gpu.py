@@ -86,7 +86,7 @@ def test_noise_is_made_on_the_cpu_and_is_the_same(rate):
 
 
 def test_a_gpu_that_is_full_names_the_setting(monkeypatch):
-    from torchdpcate.data.generators import Dataset1
+    from torchdpcate.papers.oprescu import Dataset1
 
     study = Dataset1(n=900, queries=5).load()
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.generators import Dataset2
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.screening import Screening, _median_grid, _records, _strengths, outcome_median, relevance
+from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid

@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from tests.nuisance.cases import Interrupt, Save, plan
 from torchdpcate.composition.nuisances import ComposedNuisance
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.averaging import TailAverage
@@ -25,6 +24,7 @@ from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent

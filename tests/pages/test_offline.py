@@ -13,12 +13,11 @@ import torch
 
 from tests.release.test_population import release as composed
 from tests.release.test_reader import RELEASES
-from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import Identity
-from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
 from torchdpcate.release import composed_rule, policy, rule
 from torchdpcate.release.composed import ComposedRelease

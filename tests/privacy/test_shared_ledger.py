@@ -16,8 +16,7 @@ from sklearn.base import clone
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import file_fingerprint, fingerprint
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect

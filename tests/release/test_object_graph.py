@@ -43,13 +43,12 @@ from torchdpcate import (
     Tuning,
     TwoStageRule,
 )
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Legendre, Representation
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.nuisance.arms.frozen import FrozenNuisances

@@ -15,11 +15,8 @@ from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from tests.verify.forgery import rewritten, statement
 from torchdpcate import load_release
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.privacy.guarantee import Level

@@ -11,8 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.errors import InputError
 from torchdpcate.explore.questions import questions
-from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import Feature, WeightedBasis
+from torchdpcate.features.weighted_basis import Feature, Standardisation, WeightedBasis
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.population import reference_population

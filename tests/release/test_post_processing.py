@@ -11,11 +11,11 @@ from sklearn.isotonic import IsotonicRegression
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
 from torchdpcate import PrivacyBudget, RLearner
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.post_processing import mean_effect, rank
 from torchdpcate.release.release import FunctionRelease, QueryRelease

@@ -11,8 +11,7 @@ from tests.release.test_file import STATEMENT, function_release, query_release
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
-from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import _CLASSES

@@ -13,10 +13,10 @@ from sklearn.kernel_ridge import KernelRidge
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.generators import Dataset2
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.features.kernels import SMOOTHNESS, UnitKernel
 from torchdpcate.features.maps import Legendre
-from torchdpcate.features.unit_kernel import SMOOTHNESS, UnitKernel
+from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.second_stage import kernel_solve, kernel_system

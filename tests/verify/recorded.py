@@ -18,8 +18,7 @@ from torch import Tensor
 from tests.verify import forgeries as forge
 from tests.verify import test_average, test_subgroups
 from tests.verify.test_every_forgery import KINDS
-from torchdpcate.candidates.constants import Constants
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import OUTCOME_KINDS
 from torchdpcate.estimators.average.composed import ComposedAverageEffect

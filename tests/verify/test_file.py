@@ -34,12 +34,12 @@ from torchdpcate import (
     TangentSecondStage,
     TwoStageRule,
 )
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
+from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Representation
-from torchdpcate.features.nystrom import Nystrom
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.release.digest import write_sums
 from torchdpcate.release.file import load_release

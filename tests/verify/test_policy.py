@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.selection.composed import ComposedScores
@@ -92,7 +91,7 @@ def made(name: str) -> PolicyRelease:
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: made(name) for name in SETTINGS}
+    made: ClassVar = {name: lambda name=name: made.__wrapped__(name) for name in SETTINGS}
     default = ("stability", "composed")
     untold = OF_SCORES
     untold_in = FREE

@@ -61,7 +61,7 @@ def released(name: str) -> RuleRelease:
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: released(name) for name in SETTINGS | TUNED}
+    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | TUNED}
     default = ("owl",)
     untold = ("features", "seed", "outcome_low", "outcome_high", "radius", "bandwidth", "weights_bandwidth")
     untold_in: ClassVar = {  # public constants of the user's; and of the budget something may be left

@@ -62,7 +62,7 @@ def with_public(release: SubgroupRelease, **public) -> SubgroupRelease:
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: released(name) for name in SETTINGS}
+    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS}
     default = ("laplace", "scores")
     untold = ("learner", "subgroups")
     untold_in: ClassVar = {"scores, known": ("eta",)}

@@ -5,12 +5,9 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "constants": ("Constants",),
         "family": ("PolicyFamily", "check_actions"),
         "functions": ("FunctionPolicies",),
+        "kinds": ("Constants", "LinearPolicies", "Thresholds", "TreePolicies"),
         "library": ("POLICY_FAMILIES", "PolicyLibrary", "policy_family"),
-        "linear": ("LinearPolicies",),
-        "thresholds": ("Thresholds",),
-        "trees": ("TreePolicies",),
     },
 )

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import json
 import operator
 import re
 from abc import ABC, abstractmethod
@@ -30,6 +31,7 @@ class PolicyFamily(ABC):
 
     Attributes:
         kind: Name of the kind in files.
+        each: Those of its settings that are lists of one entry a policy.
         names: A readable name for each policy.
         fitted_on: ``fingerprint`` of the records that the policies were made from; None if they were made from none.
         domain: Public bounds of the covariates, once set up.
@@ -37,6 +39,7 @@ class PolicyFamily(ABC):
     """
 
     kind: ClassVar[str]
+    each: ClassVar[tuple[str, ...]]
 
     def __init__(self, names: tuple[str, ...], fitted_on: str | None) -> None:
         self.names = names
@@ -105,9 +108,12 @@ class PolicyFamily(ABC):
             raise InputError(f"{cls.kind} needs {missing[0]!r}; known are {listed(parameters)}")
         return cls(**settings)
 
-    @abstractmethod
     def keys(self) -> list[Hashable]:
         """Return what distinguishes each policy from others of its kind, whatever its name."""
+        return [json.dumps(self._settings_of(index), sort_keys=True) for index in range(len(self))]
+
+    def _settings_of(self, index: int) -> dict[str, Any]:
+        return {name: [value[index]] if name in self.each else value for name, value in self._settings().items()}
 
     @abstractmethod
     def _look_up(self, domain: Domain, actions: tuple[int, ...]) -> None:
@@ -117,9 +123,10 @@ class PolicyFamily(ABC):
     def _decide(self, x: Tensor) -> Tensor:
         """Return the positions at float64 x [n, q], int8 [n, M]."""
 
-    @abstractmethod
     def _one(self, index: int) -> Self:
         """Return policy ``index`` alone, not set up."""
+        settings = self._settings_of(index) | {"names": [self.names[index]], "fitted_on": self.fitted_on}
+        return type(self)(**settings)
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:

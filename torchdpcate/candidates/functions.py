@@ -51,7 +51,7 @@ class FunctionPolicies(PolicyFamily):
         [0, 1]
     """
 
-    kind = "functions"
+    kind, each = "functions", ("functions",)
 
     def __init__(
         self,

@@ -5,8 +5,15 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "arm_scores": ("dr_scores", "project_to_floor"),
         "estimand": ("ATC", "ATE", "ATO", "ATT", "ESTIMANDS", "Estimand", "make_estimand"),
-        "score": ("DRScore", "OrthogonalScore", "RScore", "RegressionScore", "ScoreBounds"),
+        "score": (
+            "DRScore",
+            "OrthogonalScore",
+            "RScore",
+            "RegressionScore",
+            "ScoreBounds",
+            "dr_scores",
+            "project_to_floor",
+        ),
     },
 )

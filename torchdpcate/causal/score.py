@@ -1,10 +1,15 @@
-"""Weight rho and pseudo-outcome phi of the lambda(pi)-weighted orthogonal learners."""
+"""Scores of single records: of orthogonal learners, of arms, and of average effects, with their public ranges."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
+
+from torchdpcate.causal.estimand import Estimand
+from torchdpcate.errors import InputError, NumericalError
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
@@ -174,3 +179,229 @@ class DRScore(RegressionScore):
         """Return |w| = 1, |s| <= R / zeta, rho = 1, |rho phi| <= R / zeta with the least propensity zeta of an arm."""
         target = domain.outcome_range / domain.least_propensity
         return ScoreBounds(1.0, target, 1.0, target)
+
+
+def dr_scores(arm: Tensor, y: Tensor, propensity: Tensor, outcome: Tensor) -> Tensor:
+    r"""Return the doubly robust score of every record under every action.
+
+    .. math::
+        \phi_i(a) = \mu_a(x_i) + \frac{1\{a_i = a\}}{e_a(x_i)} (y_i - \mu_a(x_i))
+
+    Args:
+        arm: Position of the action that each record got, int64 [n].
+        y: Outcome [n].
+        propensity: e, [..., n, K], positive; leading dimensions are nuisances side by side.
+        outcome: mu, [..., n, K], in the unit of y.
+
+    Returns:
+        phi [..., n, K], in the unit of y.
+
+    Raises:
+        InputError: Shapes that do not fit each other.
+
+    Guarantee:
+        None by itself: the curator's. One record's scores spread over actions by at most R / floor where propensities
+        are at least ``floor`` and outcomes and their models lie in an interval of length R; what a replaced training
+        record does to them is another matter. Source: Robins, Rotnitzky & Zhao (1994); theory note
+        ``policy_learning``, section 6.1.
+
+    Example:
+        >>> e, mu = torch.full((1, 2), 0.5), torch.tensor([[0.0, 1.0]])
+        >>> dr_scores(torch.tensor([1]), torch.tensor([2.0]), e, mu).tolist()
+        [[0.0, 3.0]]
+    """
+    if not len(arm) == len(y) == outcome.shape[-2] == propensity.shape[-2] or propensity.shape[-1] != outcome.shape[-1]:
+        raise InputError(
+            f"scores: {len(arm)} actions, {len(y)} outcomes, propensities {list(propensity.shape)} and outcome models "
+            f"{list(outcome.shape)}; they must have the same records and actions"
+        )
+    got = torch.nn.functional.one_hot(arm, outcome.shape[-1]).to(outcome.dtype)
+    return outcome + got * (y[:, None] - outcome) / propensity
+
+
+def project_to_floor(p: Tensor, floor: float) -> Tensor:
+    r"""Return the nearest probabilities (Euclidean) that are all at least ``floor``.
+
+    .. math::
+        \operatorname{argmin}_q \{\lVert q - p \rVert_2 : q_a \ge \zeta, \sum_a q_a = 1\}
+        = \zeta + (p - \tau)_+
+
+    with the one :math:`\tau` that makes the sum 1, found by sorting. For two actions and p of sum 1 it clamps p to
+    [floor, 1 - floor]. In the largest entry it moves no more than 2 - 2 / K times as far as p does.
+
+    Args:
+        p: [..., K], finite.
+        floor: Smallest probability, public, at most 1 / K.
+
+    Raises:
+        InputError: A floor that K probabilities cannot keep.
+
+    Source:
+        Held, Wolfe & Crowder (1974); Lipschitz constant: theory note ``policy_learning``, section 6.2.
+
+    Example:
+        >>> project_to_floor(torch.tensor([[1.0, 0.25, -0.25]], dtype=torch.float64), 0.125).tolist()
+        [[0.75, 0.125, 0.125]]
+    """
+    K = p.shape[-1]
+    mass = 1 - K * floor
+    if floor < 0 or mass < -1e-12:
+        raise InputError(f"floor = {floor:g}: {K} propensities add up to one; give at most {1 / K:.4g}")
+    # each entry's excess over the floor, projected on what the floors leave
+    above = p - floor
+    sorted_above = above.sort(dim=-1, descending=True).values
+    excess = sorted_above.cumsum(-1) - max(mass, 0.0)
+    ranks = torch.arange(1, K + 1, device=p.device)
+    # entries above tau come first; without any mass the largest alone defines it
+    kept = (sorted_above * ranks > excess).sum(-1, keepdim=True).clamp(min=1)
+    tau = excess.gather(-1, kept - 1) / kept
+    return floor + (above - tau).clamp(min=0)
+
+
+class Scored(NamedTuple):
+    """Records with nuisances at their covariates, the outcome's scaled to [0, 1] like the outcome itself.
+
+    Attributes:
+        z: Treatment in {0, 1}, [runs, b].
+        y: Outcome, [runs, b].
+        e: Propensity in [eta, 1 - eta], [runs, b].
+        mu0: Mean outcome of controls, [runs, b].
+        mu1: Mean outcome of the treated, [runs, b].
+    """
+
+    z: Tensor
+    y: Tensor
+    e: Tensor
+    mu0: Tensor
+    mu1: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRanges:
+    """Ranges of the terms a and b (``Estimand.score``) of controls and treated, each [runs, 2].
+
+    Attributes:
+        low: Least a.
+        high: Largest a.
+        least: Least b, not negative.
+        most: Largest b.
+    """
+
+    low: Tensor
+    high: Tensor
+    least: Tensor
+    most: Tensor
+
+    @classmethod
+    def of(cls, estimand: Estimand, e: Tensor, mu: Tensor) -> "ScoreRanges":
+        """Return the ranges over outcomes in [0, 1] and nuisances in their intervals.
+
+        Each term is linear in y and each mean, and monotone in e, so the corners are enough. Where the means enter
+        through one of both alone (``pooled_means``), that is once it is given: it lies in the hull of their intervals.
+
+        Args:
+            estimand: The estimand.
+            e: Least and largest propensity, [runs, 2].
+            mu: Least and largest mean outcome of controls and treated, [runs, 2, 2].
+
+        Example:
+            >>> from torchdpcate.causal.estimand import ATE
+            >>> half, middle = torch.full((1, 2), 0.5).double(), torch.full((1, 2, 2), 0.5).double()
+            >>> ScoreRanges.of(ATE(0.1), half, middle).change.tolist()
+            [2.0]
+        """
+        mu0, mu1 = mu[:, 0], mu[:, 1]
+        corners = torch.cartesian_prod(*[torch.arange(2)] * 5).T
+        if estimand.pooled_means:
+            mu0 = mu1 = torch.stack([mu[:, :, 0].amin(1), mu[:, :, 1].amax(1)], 1)
+            corners = corners[:, corners[3] == corners[4]]
+        z, y = (corners[k].to(e).expand(len(e), -1) for k in (0, 1))
+        ends = estimand.score(z, y, e[:, corners[2]], mu0[:, corners[3]], mu1[:, corners[4]])
+        arms = [corners[0] == arm for arm in (0, 1)]
+        low, least = (torch.stack([part[:, arm].amin(1) for arm in arms], 1) for part in ends)
+        high, most = (torch.stack([part[:, arm].amax(1) for arm in arms], 1) for part in ends)
+        return cls(low, high, least, most)
+
+    @classmethod
+    def widest(cls, estimand: Estimand) -> "ScoreRanges":
+        """Return what outcomes and clip alone allow, [1, 2] each: public before any nuisance is."""
+        e = torch.tensor([[estimand.overlap, 1 - estimand.overlap]], dtype=torch.float64)
+        return cls.of(estimand, e, torch.tensor([0.0, 1.0], dtype=torch.float64).expand(1, 2, 2))
+
+    def repeated(self, runs: int) -> "ScoreRanges":
+        """Return those of one run, for that many."""
+        return ScoreRanges(*(part.expand(runs, -1) for part in (self.low, self.high, self.least, self.most)))
+
+    def clip(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Return terms within these ranges, both [runs, n]: as computed they may be off by a last place."""
+        low, high, least, most = (
+            part[:, None] for part in (self.low.amin(1), self.high.amax(1), self.least.amin(1), self.most.amax(1))
+        )
+        return a.clamp(low, high), b.clamp(least, most)
+
+    @property
+    def largest(self) -> float:
+        """Largest |a| of any run."""
+        return torch.maximum(self.high.abs(), self.low.abs()).amax().item()
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Least and largest a of either arm, [runs] each."""
+        return self.low.amin(1), self.high.amax(1)
+
+    @property
+    def change(self) -> Tensor:
+        """Most by which one record moves sum a, [runs]."""
+        low, high = self.ends
+        return high - low
+
+    @property
+    def size_change(self) -> Tensor:
+        """Most by which one record moves sum b, [runs]; 0 where b is a constant."""
+        return self.most.amax(1) - self.least.amin(1)
+
+    def reach(self, tau: Tensor) -> Tensor:
+        """Return the largest |a - tau b|, [runs], for effects tau [runs]."""
+        ends = torch.stack([tau[:, None] * self.least, tau[:, None] * self.most])
+        return torch.maximum((self.high - ends.amin(0)).abs(), (self.low - ends.amax(0)).abs()).amax(1)
+
+
+def score_spread(domain: "Domain", propensity: Tensor, outcome: Tensor) -> float:
+    r"""Return S, the most by which one record's scores of two actions differ, by intervals of the nuisances.
+
+    .. math:: S = \sup_{y, a, b, c} \max\Big\{\Big|\frac{y - \mu_a}{e_a} + \mu_a - \mu_b\Big|, |\mu_b - \mu_c|\Big\}
+
+    The supremum runs over the corners of the intervals, where it is attained: the expression is linear in y, 1/e and
+    each mu alone. A replaced scoring record moves two policies' utilities apart by at most 2 S. Source: theory note
+    ``policy_learning``, section 6.1.
+
+    Args:
+        domain: Public bounds of the outcome.
+        propensity: Least and largest propensity of each arm over the domain, [K, 2], positive.
+        outcome: Least and largest outcome model of each arm over the domain, [K, 2].
+
+    Raises:
+        NumericalError: An end of an interval is not finite.
+
+    Returns:
+        S in outcome units; R / zeta where the intervals are all that floor and domain allow.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> half, middle = torch.full((2, 2), 0.5), torch.zeros(2, 2)
+        >>> score_spread(Domain([0], [1], -0.5, 0.5), half, middle)
+        1.0
+    """
+    if not bool(torch.isfinite(propensity).all() & torch.isfinite(outcome).all()):
+        raise NumericalError("nuisances are not finite over the domain: nothing is released")
+    arms, worst = len(propensity), 0.0
+    ends = (domain.outcome_low, domain.outcome_high)
+    mu, e = outcome.tolist(), propensity.tolist()
+    for a, b in product(range(arms), repeat=2):
+        if a == b:
+            continue
+        for y, mu_a, mu_b, e_a in product(ends, mu[a], mu[b], e[a]):
+            worst = max(worst, abs((y - mu_a) / e_a + mu_a - mu_b))
+            if arms > 2:
+                worst = max(worst, abs(mu_a - mu_b))
+    return worst

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from torchdpcate._files import refuse_existing
-from torchdpcate.data.queries import read_queries
 from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import STATE_FILE

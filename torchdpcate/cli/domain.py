@@ -2,7 +2,7 @@
 
 import sys
 
-from torchdpcate.data.domain_draft import draft_domain, write_draft
+from torchdpcate.data.domain_file import draft_domain, write_draft
 from torchdpcate.data.facts import OPEN
 
 

@@ -9,7 +9,6 @@ import yaml
 from torchdpcate.registry import conf_dir
 
 _ROOT = "config"
-_WITH_BLOCKS = ("task", "rule_method")  # groups whose choices bring blocks of settings of other names
 
 
 @cache
@@ -80,36 +79,37 @@ def users(name: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def target_of(task: str) -> str:
-    """Return the import path of the family of a task's runs by default: its own, or that of what it brings.
+    """Return the import path of the family of a task's runs.
 
     Example:
         >>> target_of("owl")
-        'torchdpcate.cli.tasks.effect_rules.EffectRules'
+        'torchdpcate.cli.tasks.rules.Rules'
     """
-    places = [("task", task), *brought({"task": task}).items()]
-    blocks = (_read(group, choice).get("task") for group, choice in places)
-    return next(str(block["_target_"]) for block in blocks if isinstance(block, dict) and "_target_" in block)
+    return str(_read("task", task)["task"]["_target_"])
 
 
-def block_of(group: str, choice: str, block: str) -> set[str]:
-    """Return the names in a block of settings that a choice brings; none where it has no such block.
+def owners(key: str, groups: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the choices, by group, that have a setting of a dotted name.
+
+    Args:
+        key: The name, which the configuration does not have.
+        groups: The configuration's groups.
 
     Example:
-        >>> sorted(block_of("rule_method", "auto", "rule"))
-        ['cost', 'population', 'share', 'threshold']
+        >>> owners("rule.share", brought({"task": "owl"}))
+        {'task': ['rule']}
+        >>> owners("second_stage.kernel", brought({}))
+        {'second_stage': ['kernel_ridge']}
     """
-    found = _read(group, choice).get(block, {})
-    return {str(name) for name in found if not str(name).startswith("_")}
-
-
-def settings_of(group: str, choice: str) -> set[str]:
-    """Return the names of the settings that a choice's own yaml has.
-
-    Example:
-        >>> settings_of("split", "disjoint")
-        {'fraction'}
-    """
-    return {str(name) for name in _read(group, choice) if not str(name).startswith("_")} - {"defaults"}
+    block, _, setting = key.partition(".")
+    setting = setting.partition(".")[0]
+    group = block if block in groups else "task"
+    found = [
+        choice
+        for choice, _ in _choices(group)
+        if setting in _names(_read(group, choice) if group == block else _read(group, choice).get(block, {}))
+    ]
+    return {group: found} if found else {}
 
 
 def _reach(group: str, choice: str) -> set[str]:
@@ -128,7 +128,7 @@ def _choices(group: str) -> Iterator[tuple[str, set[str]]]:
 
 def _own(group: str, choice: str) -> set[str]:
     names = {inner for inner, _, overrides in _defaults(group, choice) if not overrides}
-    blocks: Iterable[str] = _read(group, choice) if group in _WITH_BLOCKS else ()
+    blocks: Iterable[str] = _read(group, choice) if group == "task" else ()  # tasks bring blocks of other names
     return names | set(blocks) - {"defaults", "task"}
 
 
@@ -144,6 +144,11 @@ def _defaults(group: str, choice: str) -> Iterator[tuple[str, str, bool]]:
         inner = words[-1].removeprefix("/") if words[-1].startswith("/") or not group else f"{group}/{words[-1]}"
         if not inner.startswith("hydra"):
             yield inner, str(name), "override" in words[:-1]
+
+
+def _names(settings: Any) -> set[str]:
+    """Return the names of the settings of a block."""
+    return {str(name) for name in settings if not str(name).startswith("_")} - {"defaults"}
 
 
 def _read(group: str, choice: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from traceback import extract_tb
 from typing import Any
 
 from torchdpcate._files import NO_ROOM
-from torchdpcate._signals import Terminated, terminable
+from torchdpcate._process import Terminated, terminable
 from torchdpcate._text import plain
 from torchdpcate.cli.parser import OWN_GRAMMAR, parsed
 from torchdpcate.errors import InputError, TorchDPCateError

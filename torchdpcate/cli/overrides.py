@@ -13,7 +13,7 @@ from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli import plain_values
-from torchdpcate.cli.groups import all_groups, block_of, brought, choices_of, settings_of, users
+from torchdpcate.cli.groups import all_groups, brought, choices_of, owners, users
 from torchdpcate.cli.parser import nearest, options
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
@@ -21,14 +21,9 @@ from torchdpcate.registry import conf_dir
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
-_TABLES = frozenset({"data.path", "data.domain"})  # of data=table, which data.path implies
 _OPEN_OF_HYDRA = ("hydra.job.env_set.", "hydra.launcher.", "hydra.sweeper.")  # where names may be of the user's choice
 _NEAREST, _LIKE = 3, 0.6
-_NUISANCES_OF_ALL_RECORDS = ("auto", "additive", "wide_and_deep")
-_SECOND_STAGE, _ON_ALL_RECORDS, _ON_TWO_BLOCKS = "second_stage", "adaptive", "linear"
-_SCORES, _BY_PUBLIC_FACTS, _STABLE = "nuisance_guarantee", "auto", "stability"
-_DATA, _TABLE, _OF_A_TABLE = "data", "table", ("data.path", "data.domain")
-_RULE, _OF_LEAST_REGRET = "rule_method", "auto"
+_OF_A_TABLE = frozenset({"data.path", "data.domain"})  # which data=table has
 
 
 @contextmanager
@@ -77,49 +72,22 @@ def sweep_words(words: Sequence[str]) -> list[str]:
     return [_swept(word, parsed[word]) if word in parsed else word for word in words]
 
 
-def with_implied_choices(words: Sequence[str]) -> list[str]:
-    """Return the words with the choices that settings among them imply, where the default has no such setting.
-
-    ``data=table`` where they name a file of records or its domain. ``second_stage=linear`` where they choose what only
-    the estimator on two blocks has: another mechanism than the task's default, ``budget.division=blocks``, nuisances
-    of two arms, ``split``, ``screen``, ``tune`` or ``features``, or a setting of its second stage or nuisances.
-    ``nuisance_guarantee=stability`` where they set what only stable nuisances have, or the share of the records that
-    trains them. The paper's ``rule_method`` of ``task=owl`` and ``task=two_stage_rule`` where they choose what it alone
-    has. A choice that is given, also by an experiment, stays.
+def with_implied_table(words: Sequence[str]) -> list[str]:
+    """Return the words with ``data=table`` where they name a file of records, or its domain, and choose no data.
 
     Args:
         words: Command-line words.
 
     Example:
-        >>> with_implied_choices(["data.path=people.csv"])
+        >>> with_implied_table(["data.path=people.csv"])
         ['data.path=people.csv', 'data=table']
-        >>> with_implied_choices(["task=owl", "tune=ridge"])
-        ['task=owl', 'rule_method=owl', 'tune=ridge']
-        >>> with_implied_choices(["task=policy_selection", "nuisance_guarantee.ridge=1"])
-        ['task=policy_selection', 'nuisance_guarantee=stability', 'nuisance_guarantee.ridge=1']
     """
-    overrides, groups = _overrides(words), all_groups()
-    choices = {o.key_or_group: [v for v in _values(o) if v] for o in overrides if o.key_or_group in groups}
-    chosen = {group: values[0] for group, values in choices.items() if values}
-    used = brought(chosen)
-    implied = _table(overrides, choices)
-    if _SECOND_STAGE not in choices and used.get(_SECOND_STAGE) == _ON_ALL_RECORDS:
-        implied |= {_SECOND_STAGE: _ON_TWO_BLOCKS} if _needs_blocks(overrides, choices, chosen, used) else {}
-    elif _SCORES not in choices and used.get(_SCORES) == _BY_PUBLIC_FACTS:
-        implied |= {_SCORES: _STABLE} if _needs_stable(overrides) else {}
-    elif _RULE not in choices and used.get(_RULE) == _OF_LEAST_REGRET:
-        implied |= _paper_of(overrides, choices.get("task", [used["task"]]), used)
-    if not implied:
+    overrides = _overrides(words)
+    named = any(override.key_or_group in _OF_A_TABLE and not override.is_delete() for override in overrides)
+    if not named or any(override.key_or_group.partition("/")[0] in ("data", "experiment") for override in overrides):
         return list(words)
     place = list(words).index(str(overrides[0].input_line)) + 1  # beside others, as Hydra wants all of them
-    return [*words[:place], *(f"{group}={choice}" for group, choice in implied.items()), *words[place:]]
-
-
-def _table(overrides: Sequence[Override], choices: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return the choice of a table, where words name its file or domain and nobody chose other data."""
-    other = any(group.partition("/")[0] in (_DATA, "experiment") for group in choices)
-    named = any(override.key_or_group in _OF_A_TABLE and not override.is_delete() for override in overrides)
-    return {_DATA: _TABLE} if named and not other else {}
+    return [*words[:place], "data=table", *words[place:]]
 
 
 def known_settings(choices: Sequence[str]) -> list[str]:
@@ -134,44 +102,6 @@ def known_settings(choices: Sequence[str]) -> list[str]:
     known, groups = {*_names(_compose(list(choices))), "experiment", "task"}, all_groups()
     above = {name.rpartition(".")[0] for name in known}
     return sorted(name for name in known if name in groups or name not in above)
-
-
-def _needs_blocks(
-    overrides: Sequence[Override],
-    choices: Mapping[str, list[str]],
-    chosen: Mapping[str, str],
-    used: Mapping[str, str],
-) -> bool:
-    """Return whether a word chooses what only an effect on two blocks has."""
-    default, linear = brought({"task": used["task"]}), brought({**chosen, _SECOND_STAGE: _ON_TWO_BLOCKS})
-    found = default["mechanism"] not in choices.get("mechanism", [used["mechanism"]])
-    found |= chosen.get("nuisance", default["nuisance"]) not in _NUISANCES_OF_ALL_RECORDS
-    for override in overrides:
-        group, _, setting = override.key_or_group.partition(".")
-        found |= group in ("split", "features")
-        found |= group in ("screen", "tune") and choices.get(group) != ["none"]
-        found |= override.key_or_group == "budget.division" and "blocks" in _values(override)
-        if setting and group in (_SECOND_STAGE, "nuisance"):
-            own = settings_of(group, linear[group]) - settings_of(group, used[group])
-            found |= setting.partition(".")[0] in own
-    return found
-
-
-def _needs_stable(overrides: Sequence[Override]) -> bool:
-    """Return whether a word sets what only nuisances on a block of their own, the stable ones, have."""
-    own = {f"{_SCORES}.{name}" for name in settings_of(_SCORES, _STABLE)} | {"selection.split"}
-    return any(o.key_or_group in own or o.key_or_group.startswith(f"{_SCORES}.target.") for o in overrides)
-
-
-def _paper_of(overrides: Sequence[Override], tasks: Sequence[str], used: Mapping[str, str]) -> dict[str, str]:
-    """Return the method of the paper that each task is named after, where a word chooses what it alone has."""
-    if not all((conf_dir() / _RULE / f"{task}.yaml").is_file() for task in tasks):
-        return {}
-    paper = brought({"task": tasks[0], _RULE: tasks[0]}).keys() - used.keys()
-    own = {f"rule.{name}" for name in block_of(_RULE, tasks[0], "rule") - block_of(_RULE, _OF_LEAST_REGRET, "rule")}
-    if not any(o.key_or_group in own or o.key_or_group.partition(".")[0] in paper for o in overrides):
-        return {}
-    return {_RULE: tasks[0] if len(tasks) == 1 else "${task}"}
 
 
 def _swept(word: str, override: Override) -> str:
@@ -201,7 +131,7 @@ def _overrides(words: Sequence[str]) -> list[Override]:
         if "=" not in wrong and not wrong.startswith("~"):
             raise InputError(f"{wrong}: write KEY=VALUE, such as {_example(wrong)}") from None
         key = wrong.partition("=")[0].lstrip("+~")
-        remedy = _remedy(key, _settings([]) | all_groups() | _TABLES)
+        remedy = _remedy(key, _settings([]) | all_groups() | _OF_A_TABLE)
         raise InputError(f"{wrong}: there is no setting {key}; {remedy}") from None
     for override in overrides:
         if override.key_or_group == "hydra.searchpath":
@@ -258,25 +188,35 @@ def _check_names(overrides: Sequence[Override]) -> None:
         own = key.split(".")[0].split("/")[0] == _HYDRA or (last.startswith("_") and above in known)
         named = key in groups or key in known or (above in known.intersection(_OPEN))
         if not (own or override.is_delete() or named):
+            used = brought({o.key_or_group: str(value) for o in choices for value in _values(o)[:1] if value})
+            if found := owners(key, used):
+                raise _not_used(key, used, found)
             raise InputError(
-                f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups | _TABLES)}"
+                f"{override.input_line}: there is no setting {key}; {_remedy(key, known | groups | _OF_A_TABLE)}"
             )
 
 
 def _check_used(override: Override, used: Mapping[str, str]) -> None:
     """Refuse a group, or a setting of one, that neither the task nor its choices have."""
-    key, task = override.key_or_group, used["task"]
+    key = override.key_or_group
     name = key.partition(".")[0]
-    found = {} if name in used else users(name, used)
+    found = {} if name in used else owners(key, used) or users(name, used)
     if not any(found.values()) or any(used.get(group) in choices for group, choices in found.items()):
         return  # of this run, or no name at all
+    own = [f"{group}={used[group]}" for group in ("task", "second_stage") if group in used]
+    same = [known for known in sorted(_names(_compose(own))) if known.endswith(f".{name}")] if name == key else []
+    raise _not_used(key, used, found, same if "task" in found else [])
+
+
+def _not_used(
+    key: str, used: Mapping[str, str], found: Mapping[str, list[str]], same: Sequence[str] = ()
+) -> InputError:
+    """Return the error of a word that belongs to other choices than those of this run."""
     [(group, choices), *_] = found.items()
     chosen = "" if group == "task" else f" with {group}={used[group]}"
     which = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} and {choices[-1]}"
-    own = [f"{kind}={used[kind]}" for kind in ("task", _RULE) if kind in used]
-    same = [known for known in sorted(_names(_compose(own))) if known.endswith(f".{name}")]
-    remedy = "".join(f"; use {known}" for known in same) if name == key and not chosen else ""
-    raise InputError(f"{key}: not used by task={task}{chosen}; it is of {group}={which}{remedy}")
+    remedy = "".join(f"; use {known}" for known in same)
+    return InputError(f"{key}: not used by task={used['task']}{chosen}; it is of {group}={which}{remedy}")
 
 
 def _remedy(key: str, known: set[str]) -> str:

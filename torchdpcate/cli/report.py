@@ -27,7 +27,7 @@ from torchdpcate.cli.comparison import (
 )
 from torchdpcate.cli.curator_page import CURATOR_PAGE, FamilyReport, make_curator_page
 from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
-from torchdpcate.cli.sweep_total import table_totals
+from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.errors import InputError

@@ -17,16 +17,15 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
-from torchdpcate._memory import gpu_memory
+from torchdpcate._process import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
-from torchdpcate.cli.sweep_resume import run_words
+from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.cli.words import settings
 from torchdpcate.data.fingerprint import file_fingerprint
-from torchdpcate.data.generated import GeneratedStudy
-from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError
 from torchdpcate.estimators.base import large_delta
 from torchdpcate.estimators.planned_noise import PlannedNoise, shown

@@ -16,8 +16,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from torchdpcate._files import PRIVATE
-from torchdpcate._torchrun import refuse_torchrun
-from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_choices
+from torchdpcate._process import refuse_torchrun
+from torchdpcate.cli.overrides import checked_overrides, sweep_words, with_implied_table
 from torchdpcate.cli.plain_values import readable_words, text_of
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.registry import conf_dir
@@ -42,7 +42,7 @@ def train(overrides: Sequence[str]) -> None:
     finally:
         folder = next((Path(text_of(word)) for word in words if word.startswith(_FOLDER)), None)
         if len(runs) > 1 or (not runs and folder is not None):
-            from torchdpcate.cli.sweep_total import runs_below, say_total
+            from torchdpcate.cli.sweep import runs_below, say_total
 
             say_total(runs or runs_below(folder))  # a launcher's runs are of other processes
 
@@ -72,7 +72,7 @@ def composed(command: str, overrides: Sequence[str], job: Callable[[DictConfig],
 
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(guarded)
     # Hydra reads its words from sys.argv, and hides errors unless HYDRA_FULL_ERROR is set.
-    words = with_implied_choices(_prepared(overrides))
+    words = with_implied_table(_prepared(overrides))
     given = mock.patch.object(sys, "argv", [f"torchdpcate {command}", *sweep_words(words)])
     with checked_overrides(words), given, mock.patch.dict(os.environ, {"HYDRA_FULL_ERROR": "1"}):
         main()
@@ -102,7 +102,7 @@ def _sweep_folder(overrides: Sequence[str]) -> list[str]:
 def _job(config: DictConfig, runs: list[tuple[Path, bool]]) -> None:
     """Run the task, after its folder and kind of data were noted."""
     from torchdpcate.cli.run import is_generated, run  # late: a mistake in the words needs none of what it imports
-    from torchdpcate.cli.sweep_resume import interrupted, is_finished, set_aside
+    from torchdpcate.cli.sweep import interrupted, is_finished, set_aside
 
     generated = is_generated(config)
     if config.sweep.resume:

@@ -24,11 +24,6 @@ def choices(config: DictConfig, groups: Iterable[str]) -> dict[str, str | None]:
     return {name: str(chosen.get(name) or _class(config, name)) if name in config else None for name in groups}
 
 
-def chosen(group: str) -> str | None:
-    """Return the run's choice of a group; None of one that it does not have."""
-    return HydraConfig.get().runtime.choices.get(group) if HydraConfig.initialized() else None
-
-
 def words() -> dict[str, str]:
     """Return the words of the command line that choose something, as values by their keys."""
     given = HydraConfig.get().overrides.task if HydraConfig.initialized() else []

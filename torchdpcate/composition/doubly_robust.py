@@ -10,8 +10,7 @@ from torch import Tensor
 from torchdpcate.composition.division import QUANTILES
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.errors import InputError
-from torchdpcate.features.arm_basis import ArmBasis
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.features.weighted_basis import ArmBasis, WeightedBasis, all_features
 
 _BINARY_QUANTILE = 0.95
 

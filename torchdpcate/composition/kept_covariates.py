@@ -15,7 +15,7 @@ from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import moment_sums, standardisation_by_sums
 from torchdpcate.composition.windows import private_moments, private_windows, starts_at_zero, window_cells, within
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 
 Terms = Callable[[Tensor, Tensor], Tensor]
 """From covariates scaled to [-1, 1], [b, q], and the residuals of a screening, [b], to a sum over these records."""

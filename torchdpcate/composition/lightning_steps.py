@@ -10,9 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from torchdpcate._memory import gpu_memory
-from torchdpcate._signals import terminable
-from torchdpcate._threads import threads_for
+from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.linear_fit import LinearFit
 from torchdpcate.composition.newton_points import NewtonPoints
 from torchdpcate.composition.shares import StepEvent

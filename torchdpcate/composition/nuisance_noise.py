@@ -11,8 +11,7 @@ from torchdpcate.composition.intervals import Estimates, inverse_within
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.data.split import public_generator
-from torchdpcate.features.standardisation import MOST, Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis, lengths
+from torchdpcate.features.weighted_basis import MOST, Standardisation, WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
 _POINTS = 1000  # of a public population

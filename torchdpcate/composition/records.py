@@ -26,7 +26,7 @@ from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 

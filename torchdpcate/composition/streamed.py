@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate._threads import threads_for
+from torchdpcate._process import threads_for
 from torchdpcate.composition.asked import Regression
 from torchdpcate.composition.batch_sums import added
 from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
@@ -29,10 +29,9 @@ from torchdpcate.composition.summaries import (
     curvatures_by_sums,
     quantile_by_counts,
 )
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.table import CachedStream
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis, lengths
 from torchdpcate.privacy.session import FitSession

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.batch_sums import summed
 from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.features.standardisation import Standardisation
+from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
 

@@ -11,7 +11,7 @@ from torchdpcate.composition.division import HALVINGS, WINDOWS
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import LEAST_VARIANCE, ExpectedMoments, released_moments
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.standardisation import MOST, Standardisation
+from torchdpcate.features.weighted_basis import MOST, Standardisation
 
 _QUANTILES = (0.2, 0.8)
 _APART = 1.6832424671458283  # of these quantiles of a standard normal covariate
@@ -28,8 +28,7 @@ LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
 
 def starts_at_zero(domain: Domain) -> Tensor:
     """Return which covariates have the lower bound zero and no scale of their own, [q]: their values may be skewed."""
-    plain = zip(domain.covariate_low.tolist(), domain.scales, domain.typical, strict=True)
-    return torch.tensor([low == 0 and scale == "linear" and typical is None for low, scale, typical in plain])
+    return torch.tensor([column.low == 0 and column.linear for column in domain.columns])
 
 
 def window_cells(u: Tensor, bent: Tensor) -> Tensor:

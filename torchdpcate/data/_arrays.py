@@ -1,9 +1,11 @@
-"""NumPy, torch and pandas to float64 tensors, with errors that name the column."""
+"""What users give as tables, arrays and columns, to float64 tensors, with errors that name the column."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import wraps
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor
 
 from torchdpcate._text import plain
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEND_MISSING = "fill in a value that does not depend on the records, or drop these rows"
 """What to do about missing values: a mean of the records would be a statistic that nothing paid for."""
@@ -179,3 +184,224 @@ def _others(bad: Tensor) -> str:
     """Say how many columns besides the named one have a count above zero."""
     others = int((bad > 0).sum()) - 1
     return f" (and {plural(others, 'other column')} too)" if others else ""
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def as_frame(X: Any) -> Any:
+    """Return a pandas frame of a polars frame, an Arrow table, a dict or a named row; anything else as it is.
+
+    Args:
+        X: A table of named columns; a mapping from names to columns, or to the values of one row; or arrays, which
+            have no names and stay as they are.
+
+    Example:
+        >>> as_frame({"age": 50, "site": "a"})
+           age site
+        0   50    a
+        >>> as_frame({"age": [50, 60]}).shape
+        (2, 1)
+        >>> as_frame([[0.5]])
+        [[0.5]]
+    """
+    package = type(X).__module__.partition(".")[0]
+    if package == "polars" and hasattr(X, "to_arrow"):
+        X = X.collect() if hasattr(X, "collect") else X
+        return X.to_arrow().to_pandas()
+    if package == "pyarrow" and hasattr(X, "to_pandas"):
+        return X.to_pandas()
+    if package == "pandas" and hasattr(X, "index") and not hasattr(X, "columns") and _has_names(X.index):
+        X = X.to_dict()
+    if isinstance(X, Mapping):
+        import pandas as pd
+
+        one = not any(hasattr(value, "__len__") and not isinstance(value, str) for value in X.values())
+        return pd.DataFrame([dict(X)] if one else dict(X))
+    return X
+
+
+def treatment_and_outcome(A: Any, Y: Any, treatment: Any) -> tuple[Any, Any]:
+    """Return treatment and outcome of ``fit(X, A, Y)`` or ``fit(X, Y, treatment=A)``.
+
+    Args:
+        A: Second argument.
+        Y: Third argument, or None.
+        treatment: The treatment by its name, or None.
+
+    Raises:
+        InputError: Neither or both ways.
+
+    Example:
+        >>> treatment_and_outcome([0, 1], [5.0, 6.0], None) == treatment_and_outcome([5.0, 6.0], None, [0, 1])
+        True
+    """
+    if (Y is None) == (treatment is None):
+        given = "both of them" if Y is not None else "neither"
+        raise InputError(
+            f"fit: Y or treatment= must be given, and {given} is; call fit(X, A, Y) or fit(X, Y, treatment=A)"
+        )
+    return (A, Y) if treatment is None else (treatment, A)
+
+
+def in_this_order(fit: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a ``fit`` that answers EconML's ``fit(Y, T, X=X)`` by what to call instead."""
+
+    @wraps(fit)
+    def checked(*args: _Given.args, **named: _Given.kwargs) -> _Result:
+        if (len(args) > 1 and "X" in named) or {"T", "W"} & named.keys():
+            raise InputError(
+                "fit: outcome and treatment before X is EconML's order; call fit(X, A, Y) or fit(X, Y, treatment=A)"
+            )
+        return fit(*args, **named)
+
+    return checked
+
+
+def _has_names(index: Any) -> bool:
+    return len(index) > 0 and all(isinstance(name, str) for name in index)
+
+
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""How a missing value may be written, in small letters."""
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
+_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
+_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
+_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
+
+
+def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:
+    """Return a column as float64 [n]; numbers written as text count as numbers.
+
+    Args:
+        column: The column.
+        name: Its name, for messages.
+        truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
+        remedy: What to do about words, for messages.
+
+    Raises:
+        InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
+            beyond 2^53; says which column and how many.
+    """
+    import pandas as pd
+
+    kinds = pd.api.types
+    if kinds.is_bool_dtype(column) and not truth:
+        raise InputError(f"column {name!r} {_TRUTH}")
+    if kinds.is_complex_dtype(column) or not kinds.is_numeric_dtype(column):
+        column = _parse(column, name, truth, remedy)
+    elif kinds.is_integer_dtype(column):
+        beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
+        if beyond:
+            raise InputError(
+                f"column {name!r} has {plural(beyond, 'integer')} beyond 2^53, which float64 cannot distinguish; "
+                "is it an identifier? drop or rescale it"
+            )
+    _refuse_missing(int(column.isna().sum()), name)
+    values = column.to_numpy(dtype=np.float64, copy=True)
+    infinite = int(np.isinf(values).sum())
+    if infinite:
+        raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; drop these rows")
+    return values
+
+
+def category_codes(
+    column: "pd.Series",
+    name: str,
+    categories: Sequence[Any],
+    remedy: str = "mend these rows, or declare categories known from outside the records",
+) -> np.ndarray:
+    """Return the position of each value in ``categories``, int64 [n].
+
+    Args:
+        column: The column.
+        name: Its name, for messages.
+        categories: What it may hold.
+        remedy: What to do about other values, for messages.
+
+    Raises:
+        InputError: Missing or unknown values; says which column and how many.
+    """
+    import pandas as pd
+
+    text = isinstance(categories[0], str)
+    if text:
+        _refuse_missing(int(column.isna().sum()), name)
+        values: Any = column.astype(str).to_numpy(dtype=object)
+    else:
+        values = numeric_column(column, name, truth=set(categories) == {0, 1})
+    index = pd.Index(list(categories), dtype=object if text else np.float64)
+    codes = index.get_indexer(values)
+    unknown = int((codes < 0).sum())
+    if unknown:
+        raise InputError(
+            f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "
+            f"{list(categories)}; {remedy}"
+        )
+    return codes
+
+
+def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.ndarray:
+    """Return which values a column of numbers, or of these categories, may have, bool [n]; bounds are not looked at.
+
+    A column of true and false where these are no numbers is a mistake of all its rows, and ``numeric_column``'s to
+    refuse.
+    """
+    import pandas as pd
+
+    if categories and isinstance(categories[0], str):
+        return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
+    kinds, truth = pd.api.types, set(categories) == {0, 1}
+    if kinds.is_bool_dtype(column):
+        return np.ones(len(column), dtype=bool)
+    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
+        read = [_number(value, truth) for value in column.astype(object)]
+        values = np.array([np.nan if value is None else value for value in read], dtype=np.float64)
+    else:
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    known = np.isfinite(values) & (np.abs(values) <= _EXACT)
+    return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
+
+
+def _parse(column: "pd.Series", name: str, truth: bool, remedy: str) -> "pd.Series":
+    """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
+    import pandas as pd
+
+    read = [_number(value, truth) for value in column.astype(object)]
+    wrong = sum(value is None for value in read)
+    if wrong:
+        if wrong == len(read) and all(_number(value, True) is not None for value in column.astype(object)):
+            raise InputError(f"column {name!r} {_TRUTH}")
+        raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; {remedy}")
+    return pd.Series(read, dtype=np.float64)
+
+
+def _number(value: Any, truth: bool) -> float | None:
+    """Return a value as a number, NaN where it is missing, None where it is neither."""
+    import pandas as pd
+
+    if isinstance(value, str):
+        word = value.strip(" \t").lower()
+        if DECIMAL.fullmatch(word):
+            return float(word)
+        return float("nan") if word in MISSING else _BOOLEANS.get(word) if truth else None
+    if isinstance(value, bool | np.bool_):
+        return float(value) if truth else None
+    if isinstance(value, int | float | Decimal | np.integer | np.floating):
+        return _as_float(value)
+    return float("nan") if value is None or value is pd.NA or value is pd.NaT else None
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return float("inf")
+
+
+def _refuse_missing(count: int, name: str) -> None:
+    if count:
+        raise InputError(f"column {name!r} has {plural(count, 'missing value')}; {MEND_MISSING}")

@@ -1,7 +1,9 @@
 """Csv and parquet files to pandas frames, batch by batch, reading only the columns named."""
 
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,14 +11,173 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
-from torchdpcate.data._csv_start import check_start
-from torchdpcate.data._parquet import parquet_batches, stated_rows
 from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyarrow.parquet import FileMetaData, ParquetFile
+
+_BYTES = 1 << 16
+_REMEDY = "save it as comma-separated UTF-8"
+_KINDS = {
+    b"PK\x03\x04": f"is a workbook (xlsx) or a zip file; {_REMEDY}",
+    b"\xd0\xcf\x11\xe0": f"is a workbook (xls); {_REMEDY}",
+    b"PAR1": "is a parquet file; give it a name that ends in .parquet",
+    b"\x1f\x8b": "is packed by gzip; give it a name that ends in .csv.gz",
+    b"\xff\xfe": f"is UTF-16; {_REMEDY}",
+    b"\xfe\xff": f"is UTF-16; {_REMEDY}",
+}
+_SEPARATORS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
+_QUOTED = re.compile(rb'"[^"]*"')
+
+
+def check_start(path: str) -> None:
+    """Refuse a file by its first bytes and lines; nothing of them is shown.
+
+    Args:
+        path: The csv or csv.gz file, as Arrow takes it.
+
+    Raises:
+        InputError: Another kind of file, another encoding or separator, or lines before the header.
+    """
+    found = _fault(_first_bytes(path))
+    if found is not None:
+        raise InputError(f"data file {path!r} cannot be read: it {found}")
+
+
+def _first_bytes(path: str) -> bytes:
+    """Return what the file begins with; nothing of a broken one, which reading it reports."""
+    with open(path.encode(), "rb") as file, suppress(EOFError, gzip.BadGzipFile, zlib.error):  # as Arrow: UTF-8
+        return (gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else file).read(_BYTES)
+    return b""
+
+
+def _fault(start: bytes) -> str | None:
+    """Return what is wrong with a file that starts so, and what to do; None if nothing is."""
+    for magic, words in _KINDS.items():
+        if start.startswith(magic):
+            return words
+    if b"\0" in start:
+        return f"holds NUL bytes, as UTF-16 does; {_REMEDY}"
+    lines = [_QUOTED.sub(b"", line) for line in start.removeprefix(b"\xef\xbb\xbf").splitlines()]
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        return None
+    header, second = lines[0], lines[1] if len(lines) > 1 else b""
+    if header[:4].lower() == b"sep=":
+        return "begins with a line sep=, as Excel writes it; delete this line, and separate columns by commas"
+    names = next((line for line in lines if not line.startswith(b"#")), b"")
+    if header.startswith(b"#") and header.count(b",") != names.count(b","):
+        return "begins with lines of comments (#); delete all lines before the names of columns"
+    commas = header.count(b",")
+    for separator, words in _SEPARATORS.items():
+        count = header.count(separator)
+        if count > commas and (not commas or second.count(separator) == count):
+            return f"separates columns by {words}; save it with commas between columns, and with decimal points"
+    return None
+
+
+_MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
+_NO_LENGTHS = "DELTA_BYTE_ARRAY"
+NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
+"""What a column may hold, by its type."""
+
+
+def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
+    """Yield the columns of a file; text stays in dictionaries, so that a word is in memory once.
+
+    Args:
+        path: The file, as Arrow takes it.
+        columns: The columns to read.
+        batch_rows: Rows of a batch, at most.
+        most_bytes: Unpacked size of the columns in one row group, at most.
+
+    Raises:
+        InputError: A column that is missing or neither numbers nor words, or a file that unpacks to more than it may.
+    """
+    from pyarrow import parquet
+
+    # By default pyarrow buffers ahead and keeps all of the file in memory while it iterates.
+    settings = {"buffer_size": _BLOCK_BYTES, "pre_buffer": False}
+    with parquet.ParquetFile(path, **settings) as file:
+        check_columns(file.schema_arrow.names, columns, path)
+        _check_types(file.schema_arrow, columns, path)
+        metadata = file.metadata
+        leaves = [i for i, name in _leaves(file) if name in columns]
+        kinds = {name: column_kind(file.schema_arrow.field(name).type) for name in columns}
+        text = [
+            name
+            for i, name in _leaves(file)
+            if i in leaves and file.schema.column(i).physical_type == "BYTE_ARRAY" and kinds[name] != NUMBERS
+        ]
+        _check_sizes(metadata, leaves, text, path, most_bytes)
+    with parquet.ParquetFile(path, metadata=metadata, read_dictionary=text, **settings) as file:
+        yield from file.iter_batches(batch_rows, columns=columns)
+
+
+def stated_rows(path: str) -> int:
+    """Return the number of rows that a file says it has."""
+    from pyarrow import parquet
+
+    return parquet.read_metadata(path).num_rows
+
+
+def _leaves(file: "ParquetFile") -> list[tuple[int, str]]:
+    return [(i, file.schema.column(i).path) for i in range(len(file.schema))]
+
+
+def _check_types(schema: "pa.Schema", columns: list[str], path: str) -> None:
+    for name in columns:
+        kind = column_kind(schema.field(name).type)
+        if kind not in (NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING):
+            raise InputError(f"{path}: column {name!r} holds {kind}, not numbers or words; write them as numbers")
+
+
+def column_kind(type_: "pa.DataType") -> str:
+    """Return what a column of this Arrow type holds: of a dictionary what its values are."""
+    from pyarrow import BaseExtensionType, types
+
+    if isinstance(type_, BaseExtensionType):
+        return "values of a type of its own"
+    if types.is_dictionary(type_):
+        return column_kind(type_.value_type)
+    kinds = {
+        TRUTHS: (types.is_boolean,),
+        NUMBERS: (types.is_integer, types.is_floating, types.is_decimal),
+        WORDS: (types.is_string, types.is_large_string, types.is_string_view),
+        RAW_WORDS: (types.is_binary, types.is_large_binary, types.is_binary_view),
+        NOTHING: (types.is_null,),
+        "times": (types.is_temporal,),
+        "lists or the like": (types.is_nested,),
+    }
+    return next((kind for kind, tests in kinds.items() if any(test(type_) for test in tests)), "values of another kind")
+
+
+def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], path: str, most_bytes: int) -> None:
+    """Refuse what would take more memory, or more time, than a table of its size may."""
+    held = os.path.getsize(path.encode())  # Arrow takes UTF-8 whatever the locale's encoding is
+    if metadata.num_rows > _MOST_ROWS_A_BYTE * held:
+        raise InputError(
+            f"{path}: {metadata.num_rows:,} rows in a file of {held:,} bytes: these are no records; "
+            "write it without compression and dictionaries if they are"
+        )
+    for group in range(metadata.num_row_groups):
+        chunks = [metadata.row_group(group).column(leaf) for leaf in leaves]
+        for chunk in chunks:
+            if chunk.path_in_schema in text and _NO_LENGTHS in chunk.encodings:
+                raise InputError(
+                    f"{path}: column {chunk.path_in_schema!r} is in {_NO_LENGTHS}, which does not state how long its "
+                    "words become; write it with a dictionary"
+                )
+        size = sum(max(chunk.total_uncompressed_size, 0) for chunk in chunks)
+        if size > most_bytes:
+            raise InputError(
+                f"{path}: row group {group} unpacks to {size:,} bytes, more than data.most_bytes = {most_bytes:,}; "
+                "raise it (predict: --most-bytes) where memory allows, or write the file with smaller row groups"
+            )
+
 
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _BLOCK_BYTES = 1 << 20
@@ -290,11 +451,7 @@ def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame"
 
 
 def _is_words(type_: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    kinds = pa.types
-    tests = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
-    return any(test(type_) for test in (*tests, kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view))
+    return column_kind(type_) in (WORDS, RAW_WORDS)
 
 
 def _check_words(words: "pa.Array", name: str) -> None:

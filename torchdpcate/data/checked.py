@@ -1,12 +1,149 @@
-"""The records of one fit: checked against their public bounds, and of a private fit in a random order."""
+"""The records of one fit: within their public bounds, and of a private fit in a random order."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from torchdpcate.data._rows import check_kind_said, records_within
-from torchdpcate.data.records import CausalData
+import torch
+from torch import Tensor
+
+from torchdpcate.data._arrays import numeric_column, plural
+from torchdpcate.data.records import CausalData, Clipped
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def record_columns(schema: TableSchema) -> tuple[str, ...]:
+    """Return the columns that a record has in the table: treatment, outcome, covariates, its propensity if known."""
+    own = () if schema.propensity_column is None else (schema.propensity_column,)
+    return (schema.treatment, schema.outcome, *schema.columns, *own)
+
+
+def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
+    """Return the rows of a frame as records within the domain; that treatments are arms is not checked here.
+
+    Args:
+        frame: The schema's columns.
+        schema: Public facts of the table, with what becomes of values outside their bounds.
+
+    Raises:
+        InputError: Values missing, not numeric, unknown, or outside their bounds (which column, how many).
+    """
+    x = schema.encode(frame)
+    a = schema.encode_treatment(frame)
+    binary = schema.domain.outcome_kind == "binary"
+    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary))
+    name = schema.propensity_column
+    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name))
+    return records_within(CausalData(x, a, y, own), schema)
+
+
+def records_within(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records within their public bounds, with their known propensity, and how many values were moved for that.
+
+    Args:
+        given: Encoded records.
+        schema: Their bounds, with what becomes of values outside.
+
+    Raises:
+        InputError: Values outside their bounds that are not to be clipped (which column, how many).
+    """
+    x, y = schema.within(given.x), outcome_within(given.y, schema)
+    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    return replace(kept, clipped=Clipped.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
+
+
+class Outcomes:
+    """What values an outcome has, as far as it matters for a domain file that does not say its kind.
+
+    Args:
+        schema: Its public facts.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._found = [False, False, False]  # 0, 1, and anything else
+
+    def add(self, records: CausalData) -> None:
+        """Look at records, within their bounds."""
+        if self.schema.kind_said is not False or self._found[2]:
+            return
+        zero, one = records.y == 0, records.y == 1
+        moved = self.schema.outcome in records.clipped.moved
+        now = bool(zero.any()), bool(one.any()), moved or not bool((zero | one).all())
+        self._found = [before or after for before, after in zip(self._found, now, strict=True)]
+
+    def check(self) -> None:
+        """Refuse outcomes that are all 0 and 1 where the domain does not say what they are: they may be events.
+
+        Raises:
+            InputError: They are, with the line to add.
+        """
+        if self._found != [True, True, False]:
+            return
+        domain = self.schema.domain
+        bounds = "" if (domain.outcome_low, domain.outcome_high) == (0.0, 1.0) else ", with low: 0 and high: 1"
+        raise InputError(
+            f"outcome {self.schema.outcome!r} holds 0 and 1 alone, and the domain does not say its kind; under outcome "
+            f'add "kind: binary"{bounds}, or "kind: continuous" to keep it a number'
+        )
+
+
+def check_kind_said(records: CausalData, schema: TableSchema) -> None:
+    """Refuse records whose outcomes are all 0 and 1 where the domain does not say their kind; see ``Outcomes``.
+
+    Raises:
+        InputError: They are, with the line to add.
+    """
+    outcomes = Outcomes(schema)
+    outcomes.add(records)
+    outcomes.check()
+
+
+def with_known_propensity(records: CausalData, schema: TableSchema) -> CausalData:
+    """Return records within the domain with their known propensity, if the domain knows one.
+
+    It is computed here once for all: what later leaves covariates out leaves it as it is.
+
+    Raises:
+        InputError: The column is missing, or has values outside the overlap that are not to be clipped.
+    """
+    known = schema.domain.known_propensity
+    if known is None or len(known.of_arms) > 2:  # K arms have a row of numbers that no record changes
+        return records
+    values, (low, high) = known.of(records), known.bounds
+    outside = int(((values < low) | (values > high)).sum())
+    if outside and schema.out_of_bounds != "clip":
+        raise InputError(
+            f"propensity column {known.column!r} has {plural(outside, 'value')} outside [{low:g}, {high:g}] of the "
+            "overlap bound; lower overlap, or clip with data.out_of_bounds=clip"
+        )
+    return records.with_propensity(values.clamp(low, high))
+
+
+def outcome_within(y: Tensor, schema: TableSchema) -> Tensor:
+    """Clip outcomes [n] into their bounds, and to integers if binary or a count; or refuse those that are not so.
+
+    Raises:
+        InputError: Values outside or between integers, and the schema refuses them.
+    """
+    clip, domain = schema.out_of_bounds == "clip", schema.domain
+    if clip:
+        y = domain.clip_outcome(y)
+    domain.check_outcome(y, f"outcome {schema.outcome!r}")
+    if domain.outcome_kind == "continuous":
+        return y
+    between = int((y != y.round()).sum())
+    if between and not clip:
+        raise InputError(
+            f"outcome {schema.outcome!r} has {plural(between, 'value')} between integers, and is declared "
+            f"{domain.outcome_kind}; correct them, or its kind"
+        )
+    return y.round()
 
 
 def checked_records(

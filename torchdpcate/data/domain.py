@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
-from torchdpcate.data.covariate_scale import CovariateScales, Typical, check_scale
+from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
     check_bounds,
@@ -61,6 +61,7 @@ class Domain:
     Attributes:
         covariate_low: float64 tensor [q].
         covariate_high: float64 tensor [q].
+        columns: Tuple of q ``Numeric``.
         names: Tuple of q names.
         two_levels: Tuple of q truth values.
         scales: Tuple of q words.
@@ -101,17 +102,22 @@ class Domain:
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
-        if len(self.covariate_low) != len(self.covariate_high):
+        q = len(self.covariate_low)
+        if q != len(self.covariate_high):
             raise InputError(
-                f"covariate_low has {len(self.covariate_low)} bounds and covariate_high "
-                f"{len(self.covariate_high)}; give both for every covariate"
+                f"covariate_low has {q} bounds and covariate_high {len(self.covariate_high)}; give both for every "
+                "covariate"
             )
         self._named = names is not None
-        self.names = tuple(map(str, names)) if names is not None else _default_names(self.dimension)
-        self._check_names()
-        bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), strict=True)
-        for name, low, high in bounds:
-            check_bounds(f"covariate {name!r}", low, high)
+        self.names = tuple(f"x{i}" for i in range(q)) if names is None else tuple(map(str, names))
+        self._check_names(q)
+        self.columns = self._columns(
+            _flags(two_levels, q), _one_each("scales", scales, "linear", q), _one_each("typical", typical, None, q)
+        )
+        self.two_levels = tuple(column.two_levels for column in self.columns)
+        self.scales = tuple(column.scale for column in self.columns)
+        self.typical = tuple(column.typical for column in self.columns)
+        self.covariate_scales = CovariateScales(self.columns)
         self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high)
         if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
             raise InputError(
@@ -122,20 +128,32 @@ class Domain:
         if not 0.0 < self.overlap < 0.5:
             raise InputError(f"overlap is {self.overlap:g}; it must lie between 0 and 0.5, both excluded")
         self.origin = check_origin("domain", origin)
-        self.two_levels = self._flags(two_levels)
         self.outcome_kind = check_kind(outcome_kind, self.outcome_low, self.outcome_high)
-        levels = {
-            name: (float(low), float(high))
-            for name, low, high, two in zip(
-                self.names, self.covariate_low, self.covariate_high, self.two_levels, strict=True
-            )
-            if two
-        }
-        self.scales, self.typical = self._checked_scales(scales, typical)
-        low, high = self.covariate_low.tolist(), self.covariate_high.tolist()
-        self.covariate_scales = CovariateScales(low, high, self.scales, self.typical)
+        levels = {column.name: column.levels for column in self.columns if column.levels}
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
         self.treated = self._share(treated)
+
+    @classmethod
+    def of_columns(
+        cls, columns: Sequence[Numeric], outcome_low: float, outcome_high: float, overlap: float, **facts: Any
+    ) -> "Domain":
+        """Return the domain of these covariates; ``facts`` are the other arguments by their names."""
+        return cls(
+            [column.low for column in columns],
+            [column.high for column in columns],
+            outcome_low,
+            outcome_high,
+            overlap,
+            names=[column.name for column in columns],
+            two_levels=[column.two_levels for column in columns],
+            scales=[column.scale for column in columns],
+            typical=[column.typical for column in columns],
+            **facts,
+        )
+
+    def _columns(self, *facts: Sequence[Any]) -> tuple[Numeric, ...]:
+        bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), *facts, strict=True)
+        return tuple(Numeric(name, low, high, "", *others) for name, low, high, *others in bounds)
 
     def _share(self, treated: float | None) -> float | None:
         if treated is None:
@@ -152,36 +170,14 @@ class Domain:
             )
         return share
 
-    def _flags(self, two_levels: Sequence[bool] | None) -> tuple[bool, ...]:
-        if two_levels is None:
-            return (False,) * self.dimension
-        flags = tuple(two_levels)
-        if len(flags) != self.dimension or not all(flag in (True, False) for flag in flags):
-            raise InputError(f"two_levels is {list(flags)}; give true or false for each of {self.dimension} covariates")
-        return tuple(bool(flag) for flag in flags)
-
-    def _checked_scales(
-        self, scales: Sequence[str] | None, typical: Sequence[Sequence[float] | None] | None
-    ) -> tuple[tuple[str, ...], tuple[Typical, ...]]:
-        q = self.dimension
-        words = ["linear"] * q if scales is None else scales
-        ranges = [None] * q if typical is None else typical
-        for name, given in (("scales", words), ("typical", ranges)):
-            if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != q:
-                raise InputError(f"{name} is {given!r}; give a list with one entry for each of {q} covariates")
-        low, high = self.covariate_low.tolist(), self.covariate_high.tolist()
-        facts = zip(self.names, words, ranges, low, high, self.two_levels, strict=True)
-        found = [check_scale(f"covariate {name!r}", *fact) for name, *fact in facts]
-        return tuple(scale for scale, _ in found), tuple(range_ for _, range_ in found)
-
-    def _check_names(self) -> None:
-        if not self.dimension:
+    def _check_names(self, q: int) -> None:
+        if not q:
             raise InputError("covariate_low is empty; a domain needs at least one covariate")
-        if len(self.names) != self.dimension:
-            raise InputError(f"names has {len(self.names)} names for {self.dimension} covariates")
+        if len(self.names) != q:
+            raise InputError(f"names has {len(self.names)} names for {q} covariates")
         for name in self.names:
             check_name("a covariate", name)
-        if len(set(self.names)) != self.dimension:
+        if len(set(self.names)) != q:
             raise InputError(f"names {list(self.names)} holds a name twice; each column needs its own")
         check_distinct("covariates", self.names)
 
@@ -305,11 +301,10 @@ class Domain:
 
     def line(self, column: int, points: int) -> Tensor:
         """Return values of one column from bound to bound, evenly on its scale, float64 [points]."""
-        low, high = self.covariate_low[column].item(), self.covariate_high[column].item()
-        if self.scales[column] == "linear" and self.typical[column] is None:
-            return torch.linspace(low, high, points, dtype=torch.float64)
-        shares = torch.linspace(0, 1, points, dtype=torch.float64)[:, None].expand(-1, self.dimension)
-        return self.from_unit(shares)[:, column].contiguous()
+        own = self.columns[column]
+        if own.linear:
+            return torch.linspace(own.low, own.high, points, dtype=torch.float64)
+        return own.decode_unit(torch.linspace(0, 1, points, dtype=torch.float64))[:, 0]
 
     def grid(self, count: int) -> Tensor:
         """Return ``count`` public points that fill the scaled box evenly, float64 [count, q].
@@ -332,18 +327,13 @@ class Domain:
         chosen = list(columns)
         if not all(0 <= column < self.dimension for column in chosen):
             raise InputError(f"columns are {chosen}; the domain has {self.dimension}, counted from 0")
-        selected = Domain(
-            self.covariate_low[chosen],
-            self.covariate_high[chosen],
+        selected = Domain.of_columns(
+            [self.columns[column] for column in chosen],
             self.outcome_low,
             self.outcome_high,
             self.overlap,
-            [self.names[column] for column in chosen],
-            self.origin,
-            [self.two_levels[column] for column in chosen],
+            origin=self.origin,
             outcome_kind=self.outcome_kind,
-            scales=[self.scales[column] for column in chosen],
-            typical=[self.typical[column] for column in chosen],
             treated=self.treated,
         )
         if self.known_propensity is not None:
@@ -402,9 +392,8 @@ class Domain:
         return f"Domain(dimension={self.dimension}, outcome={outcome}, overlap={self.overlap:g})"
 
     def _facts(self) -> tuple:
-        bounds = (tuple(self.covariate_low.tolist()), tuple(self.covariate_high.tolist()))
-        design = (self.two_levels, self.known_propensity, self.outcome_kind, self.scales, self.typical, self.treated)
-        return (*bounds, self.outcome_low, self.outcome_high, self.overlap, self.names, *design)
+        outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
+        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:
@@ -425,8 +414,19 @@ def _vector(bounds: Sequence[float] | Tensor, name: str) -> Tensor:
     return vector.clone()
 
 
-def _default_names(dimension: int) -> tuple[str, ...]:
-    return tuple(f"x{i}" for i in range(dimension))
+def _one_each(name: str, given: Any, default: Any, q: int) -> Sequence[Any]:
+    if given is None:
+        return [default] * q
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != q:
+        raise InputError(f"{name} is {given!r}; give a list with one entry for each of {q} covariates")
+    return given
+
+
+def _flags(two_levels: Sequence[bool] | None, q: int) -> list[bool]:
+    flags = [False] * q if two_levels is None else list(two_levels)
+    if len(flags) != q or not all(flag in (True, False) for flag in flags):
+        raise InputError(f"two_levels is {flags}; give true or false for each of {q} covariates")
+    return [bool(flag) for flag in flags]
 
 
 def _refuse(who: str, count: int, others: int, bounds: tuple[float, float], remedy: str) -> None:

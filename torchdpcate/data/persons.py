@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, plural
-from torchdpcate.data._columns import DECIMAL, MISSING
+from torchdpcate.data._arrays import DECIMAL, MISSING, is_frame, plural
 from torchdpcate.errors import InputError
 
 TOO_MANY = ("draw", "refuse")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,14 +29,11 @@ class KnownPropensity(ABC):
 
     Attributes:
         bounds: Least and largest value that any record may have: public, and what sensitivities rest on.
+        column: The table's column that holds each record's propensity, beside the covariates; None where there is none.
     """
 
     bounds: tuple[float, float]
-
-    @property
-    def column(self) -> str | None:
-        """The table's column that holds each record's propensity, beside the covariates; None where there is none."""
-        return None
+    column: str | None = None
 
     @property
     def middle(self) -> float:
@@ -70,9 +67,9 @@ class KnownPropensity(ABC):
         second = self.of(records)
         return torch.stack([1 - second, second], 1)
 
-    @abstractmethod
     def select(self, columns: Sequence[int]) -> KnownPropensity:
-        """Return the propensity of a domain of some of the covariates, by position."""
+        """Return the propensity of a domain of some of the covariates, by position: here, one that depends on none."""
+        return self
 
     @abstractmethod
     def entry(self) -> Any:
@@ -85,62 +82,58 @@ class KnownPropensity(ABC):
 
 
 @dataclass(frozen=True)
-class ConstantPropensity(KnownPropensity):
-    """The same for every record: a trial's coin.
+class _Stated(KnownPropensity):
+    """One that is made of public numbers.
 
     Attributes:
-        value: P(A = 1).
-
-    Example:
-        >>> ConstantPropensity(0.5).at(torch.zeros(2, 3)).tolist()
-        [0.5, 0.5]
+        values: The numbers.
     """
 
-    value: float
+    values: tuple[float, ...]
 
     @property
     def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """The value, twice."""
-        return self.value, self.value
-
-    def at(self, x: Tensor) -> Tensor:
-        """See ``KnownPropensity.at``."""
-        return x.new_full((len(x),), self.value, dtype=torch.float64)
-
-    def select(self, columns: Sequence[int]) -> ConstantPropensity:
-        """See ``KnownPropensity.select``: it depends on no covariate."""
-        return self
-
-    def entry(self) -> float:
-        """Return the value."""
-        return self.value
+        """Least and largest value."""
+        return min(self.values), max(self.values)
 
 
 @dataclass(frozen=True)
-class StratumPropensity(KnownPropensity):
+class ConstantPropensity(_Stated):
+    """The same P(A = 1), the only one of ``values``, for every record: a trial's coin.
+
+    Example:
+        >>> ConstantPropensity((0.5,)).at(torch.zeros(2, 3)).tolist()
+        [0.5, 0.5]
+    """
+
+    def at(self, x: Tensor) -> Tensor:
+        """See ``KnownPropensity.at``."""
+        return x.new_full((len(x),), self.values[0], dtype=torch.float64)
+
+    def entry(self) -> float:
+        """Return the value."""
+        return self.values[0]
+
+
+@dataclass(frozen=True)
+class StratumPropensity(_Stated):
     """One for each level of a covariate: a trial that was stratified by it.
 
     Attributes:
+        values: P(A = 1) of each level.
         covariate: Name of the covariate.
         levels: Its levels: the two bounds of a column with two levels, else the labels of its indicators.
-        values: P(A = 1) of each level.
         positions: Encoded columns: of one column with two levels, or of an indicator for each level.
 
     Example:
-        >>> rule = StratumPropensity("sex", (0.0, 1.0), (0.3, 0.6), (1,))
+        >>> rule = StratumPropensity((0.3, 0.6), "sex", (0.0, 1.0), (1,))
         >>> rule.at(torch.tensor([[7.0, 0.0], [7.0, 1.0]])).tolist()
         [0.3, 0.6]
     """
 
     covariate: str
     levels: tuple[Any, ...]
-    values: tuple[float, ...]
     positions: tuple[int, ...]
-
-    @property
-    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Least and largest value."""
-        return min(self.values), max(self.values)
 
     def at(self, x: Tensor) -> Tensor:
         """See ``KnownPropensity.at``; a point between two levels has the value of the nearer one."""
@@ -155,10 +148,8 @@ class StratumPropensity(KnownPropensity):
         """See ``KnownPropensity.select``; without the covariate, only records that carry their propensity have one."""
         chosen = list(columns)
         if not set(self.positions) <= set(chosen):
-            return RecordedPropensity(self.covariate, self.bounds)
-        return StratumPropensity(
-            self.covariate, self.levels, self.values, tuple(chosen.index(position) for position in self.positions)
-        )
+            return RecordedPropensity(self.bounds, self.covariate)
+        return replace(self, positions=tuple(map(chosen.index, self.positions)))
 
     @property
     def stated(self) -> list[float]:
@@ -175,52 +166,33 @@ class RecordedPropensity(KnownPropensity):
     """A column of the table, which is no covariate: each record's own, which a neighbour may change within the bounds.
 
     Attributes:
-        name: The column.
         bounds: Least and largest value, public.
+        column: Its name.
     """
 
-    name: str
     bounds: tuple[float, float]
-
-    @property
-    def column(self) -> str:
-        """The column's name."""
-        return self.name
+    column: str
 
     def at(self, x: Tensor) -> Tensor:
         """Refuse: covariates do not tell it."""
         raise InputError(
-            f"propensity is the column {self.name!r}, known of records and not of covariates alone; give X as a frame "
-            f"with that column, or its values as propensity= beside X"
+            f"propensity is the column {self.column!r}, known of records and not of covariates alone; give X as a "
+            "frame with that column, or its values as propensity= beside X"
         )
-
-    def select(self, columns: Sequence[int]) -> RecordedPropensity:
-        """See ``KnownPropensity.select``: it depends on no covariate."""
-        return self
 
     def entry(self) -> str:
         """Return the column's name."""
-        return self.name
+        return self.column
 
 
 @dataclass(frozen=True)
-class ArmPropensity(KnownPropensity):
-    """The probability of each of K arms, K > 2, the same for every record.
-
-    Attributes:
-        values: Of each arm, adding up to one.
+class ArmPropensity(_Stated):
+    """The probability of each of K arms, K > 2, adding up to one, the same for every record.
 
     Example:
         >>> ArmPropensity((0.2, 0.3, 0.5)).of_arms.tolist()
         [[0.2, 0.2], [0.3, 0.3], [0.5, 0.5]]
     """
-
-    values: tuple[float, ...]
-
-    @property
-    def bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Least and largest value."""
-        return min(self.values), max(self.values)
 
     @property
     def of_arms(self) -> Tensor:
@@ -234,10 +206,6 @@ class ArmPropensity(KnownPropensity):
     def arms_of(self, records: CausalData) -> Tensor:
         """See ``KnownPropensity.arms_of``."""
         return torch.tensor(self.values, dtype=torch.float64, device=records.x.device).expand(len(records), -1)
-
-    def select(self, columns: Sequence[int]) -> ArmPropensity:
-        """See ``KnownPropensity.select``: it depends on no covariate."""
-        return self
 
     def entry(self) -> list[float]:
         """Return the values."""
@@ -266,11 +234,11 @@ def known_propensity(
     if given is None:
         return None
     if isinstance(given, str):
-        return RecordedPropensity(_column(given, names), (overlap, 1 - overlap))
+        return RecordedPropensity((overlap, 1 - overlap), _column(given, names))
     if isinstance(given, list | tuple):
         return _of_arms(given, overlap)
     if not isinstance(given, Mapping):
-        return ConstantPropensity(_within("propensity", given, overlap))
+        return ConstantPropensity((_within("propensity", given, overlap),))
     if len(given) != 1:
         raise InputError(f"propensity names {len(given)} covariates; give {{covariate: {{level: number}}}} of one")
     covariate, entries = next(iter(given.items()))
@@ -290,7 +258,7 @@ def known_propensity(
         positions = tuple(list(names).index(name) for name in indicators)
     values = level_values(covariate, entries, own)
     within = tuple(_within(f"propensity of {covariate} = {level}", values[level], overlap) for level in own)
-    return StratumPropensity(covariate, own, within, positions)
+    return StratumPropensity(within, covariate, own, positions)
 
 
 def level_values(covariate: str, entries: Any, levels: Sequence[Any]) -> dict[Any, Any]:
@@ -352,7 +320,7 @@ def _of_arms(given: Sequence[Any], overlap: float) -> KnownPropensity:
     if abs(sum(values) - 1) > _SUM:
         raise InputError(f"propensity is {values}, which add up to {sum(values):g}; those of all arms add up to 1")
     values = [value / sum(values) for value in values]
-    return ConstantPropensity(values[1]) if len(values) == 2 else ArmPropensity(tuple(values))
+    return ConstantPropensity((values[1],)) if len(values) == 2 else ArmPropensity(tuple(values))
 
 
 def _within(what: str, value: Any, overlap: float) -> float:

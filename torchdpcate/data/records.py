@@ -1,16 +1,109 @@
-"""The records (x, a, y) as float64 tensors."""
+"""The records (x, a, y) as float64 tensors, at once or batch by batch, and how many values were moved."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import MEND_MISSING, check_aligned, listed, plural, to_float64, to_matrix
-from torchdpcate.data.clipped import NOTHING_CLIPPED, Clipped
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    from torchdpcate.data.schema import TableSchema
+
+LARGE_SHARE = 0.05
+"""Share of a column's values from which on a curator is warned that they were moved."""
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """How many values of each column were moved to their bounds; never to be published.
+
+    Args:
+        rows: Rows that were read.
+        moved: Number of values moved, by the column's name; columns without any are left out.
+
+    Example:
+        >>> print(Clipped(200, {"y": 3}) + Clipped(100, {"y": 3, "age": 1}))
+        y 6 of 300 (2 %), age 1 of 300 (0.333 %)
+    """
+
+    rows: int = 0
+    moved: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def between(cls, given: "CausalData", kept: "CausalData", schema: "TableSchema") -> "Clipped":
+        """Return how many values differ between records as they came and as they were kept.
+
+        Args:
+            given: Records as they were read.
+            kept: The same within their bounds.
+            schema: Names the columns.
+        """
+        moved = {schema.outcome: _differ(given.y, kept.y)}
+        moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
+        if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
+            moved[schema.propensity_column] = _differ(given.propensity, kept.propensity)
+        return cls(given.n, {name: count for name, count in moved.items() if count})
+
+    def __add__(self, other: "Clipped") -> "Clipped":
+        names = dict.fromkeys([*self.moved, *other.moved])
+        moved = {name: self.moved.get(name, 0) + other.moved.get(name, 0) for name in names}
+        return Clipped(self.rows + other.rows, moved)
+
+    def __str__(self) -> str:
+        """Return columns, counts and shares in one line, the most first; ``none`` if nothing was moved."""
+        most = sorted(self.moved, key=self.moved.__getitem__, reverse=True)
+        return ", ".join(f"{name} {self._count(name)}" for name in most) or "none"
+
+    def warn(self, schema: "TableSchema") -> None:
+        """Warn of columns of which a large share was moved, in one line that names the bounds of the worst.
+
+        Args:
+            schema: Its bounds.
+        """
+        large = [name for name, count in self.moved.items() if count > LARGE_SHARE * self.rows]
+        if not large:
+            return
+        worst = max(large, key=self.moved.__getitem__)
+        others = f" (so were those of {plural(len(large) - 1, 'other column')})" if large[1:] else ""
+        low, high = _bounds(worst, schema)
+        between = (
+            " or between integers" if worst == schema.outcome and schema.domain.outcome_kind != "continuous" else ""
+        )
+        warnings.warn(
+            f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low:.10g}, {high:.10g}]"
+            f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
+            "these numbers are of the records: publish them nowhere, and take no bound from them",
+            stacklevel=3,
+        )
+
+    def _count(self, name: str) -> str:
+        return f"{self.moved[name]:,} of {self.rows:,} ({100 * self.moved[name] / self.rows:.3g} %)"
+
+
+NOTHING_CLIPPED = Clipped()
+"""Of records that were within their bounds as they came."""
+
+
+def _differ(given: Tensor, kept: Tensor) -> int:
+    return int((given != kept).sum())
+
+
+def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
+    domain = schema.domain
+    if name == schema.outcome:
+        return domain.outcome_low, domain.outcome_high
+    if name == schema.propensity_column and domain.known_propensity is not None:
+        return domain.known_propensity.bounds
+    place = domain.names.index(name)
+    return float(domain.covariate_low[place]), float(domain.covariate_high[place])
+
 
 NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
 """How a domain file names the arms of a treatment that is not coded as 0 and 1."""
@@ -154,3 +247,40 @@ def column_of(value: Any, what: str) -> Tensor:
     if bad:
         raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
     return vector
+
+
+class RecordStream(ABC):
+    """Records within their public bounds, in batches, in the same order at each reading.
+
+    Attributes:
+        schema: Public facts of the table.
+        n: Number of records, public.
+        clipped: How many values of what was read are moved to their bounds; the curator's.
+    """
+
+    schema: "TableSchema"
+    n: int
+    clipped: Clipped = NOTHING_CLIPPED
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[CausalData]:
+        """Yield all records in batches of float64 tensors, encoded and checked.
+
+        Raises:
+            InputError: Values outside the domain, or missing ones: says in which rows.
+        """
+
+    def check_schema(self, schema: "TableSchema", columns: bool) -> None:
+        """Refuse a stream that is not of a learner's domain.
+
+        Args:
+            schema: The learner's.
+            columns: Whether its columns count, and not its bounds alone.
+
+        Raises:
+            InputError: Other columns, arms or bounds.
+        """
+        read = self.schema.two_arms()
+        same = read == schema if columns else read.domain == schema.domain
+        if not same or read.actions != schema.actions:
+            raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")

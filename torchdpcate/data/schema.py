@@ -1,5 +1,6 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._display import html_table_of, some
+from torchdpcate._html import html_table_of, some
 from torchdpcate._text import plain
-from torchdpcate.data._arrays import check_aligned, listed, missing_columns
-from torchdpcate.data._columns import category_codes, numeric_column
-from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
+from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
+from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
@@ -71,7 +71,7 @@ class TableSchema:
         if twice:
             raise InputError(f"column {twice[0]!r} has two roles in the domain file; give each column one")
         check_distinct("columns", names)
-        expected = sum(len(covariate.bounds) for covariate in self.covariates)
+        expected = sum(len(covariate.columns) for covariate in self.covariates)
         if expected != self.domain.dimension:
             raise InputError(f"domain has {self.domain.dimension} columns; the covariates encode to {expected}")
         known, arms = self.domain.known_propensity, len(self.actions)
@@ -102,6 +102,12 @@ class TableSchema:
     def columns(self) -> tuple[str, ...]:
         """Names of the covariates' columns in the table, before encoding."""
         return tuple(covariate.name for covariate in self.covariates)
+
+    @property
+    def places(self) -> dict[str, range]:
+        """Positions of each covariate's encoded columns, by its name in the table."""
+        ends = itertools.accumulate(len(covariate.columns) for covariate in self.covariates)
+        return {c.name: range(end - len(c.columns), end) for c, end in zip(self.covariates, ends, strict=True)}
 
     @property
     def actions(self) -> tuple[int, ...]:
@@ -403,10 +409,7 @@ class TableSchema:
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":
         """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
-        bounds = zip(domain.names, domain.covariate_low.tolist(), domain.covariate_high.tolist(), strict=True)
-        facts = zip(bounds, domain.two_levels, domain.scales, domain.typical, strict=True)
-        covariates = tuple(Numeric(*bound, "", two, scale, typical) for bound, two, scale, typical in facts)
-        return cls("a", "y", covariates, domain)
+        return cls("a", "y", domain.columns, domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -86,9 +86,7 @@ def stream_effects(
     schema: TableSchema,
     effect_fn: Callable[[Tensor], Tensor],
     column: str = "effect",
-    batch_rows: int = 65536,
-    on_progress: Callable[[int], object] | None = None,
-    most_bytes: int = MOST_BYTES,
+    **settings: Any,
 ) -> int:
     """Write one answer a row, in one column, and return the number of rows; see ``stream_answers``.
 
@@ -98,20 +96,12 @@ def stream_effects(
         schema: Public facts of the covariates.
         effect_fn: Encoded covariates, float64 [B, q], to answers [B].
         column: Name of the column written.
-        batch_rows: Rows a batch, at most.
-        on_progress: Called after each batch with the number of rows done.
-        most_bytes: What a row group of a parquet file may unpack to.
+        settings: Further arguments of ``stream_answers``.
 
     Raises:
         InputError: See ``stream_answers``.
     """
-
-    def answers(x: Tensor) -> dict[str, Tensor]:
-        return {column: effect_fn(x)}
-
-    return stream_answers(
-        input, output, schema, answers, batch_rows=batch_rows, on_progress=on_progress, most_bytes=most_bytes
-    ).rows
+    return stream_answers(input, output, schema, lambda x: {column: effect_fn(x)}, **settings).rows
 
 
 def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str]) -> "pd.DataFrame":
@@ -153,57 +143,36 @@ def _table(
     return pa.record_batch(list(arrays.values()), names=list(arrays))
 
 
-class _Writer(Protocol):
-    def write_batch(self, batch: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @contextmanager
 def _whole_or_nothing(output: Path) -> Iterator[Callable[[Any], None]]:
     """Open a writer on a temporary file; rename it if all went well, remove it if not."""
     kind = file_kind(output, "output")
     if not os.path.isdir(output.parent):
         raise InputError(f"output {str(output)!r}: there is no folder {str(output.parent)!r}; make it first")
-    writer: _Writer | None = None
+    writer: Any = None
     try:
-        with atomic_path(output) as temporary:
+        with atomic_path(output) as temporary, ExitStack() as files:
 
             def write(batch: Any) -> None:
                 nonlocal writer
-                writer = writer or _open(arrow_path(temporary, "output"), kind, batch.schema)
+                writer = writer or _open(files, arrow_path(temporary, "output"), kind, batch.schema)
                 writer.write_batch(batch)
 
             yield write
-            assert writer is not None
-            writer.close()
     except OSError as error:
         raise InputError(f"output {str(output)!r} cannot be written: {error.strerror or error}") from None
 
 
-def _open(path: str, kind: str, schema: Any) -> _Writer:
-    from pyarrow import parquet
+def _open(files: ExitStack, path: str, kind: str, schema: Any) -> Any:
+    """Return a writer of batches: of a csv with a plain header, compressed if its name ends so, or of parquet."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
 
-    return parquet.ParquetWriter(path, schema) if kind == "parquet" else _CsvWriter(path, schema)
-
-
-class _CsvWriter:
-    """A csv with a plain header, compressed if its name ends so."""
-
-    def __init__(self, path: str, schema: Any) -> None:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        self._file = pa.output_stream(path)
-        self._file.write((",".join(map(_csv_name, schema.names)) + "\n").encode())
-        self._writer = csv.CSVWriter(self._file, schema, write_options=csv.WriteOptions(include_header=False))
-
-    def write_batch(self, batch: Any) -> None:
-        self._writer.write_batch(batch)
-
-    def close(self) -> None:
-        self._writer.close()
-        self._file.close()
+    if kind == "parquet":
+        return files.enter_context(parquet.ParquetWriter(path, schema))
+    file = files.enter_context(pa.output_stream(path))
+    file.write((",".join(map(_csv_name, schema.names)) + "\n").encode())
+    return files.enter_context(csv.CSVWriter(file, schema, write_options=csv.WriteOptions(include_header=False)))
 
 
 def _csv_name(name: str) -> str:

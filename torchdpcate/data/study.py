@@ -3,15 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from torch import Tensor
+import torch
+from torch import LongTensor, Tensor
 
 from torchdpcate.causal.estimand import known_estimand
+from torchdpcate.data._frames import about, read_frame
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream, check_treatment
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.split import public_generator, public_split
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
@@ -147,3 +150,112 @@ class StudySource(ABC):
             f"data = {type(self).__name__}: does not say what is public of its records before it reads them, so that "
             "nothing can be planned; give it a method public()"
         )
+
+
+def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
+    """Read queries from a csv or parquet file with the schema's covariate columns.
+
+    Args:
+        path: The file; other columns than the covariates are not read.
+        schema: Public facts of the table.
+
+    Returns:
+        Queries, float64 [d, q], in the file's order.
+
+    Raises:
+        InputError: Missing file or column, values that are missing or not numeric, or a query
+            outside the domain, unless the schema clips.
+    """
+    frame = read_frame(path, schema.columns, schema.text_columns)
+    with about(path):
+        return schema.within(schema.encode(frame), "query")
+
+
+@dataclass(eq=False, repr=False)
+class GeneratedStudy(StudySource):
+    """Records drawn from a known law.
+
+    The seed draws everything; whoever knows it knows the records, so these data protect no one: they measure error and
+    check guarantees. The domain holds facts of the law that are true for every seed.
+
+    Args:
+        n: Number of samples, records and held-out points together.
+        train_fraction: Share that become records; the others are held out.
+        queries: Ask for effects at this many held-out points (the first ones; all if fewer).
+        seed: Public seed of samples and split, and of coefficients where the law has random ones.
+        queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
+
+    Raises:
+        InputError: On ``load``, n too small to split, or bad queries.
+    """
+
+    n: int = 3000
+    train_fraction: float = 0.9
+    queries: int = 300
+    seed: int = 0
+    queries_path: str | Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the data, for summaries and figures."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def effect(self, x: Tensor) -> Tensor:
+        """Return the true effect E[Y(1) - Y(0) | x], [n], at x [n, q], in outcome units."""
+
+    @abstractmethod
+    def propensity(self, x: Tensor) -> Tensor:
+        """Return P(A = 1 | x), [n], at x [n, q]."""
+
+    @property
+    def trial_propensity(self) -> float | None:
+        """P(A = 1) where a coin that knows nothing of the covariates decides on the treatment; else None."""
+        return None
+
+    @abstractmethod
+    def domain(self) -> Domain:
+        """Return the public facts of the law of these data."""
+
+    def schema(self) -> TableSchema:
+        """Return the public facts of the table: those of the domain, all covariates numbers."""
+        return TableSchema.from_domain(self.domain())
+
+    def average_effect(self, estimand: str) -> float | None:
+        """Return the true effect of an estimand under the law; None where the law has none in closed form."""
+        return None
+
+    @abstractmethod
+    def draw(self, n: int, generator: torch.Generator) -> CausalData:
+        """Return n samples, drawn with a generator."""
+
+    def _sample(self) -> CausalData:
+        """Draw n samples from the seed."""
+        return self.draw(self.n, public_generator(self.seed, "samples"))
+
+    def public(self) -> PublicStudy:
+        """Return schema, number of records and as many public points as there are to be queries; nothing is drawn."""
+        schema, (train, _) = self.schema(), self._split()
+        points = read_queries(self.queries_path, schema) if self.queries_path else schema.grid(self.queries)
+        return PublicStudy(schema, self.name, len(train), points)
+
+    def load(self) -> Study:
+        """Draw the samples, and hold some out."""
+        train, held_out = self._split()
+        samples, schema = self._sample(), self.schema()
+        if self.queries_path is None:
+            queries = samples.x[held_out[: self.queries]]
+        else:
+            queries = read_queries(self.queries_path, schema)
+        records = samples.subset(train)
+        check_treatment(records.a)
+        return Study(records, schema, queries, self.effect(queries), self.name, self.effect, self.average_effect)
+
+    def _split(self) -> tuple[LongTensor, LongTensor]:
+        """Return the positions of records, and of samples that are held out."""
+        if not isinstance(self.n, int) or self.n < 1:
+            raise InputError(f"data.n is {self.n}; give a positive integer")
+        return public_split(self.n, self.train_fraction, self.seed, "held-out")
+
+    def _origin(self) -> str:
+        return f"generator {type(self).__name__}: known by construction"

@@ -60,8 +60,7 @@ class Division:
             raise InputError(f"subgroups: {name!r} is no covariate; choose among {listed(schema.columns)}")
         place = schema.columns.index(name)
         covariate = schema.covariates[place]
-        first = sum(len(other.bounds) for other in schema.covariates[:place])
-        columns = tuple(range(first, first + len(covariate.bounds)))
+        columns = tuple(schema.places[name])
         levels = covariate.levels
         if given is True:
             if not levels:
@@ -269,9 +268,9 @@ def _read(given: str | Path, schema: TableSchema) -> Any:
 
 def _encoded(covariate: Covariate, levels: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
     """Return the encoded columns of each level."""
-    if len(covariate.bounds) == 1:
-        ((_, low, high),) = covariate.bounds
-        return (low,), (high,)
+    if len(covariate.columns) == 1:
+        (column,) = covariate.columns
+        return (column.low,), (column.high,)
     return cast(tuple[tuple[float, ...], ...], tuple(map(tuple, torch.eye(len(levels)).tolist())))
 
 

@@ -1,27 +1,265 @@
-"""A user's own table: csv or parquet, with its public facts in a domain file."""
+"""A user's own table: csv or parquet with its public facts in a domain file, at once or batch by batch."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._frames import MOST_BYTES, PERSON, about, read_frame, rows_in_metadata
-from torchdpcate.data._rows import check_kind_said, encode_records, record_columns
+from torchdpcate._files import PRIVATE
+from torchdpcate.data._arrays import listed
+from torchdpcate.data._frames import MOST_BYTES, PERSON, about, among_rows, iter_frames, read_frame, rows_in_metadata
+from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
-from torchdpcate.data.queries import read_queries
-from torchdpcate.data.records import check_treatment
+from torchdpcate.data.records import (
+    NOTHING_CLIPPED,
+    CausalData,
+    Clipped,
+    RecordStream,
+    arm_sizes,
+    check_arms,
+    check_treatment,
+)
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
-from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
-from torchdpcate.data.table_stream import TableStream
+from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource, read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 
+class TableStream(RecordStream):
+    """Records of csv, csv.gz or parquet files, in constant memory; only the columns the domain file names are read.
+
+    The constructor reads everything once: it counts the records and refuses what is not as declared. Each reading
+    afterwards checks again, and refuses files that are no longer those that were counted: sums over different records
+    would have no common neighbour.
+
+    Args:
+        path: The file, or a list of files with the same columns, laid end to end.
+        domain: The domain file, the name of a shipped one (``"lalonde"``), its entries, or a schema.
+        out_of_bounds: ``"refuse"`` values outside their declared bounds, or ``"clip"`` them; what the domain file says
+            of it is kept.
+        batch_rows: Rows a batch, at most; memory grows with it and not with the files.
+        most_bytes: What a row group of a parquet file may unpack to.
+
+    Raises:
+        InputError: A missing, broken or empty file, a missing column, values missing, not numeric or outside the
+            domain (which column, how many, among which rows), or an arm without records.
+
+    Example:
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> unit = {"low": 0, "high": 1}
+        >>> domain = {"treatment": "a", "outcome": {"name": "y", **unit}, "covariates": {"x": unit}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pd.DataFrame({"a": [0, 1, 1], "y": [0.0, 1.0, 0.5], "x": 0.5}).to_csv(f"{folder}/t.csv")
+        ...     stream = TableStream(f"{folder}/t.csv", domain, batch_rows=2)
+        ...     stream.n, [batch.n for batch in stream]
+        (3, [2, 1])
+    """
+
+    def __init__(
+        self,
+        path: str | Path | Sequence[str | Path],
+        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
+        out_of_bounds: str = "refuse",
+        batch_rows: int = 65536,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        if batch_rows < 1:
+            raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
+        self.paths = [path] if isinstance(path, str | Path) else list(path)
+        self.schema = TableSchema.of(domain).handling(out_of_bounds)
+        self.batch_rows = batch_rows
+        self.most_bytes = most_bytes
+        self.n, self._seals, self.clipped = self._count()
+        self.clipped.warn(self.schema)
+
+    def __iter__(self) -> Iterator[CausalData]:
+        """Yield all records in batches; see ``RecordStream``."""
+        for path, seal in zip(self.paths, self._seals, strict=True):
+            _refuse_changed(path, seal)
+            yield from self._batches(path)
+            _refuse_changed(path, seal)
+
+    def _count(self) -> tuple[int, list[tuple[int, ...]], Clipped]:
+        """Read everything once; return the number of records, what shows that a file was changed, what is clipped."""
+        name, actions = self._treatment, self.schema.actions
+        sizes = torch.zeros(len(actions), dtype=torch.long)
+        seals, clipped, outcomes = [], NOTHING_CLIPPED, Outcomes(self.schema)
+        for path in self.paths:
+            seal = _seal(path)
+            for batch in self._batches(path):
+                sizes += arm_sizes(batch.a, name, actions)
+                clipped += batch.clipped
+                outcomes.add(batch)
+            _refuse_changed(path, seal)
+            seals.append(seal)
+        if not sizes.any():
+            raise InputError(f"data file {listed(self.paths)} holds no rows; bring records")
+        with about(self.paths):
+            check_arms(sizes, name, actions)
+            outcomes.check()
+        return int(sizes.sum()), seals, clipped
+
+    def _batches(self, path: str | Path) -> Iterator[CausalData]:
+        """Yield the records of one file."""
+        done = 0
+        columns, text = record_columns(self.schema), self.schema.text_columns
+        for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
+            with among_rows(path, done + 1, done + len(frame)):
+                batch = encode_records(frame, self.schema)
+                arm_sizes(batch.a, self._treatment, self.schema.actions)
+            done += len(frame)
+            if len(frame):
+                yield batch
+
+    @property
+    def _treatment(self) -> str:
+        return f"treatment column {self.schema.treatment!r}"
+
+
+def _seal(path: str | Path) -> tuple[int, ...]:
+    """Return the file's identity, size and time of change; nothing for one that is not there, which reading reports."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _refuse_changed(path: str | Path, seal: tuple[int, ...]) -> None:
+    if _seal(path) != seal:
+        raise InputError(
+            f"data file {str(path)!r} has changed since it was first read; leave it alone while a learner reads it, "
+            "and start anew"
+        )
+
+
+class CachedStream(RecordStream):
+    """Records of another stream from one npy file of float64 numbers, read a batch at a time.
+
+    A composition reads its records some two hundred times. The file holds the records: it is the curator's, readable by
+    its owner alone, and ``close`` (or the end of a ``with`` block) removes it.
+
+    Args:
+        stream: The records.
+        folder: Folder of the file, made for the curator; it needs 8 bytes a number.
+        batch_rows: Rows of a batch, at most; few enough for what is worked out of them to stay in a processor's cache.
+        name: Of the file.
+
+    Raises:
+        InputError: A folder that cannot be written, or holds such a file; a batch size below 1; what the stream raises.
+
+    Example:
+        >>> import tempfile
+        >>> from torchdpcate.data.domain import Domain
+        >>> domain = Domain([0.0], [1.0], 0.0, 1.0)
+        >>> class Two(RecordStream):
+        ...     schema, n = domain, 2
+        ...     def __iter__(self):
+        ...         yield CausalData(torch.tensor([[0.1], [0.2]]), torch.tensor([0.0, 1.0]), torch.tensor([0.5, 1.0]))
+        >>> with tempfile.TemporaryDirectory() as folder, CachedStream(Two(), folder) as cached:
+        ...     [batch.n for batch in cached]
+        [2]
+    """
+
+    def __init__(
+        self, stream: RecordStream, folder: str | Path, batch_rows: int = 4_096, name: str = "records"
+    ) -> None:
+        if batch_rows < 1:
+            raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
+        self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
+        self.path = Path(folder) / f"{name}.npy"
+        self._width, self._own, self._start = 0, False, 0
+        try:
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+        try:
+            with os.fdopen(handle, "wb") as file:
+                self._write(file, stream)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _unwritable(folder, error) from None
+            raise
+
+    def __iter__(self) -> Iterator[CausalData]:
+        """Yield all records in batches; see ``RecordStream``."""
+        if not self.path.exists():
+            raise InputError(f"stream: {self.path.name} was removed by close(); make a new one")
+        q, width = self._width - 2 - self._own, self._width
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            for first in range(0, self.n, self.batch_rows):
+                rows = min(self.batch_rows, self.n - first)
+                numbers = np.fromfile(file, "<f8", rows * width)
+                if len(numbers) < rows * width:
+                    raise InputError(f"stream: {self.path.name} was cut short; make a new one")
+                part = torch.from_numpy(numbers.astype(np.float64, copy=False)).view(rows, width)
+                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], part[:, q + 2] if self._own else None)
+
+    def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
+        """Return the stream of what is worked out of each batch, in a file beside this one.
+
+        Args:
+            change: From a batch to numbers of the same records, one row each.
+            name: Of the new file.
+        """
+        return CachedStream(_Mapped(self, change), self.path.parent, self.batch_rows, name)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, file: Any, stream: RecordStream) -> None:
+        """Write the header, whose length and columns later readings know, and all batches."""
+        done = 0
+        for batch in stream:
+            own = [] if batch.propensity is None else [batch.propensity[:, None]]
+            rows = torch.cat([batch.x, batch.a[:, None], batch.y[:, None], *own], 1).double()
+            if not done:
+                self._width, self._own = rows.shape[1], bool(own)
+                header = {"descr": "<f8", "fortran_order": False, "shape": (self.n, self._width)}
+                np.lib.format.write_array_header_1_0(file, header)
+                self._start = file.tell()
+            done += len(rows)
+            rows.numpy().astype("<f8", copy=False).tofile(file)
+        if done != self.n:
+            raise InputError(f"stream: {done} records, where it has n = {self.n}; give one that stays as it is")
+
+
+def _unwritable(folder: str | Path, error: OSError) -> InputError:
+    return InputError(f"folder = {str(folder)!r}: cannot hold the records ({error.strerror or error})")
+
+
+class _Mapped(RecordStream):
+    """A stream of what is worked out of another's batches."""
+
+    def __init__(self, stream: RecordStream, change: Callable[[CausalData], CausalData]) -> None:
+        self.schema, self.n, self._stream, self._change = stream.schema, stream.n, stream, change
+
+    def __iter__(self) -> Iterator[CausalData]:
+        return map(self._change, self._stream)
+
+
+@dataclass(eq=False, repr=False)
 class Table(StudySource):
     """Records of a csv, csv.gz or parquet file; only the columns the domain file names are read.
 
@@ -54,33 +292,18 @@ class Table(StudySource):
         (1000, torch.Size([300, 4]))
     """
 
-    def __init__(
-        self,
-        path: str | Path | Sequence[str | Path],
-        domain: TableSchema | Domain | Mapping[str, Any] | str | Path,
-        out_of_bounds: str = "refuse",
-        queries_path: str | Path | None = None,
-        queries: int = 300,
-        n: int | None = None,
-        stream: bool = False,
-        most_bytes: int = MOST_BYTES,
-        person: str | Sequence[str] | None = None,
-        per_person: int = 1,
-        too_many: str = "draw",
-        seed: int = 0,
-    ) -> None:
-        self.path = path
-        self.domain = domain
-        self.out_of_bounds = out_of_bounds
-        self.queries_path = queries_path
-        self.queries = queries
-        self.n = n
-        self.stream = stream
-        self.most_bytes = most_bytes
-        self.person = person
-        self.per_person = per_person
-        self.too_many = too_many
-        self.seed = seed
+    path: str | Path | Sequence[str | Path]
+    domain: TableSchema | Domain | Mapping[str, Any] | str | Path
+    out_of_bounds: str = "refuse"
+    queries_path: str | Path | None = None
+    queries: int = 300
+    n: int | None = None
+    stream: bool = False
+    most_bytes: int = MOST_BYTES
+    person: str | Sequence[str] | None = None
+    per_person: int = 1
+    too_many: str = "draw"
+    seed: int = 0
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -162,12 +162,9 @@ class FigurePoints:
 
     def _column(self, name: str) -> tuple[Covariate, list[int]]:
         """Return the covariate of a column, of the table or encoded, and the positions of its encoded ones."""
-        start = 0
         for covariate in self.schema.covariates:
-            names = [encoded for encoded, _, _ in covariate.bounds]
-            if name in (covariate.name, *names):
-                return covariate, list(range(start, start + len(names)))
-            start += len(names)
+            if name in (covariate.name, *(column.name for column in covariate.columns)):
+                return covariate, list(self.schema.places[covariate.name])
         raise InputError(f"{self.prefix}covariate = {name}: not a covariate")
 
     def _bounds(self, column: int) -> tuple[float, float]:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData, arm_sizes, check_arms
+from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
 from torchdpcate.erm.losses import Loss
 from torchdpcate.erm.solver import minimise
 from torchdpcate.erm.streaming import minimise_batches, summed

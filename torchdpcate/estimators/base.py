@@ -11,14 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint
-from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.used_records import keyed_digest, used_again
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.parameters import Parameters

@@ -3,7 +3,7 @@
 from inspect import Parameter, signature
 from typing import Any, Self, TypeVar
 
-from torchdpcate._display import html_table_of
+from torchdpcate._html import html_table_of
 from torchdpcate.errors import InputError
 
 _Any = TypeVar("_Any")

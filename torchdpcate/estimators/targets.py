@@ -108,8 +108,9 @@ def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
         if isinstance(covariate, Categorical):
             return f"{covariate.name}, {len(covariate.categories)} levels", {covariate.name: True}
     first = schema.covariates[0]
-    [(_, low, high)] = first.bounds
-    return f"{first.name} in quarters", {first.name: [low + k / 4 * (high - low) for k in (1, 2, 3)]}
+    (column,) = first.columns
+    cuts = [column.low + k / 4 * (column.high - column.low) for k in (1, 2, 3)]
+    return f"{first.name} in quarters", {first.name: cuts}
 
 
 def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> Target:

@@ -9,8 +9,7 @@ from nicegui import events, ui
 
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError, TorchDPCateError
-from torchdpcate.explore.answers import LEVEL, Curve, answer, curve
-from torchdpcate.explore.questions import Question, questions
+from torchdpcate.explore.questions import LEVEL, Curve, Question, answer, curve, questions
 from torchdpcate.release.release import Release
 
 MOST_BYTES = 64 * 2**20

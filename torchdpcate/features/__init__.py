@@ -15,7 +15,7 @@ __getattr__, __dir__, __all__ = exports(
             "Representation",
             "conditions_of",
         ),
-        "nystrom": ("Nystrom",),
+        "kernels": ("Nystrom",),
         "tangent": ("Tangent",),
         "user_maps": ("UserFeatures", "from_config", "on_domain", "to_config"),
     },

@@ -2,19 +2,38 @@
 
 import math
 from abc import ABC, abstractmethod
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
-from torchdpcate.features.polynomials import additive_legendre
 from torchdpcate.privacy.guarantee import Condition, of_library
 from torchdpcate.registry import Registry
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
     from torchdpcate.nuisance.model import NuisanceModel
+
+
+def additive_legendre(z: Tensor, degree: int) -> Tensor:
+    """Intercept and Legendre polynomials P_1..P_degree of each coordinate, over sqrt(1 + q degree): norm at most 1.
+
+    Args:
+        z: Scaled covariates ``[B, q]`` in [-1, 1].
+        degree: Highest degree; 0 is the intercept alone.
+
+    Example:
+        >>> additive_legendre(torch.tensor([[1.0]]), 3).tolist()
+        [[0.5, 0.5, 0.5, 0.5]]
+    """
+    polynomials = [z.new_ones(z.shape), z]
+    for k in range(1, degree):
+        polynomials.append(((2 * k + 1) * z * polynomials[-1] - k * polynomials[-2]) / (k + 1))
+    features = torch.cat([z.new_ones(z.shape[0], 1), *polynomials[1 : degree + 1]], 1)
+    return features / math.sqrt(features.shape[1])
+
 
 _CHUNK_ELEMENTS = 2**18  # of a batch of features, of which a few live at once: 2 MiB each stay in a core's cache
 _CHUNK_ELEMENTS_GPU = 2**26
@@ -147,9 +166,10 @@ class FeatureMap(nn.Module, ABC):
         length, beside = self.bound * theta.norm(dim=-1), others.abs().sum(-1)
         return torch.maximum(-length, entry * (first - beside)), torch.minimum(length, entry * (first + beside))
 
-    @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain types."""
+        """Return the constructor's arguments as plain types: the attributes that are called as they are."""
+        parameters = signature(type(self)).parameters  # a module without an __init__ takes any
+        return {name: getattr(self, name) for name in parameters if name not in ("args", "kwargs")}
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -176,7 +196,18 @@ class FeatureMap(nn.Module, ABC):
         return left @ (left if x is y else self(y)).mT
 
 
-class Identity(FeatureMap):
+class _Polynomials(FeatureMap):
+    """An intercept and other features that may each be as large as it is, over the root of their number."""
+
+    intercept = True
+
+    @property
+    def largest_entry(self) -> float:
+        """Return the inverse root of the number of features."""
+        return 1 / math.sqrt(self.dimension)
+
+
+class Identity(_Polynomials):
     """Intercept and scaled covariates, (1, x) / sqrt(1 + q): a linear effect or rule.
 
     Args:
@@ -190,8 +221,6 @@ class Identity(FeatureMap):
         [0.7071, 0.7071]
     """
 
-    intercept = True
-
     def __init__(self, centred: bool = True) -> None:
         super().__init__()
         self.centred = centred
@@ -201,15 +230,6 @@ class Identity(FeatureMap):
         """Return 1 + q."""
         return 1 + self.domain.dimension
 
-    @property
-    def largest_entry(self) -> float:
-        """Return 1 / sqrt(1 + q)."""
-        return 1 / math.sqrt(self.dimension)
-
-    def config(self) -> dict[str, Any]:
-        """Return whether covariates are centred."""
-        return {"centred": self.centred}
-
     def forward(self, x: Tensor) -> Tensor:
         """Return (1, scaled x) / sqrt(1 + q)."""
         z = self.domain.scale(x.double())
@@ -217,7 +237,7 @@ class Identity(FeatureMap):
         return torch.cat([z.new_ones(z.shape[0], 1), z], 1) / math.sqrt(self.dimension)
 
 
-class Legendre(FeatureMap):
+class Legendre(_Polynomials):
     """Intercept and per-coordinate Legendre polynomials P_1..P_degree, over sqrt(1 + q degree).
 
     An additive smooth effect; |P_k| <= 1 on [-1, 1] gives the norm bound.
@@ -225,8 +245,6 @@ class Legendre(FeatureMap):
     Args:
         degree: Highest polynomial degree, at least one.
     """
-
-    intercept = True
 
     def __init__(self, degree: int = 2) -> None:
         super().__init__()
@@ -239,21 +257,12 @@ class Legendre(FeatureMap):
         """Return 1 + q * degree."""
         return 1 + self.domain.dimension * self.degree
 
-    @property
-    def largest_entry(self) -> float:
-        """Return 1 / sqrt(1 + q degree)."""
-        return 1 / math.sqrt(self.dimension)
-
-    def config(self) -> dict[str, Any]:
-        """Return the degree."""
-        return {"degree": self.degree}
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the polynomials, degree by degree."""
         return additive_legendre(self.domain.scale(x.double()), self.degree)
 
 
-class Products(FeatureMap):
+class Products(_Polynomials):
     r"""Intercept, covariates and their pairwise products, over the root of their number: interactions.
 
     .. math:: \psi(x) = \frac1{\sqrt p} \big(1, z_j, z_j z_k, P_2(z_j)\big), \qquad j < k, \quad z \in [-1, 1]^q
@@ -271,8 +280,6 @@ class Products(FeatureMap):
         ([[0.5, 0.5, -0.25, -0.25]], 6)
     """
 
-    intercept = True
-
     def __init__(self, squares: bool = False) -> None:
         super().__init__()
         self.squares = squares
@@ -282,15 +289,6 @@ class Products(FeatureMap):
         """Return 1 + q + q (q - 1) / 2, and q more with squares."""
         q = self.domain.dimension
         return 1 + q + q * (q - 1) // 2 + q * self.squares
-
-    @property
-    def largest_entry(self) -> float:
-        """Return the inverse root of the dimension."""
-        return 1 / math.sqrt(self.dimension)
-
-    def config(self) -> dict[str, Any]:
-        """Return whether squares are among them."""
-        return {"squares": self.squares}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return intercept, covariates, products row by row of the upper triangle, squares."""
@@ -343,10 +341,6 @@ class Fourier(FeatureMap):
         """Return 1 / sqrt(m)."""
         return 1 / math.sqrt(self.pairs)
 
-    def config(self) -> dict[str, Any]:
-        """Return pairs, bandwidth and seed."""
-        return {"pairs": self.pairs, "bandwidth": self.bandwidth, "seed": self.seed}
-
     def forward(self, x: Tensor) -> Tensor:
         """Return (cos, sin) / sqrt(m)."""
         angles = self.domain.scale(x.double()) @ self.frequencies
@@ -384,10 +378,6 @@ class Representation(FeatureMap):
     def dimension(self) -> int:
         """Return one more than the width of the hidden layer."""
         return self._dimension
-
-    def config(self) -> dict[str, Any]:
-        """Return the intercept's size."""
-        return {"scale": self.scale}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the clipped hidden layer with its intercept."""

@@ -1,7 +1,7 @@
 """Tangent features: the gradient of the private outcome network, which make a neural head with a certificate."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -117,10 +117,6 @@ class Tangent(FeatureMap):
     def dimension(self) -> int:
         """Return the number of parameters of the outcome network."""
         return sum(self._sizes)
-
-    def config(self) -> dict[str, Any]:
-        """Return no arguments."""
-        return {}
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the clipped gradient, [B, p], in the order of the network's parameters."""

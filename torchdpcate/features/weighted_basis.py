@@ -1,13 +1,70 @@
-"""Features of standardised covariates, each with an energy of its own."""
+"""Features of standardised covariates, each with an energy of its own; of both arms of a study."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+MOST = 3.0
+"""Standardised covariates are clipped to [-MOST, MOST]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    r"""z = clip((u - mean) / sd, -3, 3) for covariates u scaled to [-1, 1].
+
+    Its numbers are released before anything else is computed from z, so that z is a public map of each record, and a
+    clip bounds what one record can do.
+
+    Attributes:
+        mean: Released means, float64 [k].
+        sd: Released standard deviations, float64 [k], positive.
+
+    Example:
+        >>> Standardisation(torch.zeros(1).double(), torch.full((1,), 0.25).double())(torch.tensor([[0.5], [1.0]])).T
+        tensor([[2., 3.]], dtype=torch.float64)
+    """
+
+    mean: Tensor
+    sd: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Return z [n, k] of scaled covariates u [n, k]."""
+        device = u.device
+        return ((u.double() - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
+
+    @classmethod
+    def none(cls, k: int) -> "Standardisation":
+        """Return that which leaves k scaled covariates as they are.
+
+        Args:
+            k: How many.
+        """
+        zero = torch.zeros(k, dtype=torch.float64)
+        return cls(zero, zero + 1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return its numbers by name."""
+        return {"mean": self.mean, "sd": self.sd}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Standardisation":
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Numbers of shapes that do not fit, or a spread that is not positive.
+        """
+        mean, sd = tensors["mean"], tensors["sd"]
+        if not mean.shape == sd.shape == (len(mean),) or not bool((sd > 0).all()):
+            raise ValueError("standardisation: mean and sd [k], sd positive")
+        if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in (mean, sd)):
+            raise ValueError("standardisation: numbers are not finite float64")
+        return cls(mean, sd)
+
 
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _SINE = 2.5  # of the waves: about one period over four standard deviations
@@ -166,3 +223,47 @@ class WeightedBasis:
         if not fits or not bool((energies > 0).all()) or not bool(energies.isfinite().all()):
             raise ValueError("basis: energies are positive float64 numbers, one a coefficient")
         return cls(features, energies)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmBasis:
+    r"""psi(z, a) = (psi_shared(z), (2a - 1) psi_contrast(z)), of public energies whose sum is one.
+
+    The outcome's means of both arms come from one regression on it, :math:`m_a(x) = \psi(z, a)^\top\theta`.
+
+    Attributes:
+        shared: Features that both arms share, a constant among them.
+        contrast: Features of half the difference of the arms, a constant among them; None where they do not differ.
+
+    Example:
+        >>> from torchdpcate.features.weighted_basis import Feature
+        >>> shared = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.64, 0.16]).double())
+        >>> basis = ArmBasis(shared, WeightedBasis((), torch.tensor([0.2]).double()))
+        >>> treated, control = (basis(torch.ones(1, 1).double(), torch.tensor([a]).double()) for a in (1.0, 0.0))
+        >>> (treated - control).square().round(decimals=4).tolist(), round(treated.square().sum().item(), 6)
+        ([[0.0, 0.0, 0.8]], 1.0)
+    """
+
+    shared: WeightedBasis
+    contrast: WeightedBasis | None
+
+    @property
+    def energies(self) -> Tensor:
+        """Energies of all features, float64 [p]."""
+        parts = [self.shared.energies] if self.contrast is None else [self.shared.energies, self.contrast.energies]
+        return torch.cat(parts)
+
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """Positions of the coefficients of each kind; the contrast's constant is a kind of its own."""
+        found, first = dict(self.shared.parts), self.shared.dimension
+        if self.contrast is not None:
+            found["contrast"] = [first]
+            for kind, positions in self.contrast.parts.items():
+                found[f"contrast {kind}"] = [first + position for position in positions]
+        return found
+
+    def __call__(self, z: Tensor, a: Tensor) -> Tensor:
+        """Return psi [n, p] of standardised covariates z [n, k] and arms a in {0, 1}, [n]."""
+        shared = self.shared(z)
+        return shared if self.contrast is None else torch.cat([shared, (2 * a - 1)[:, None] * self.contrast(z)], 1)

@@ -39,7 +39,7 @@ class KernelInfluenceFunction:
         >>> from torchdpcate.data import Domain
         >>> from torchdpcate.causal.score import ScoreBounds
         >>> from torchdpcate.second_stage import SecondStageBlock
-        >>> from torchdpcate.features.unit_kernel import UnitKernel
+        >>> from torchdpcate.features.kernels import UnitKernel
         >>> x, one = torch.tensor([[0.0], [1.0]], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
         >>> domain, bounds = Domain([0.0], [1.0], 0.0, 1.0), ScoreBounds(1.0, 1.0, 1.0, 1.0)
         >>> block = SecondStageBlock(x, one, one, lambda x, a, y: (y, torch.ones_like(y)), domain, bounds)

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
 )
 
-from torchdpcate._torchrun import refuse_torchrun
+from torchdpcate._process import refuse_torchrun
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import PoissonSampler

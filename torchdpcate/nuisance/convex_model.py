@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.polynomials import additive_legendre
+from torchdpcate.features.maps import additive_legendre
 from torchdpcate.nuisance.known_propensity import propensity_at
 from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
 

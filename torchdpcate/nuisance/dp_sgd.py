@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from torchdpcate._signals import HeldSignals
+from torchdpcate._process import HeldSignals
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.checks import callbacks, check_optimizer, check_sampler, check_trainer, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan, check_limit

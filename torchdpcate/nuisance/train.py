@@ -11,9 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchdpcate._memory import gpu_memory
-from torchdpcate._signals import terminable
-from torchdpcate._threads import threads_for
+from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.averaging import TailAverage

@@ -6,12 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.explore.questions import Question, questions
 from torchdpcate.features.maps import Identity
-from torchdpcate.features.standardisation import MOST
+from torchdpcate.features.weighted_basis import MOST
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.composed_rule import ComposedRule
 from torchdpcate.release.policy import PolicyRelease
@@ -54,18 +52,15 @@ def offline_model(release: Release) -> dict[str, Any] | str:
 
 def _asked(release: Release) -> dict[str, Any]:
     """Return the covariates with their public bounds or levels, and where the sliders begin."""
-    domain, start, found = release.domain, 0, []
-    for covariate, question in zip(release.schema.covariates, questions(release), strict=True):
-        width = len(covariate.bounds)
-        found.append(_covariate(question, start, width))
-        start += width
+    domain, places = release.domain, release.schema.places
+    found = [_covariate(question, places[question.name]) for question in questions(release)]
     low, high = domain.covariate_low.tolist(), domain.covariate_high.tolist()
     scales = {} if domain.linear else {"scales": [domain.covariate_scales.numbers(j) for j in range(domain.dimension)]}
     return {"covariates": found, "low": low, "high": high, "level": LEVEL, **scales}
 
 
-def _covariate(question: Question, first: int, width: int) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": question.name, "first": first, "width": width}
+def _covariate(question: Question, places: range) -> dict[str, Any]:
+    shown: dict[str, Any] = {"name": question.name, "first": places.start, "width": len(places)}
     if question.levels:
         return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.averages import released_rows
 from torchdpcate.drawing.decisions import action_names, decision_panel
 from torchdpcate.drawing.effect_points import FigurePoints
@@ -221,10 +221,7 @@ def _first(release: Release) -> int:
 
 def _encoded(release: Release) -> dict[str, set[int]]:
     """Return the positions of each covariate's encoded columns."""
-    found, start = {}, 0
-    for covariate in release.schema.covariates:
-        found[covariate.name] = set(range(start, start := start + len(covariate.bounds)))
-    return found
+    return {name: set(places) for name, places in release.schema.places.items()}
 
 
 def _shading(release: Release) -> str:

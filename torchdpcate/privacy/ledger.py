@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from filelock import FileLock
 
-from torchdpcate._display import html_table_of
 from torchdpcate._files import PRIVATE, private_folder, write_text
+from torchdpcate._html import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.account import BlockAccount, total_of

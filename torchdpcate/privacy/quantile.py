@@ -36,6 +36,22 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
         >>> private_quantile(values, torch.arange(0.0, 1000.0, 250.0), 0.5, 1.0, NoiseSource.system())
         500.0
     """
+    return noise.released(chosen_quantile(values, grid, quantile, epsilon, noise))
+
+
+def chosen_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: float, noise: NoiseSource) -> float:
+    """Return ``private_quantile`` as one number of an answer that is handed out with others, for one charge.
+
+    Args:
+        values: See ``private_quantile``, as all others.
+        grid: Public candidates.
+        quantile: q in [0, 1].
+        epsilon: Privacy cost.
+        noise: Where the noise comes from.
+
+    Raises:
+        InputError: As ``private_quantile``.
+    """
     for name, vector in (("values", values), ("grid", grid)):
         if vector.ndim != 1 or vector.numel() == 0 or not bool(torch.isfinite(vector).all()):
             raise InputError(f"{name} of shape {tuple(vector.shape)}: give a vector of finite numbers")
@@ -48,7 +64,7 @@ def private_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: flo
     below = torch.searchsorted(ordered, candidates, right=True).double()
     # a multiple of 2^-20 makes the scores exact, so that rounding cannot stretch their sensitivity
     target = round(quantile * len(ordered) * 2**20) / 2**20
-    return noise.released(float(candidates[noise.select(-(below - target).abs(), epsilon)]))
+    return float(candidates[noise.select(-(below - target).abs(), epsilon)])
 
 
 @worst_case(

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.standardisation import Standardisation
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis
 from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.holds_if import ESTIMATED, LIKE_PRIOR, RANDOMISED, SAME_RESIDUALS

@@ -170,8 +170,7 @@ def _share(budget: Any) -> float:
 
 def _example() -> ComposedRule:
     """A rule on one covariate in [0, 1], for examples and tests of readers."""
-    from torchdpcate.features.standardisation import Standardisation
-    from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+    from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
     from torchdpcate.release.composed import ComposedRelease
     from torchdpcate.release.rule import _example as rule
 

@@ -148,7 +148,7 @@ class PolicyRelease(Release):
 
 def _example() -> PolicyRelease:
     """A threshold on one covariate in [0, 1], for examples."""
-    from torchdpcate.candidates.thresholds import Thresholds
+    from torchdpcate.candidates.kinds import Thresholds
     from torchdpcate.release.rule import _example as rule
 
     schema, privacy = rule().schema, rule().privacy

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.domain import unit_grid
 from torchdpcate.release.composed import ComposedRelease
 
@@ -37,10 +36,10 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
     share, variance = (mean + 1) / 2, (spread / 2).square()  # of the way from the lower bound to the upper one
     known = torch.zeros(width, dtype=torch.bool)
     known[columns] = True
-    u, found, start = unit_grid(count, len(schema.covariates)), [], 0
+    u, found = unit_grid(count, len(schema.covariates)), []
     for i, covariate in enumerate(schema.covariates):
-        of = slice(start, start := start + len(covariate.bounds))
-        if isinstance(covariate, Categorical) or covariate.levels:
+        of = list(schema.places[covariate.name])
+        if covariate.levels:
             found.append(_levels(u[:, i], share[of], known[of]))
         else:
             found.append(_between(u[:, i], share[of].item(), variance[of].item())[:, None])

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.given import as_frame
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate._display import html_table_of
+from torchdpcate._html import html_table_of
 from torchdpcate._text import markdown_text, plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -71,8 +71,8 @@ NOT_PROTECTED = (
 )
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 """Libraries whose versions a statement lists."""
-_REQUESTED = ("epsilon", "delta")
-"""Public constants that say what a plan was to cost."""
+_COSTS = {"epsilon", "delta"}
+"""Words in the names of public constants that say what something costs."""
 _version = cache(version)  # looking one up reads files
 
 
@@ -308,7 +308,7 @@ def make_statement(
         blocks=tuple(_block(name, n, ledger, spent if claims else None) for name, n in sizes.items()),
         conditions=[c.to_dict() for c in guarantee.conditions],
         # of a budget that nothing is claimed of, nothing is said that reads like a claim
-        public={name: value for name, value in stated.items() if claims or name not in _REQUESTED},
+        public={name: value for name, value in stated.items() if claims or not _COSTS & set(name.split("_"))},
         private_noise=private_noise,
         adjacency=adjacency_of(unit),
         unit=unit_words(unit),

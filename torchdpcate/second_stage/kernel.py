@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.features.unit_kernel import SMOOTHNESS, UnitKernel
+from torchdpcate.features.kernels import SMOOTHNESS, UnitKernel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, ResidualLoss, minimise
 from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchdpcate._threads import threads_for
+from torchdpcate._process import threads_for
 from torchdpcate.errors import InputError, NumericalError
 
 Objective = Callable[[Tensor], Tensor]

@@ -92,7 +92,10 @@ def run(finished, tmp_path, monkeypatch) -> Run:
     files = {"people.csv": table.to_csv(index=False), "domain.yaml": yaml.safe_dump(DOMAIN)}
     words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "nuisance.batch_size=50"]
     words += ["nuisance.epochs=2", "second_stage.ridge=0.05", "privacy.epsilon=4", "trainer.progress=false"]
-    words += ["features.degree=4"]  # nine coefficients: few of eight bits each could be anybody's
+    words += [
+        "second_stage=linear",
+        "features.degree=4",
+    ]  # nine coefficients: few of eight bits each could be anybody's
     folder = finished(*words, files=files)
     monkeypatch.chdir(folder.parent)
     return Run(Path(shutil.copytree(folder, tmp_path / "run")), table)

@@ -13,7 +13,6 @@ from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, Privacy
 from torchdpcate.audit.replay.check import Run, learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.audit.replay.tape import RecordingNoise, ReplayingNoise
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
@@ -27,6 +26,7 @@ from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.ledger import Ledger
 
 STUDY = Dataset1(n=260, queries=6, seed=3).load()

@@ -11,9 +11,9 @@ import torch
 from torchdpcate import LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.audit.replay.check import learner_pipeline
 from torchdpcate.audit.replay.entropy import check_fresh_noise, check_source
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
 
 STUDY = Dataset1(n=200, queries=4, seed=3).load()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from torchdpcate.data.clinical.variables import VARIABLES
+from torchdpcate.papers.mimic_hours import VARIABLES
 
 USUAL = (85.0, 138.0, 3.5, 140.0, 31.0, 19.0)
 """A value of each variable."""

@@ -12,11 +12,10 @@ import torch
 from tests.data.clinical.layouts import extract_tables, raw_tables, write_extract, write_raw
 from tests.data.conftest import SHARED
 from torchdpcate.data import MimicExtract
-from torchdpcate.data.clinical.extract import read_extract
-from torchdpcate.data.clinical.hours import Window, time_points
-from torchdpcate.data.clinical.pickles import plain_pickles
-from torchdpcate.data.clinical.tables import read_tables
 from torchdpcate.errors import InputError
+from torchdpcate.papers.mimic_extract import plain_pickles, read_extract
+from torchdpcate.papers.mimic_hours import Window, time_points
+from torchdpcate.papers.mimic_tables import read_tables
 
 DEMO = SHARED / "mimic_extract_layout"
 demo = pytest.mark.skipif(not DEMO.exists(), reason="the demonstration of MIMIC-Extract's layout is not here")

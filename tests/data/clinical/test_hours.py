@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.data.clinical.layouts import USUAL
-from torchdpcate.data.clinical.hours import Hours, Window, plausible, records_at, time_points
 from torchdpcate.errors import InputError
+from torchdpcate.papers.mimic_hours import Hours, Window, plausible, records_at, time_points
 
 
 def hours_of(lengths: list[int], seed: int = 0, missing: float = 0.5) -> Hours:

@@ -11,10 +11,10 @@ from tests.data.clinical.layouts import USUAL, raw_tables, write_raw
 from tests.data.conftest import SHARED
 from torchdpcate.cli.main import main
 from torchdpcate.data import MimicTables
-from torchdpcate.data.clinical.extract import read_extract
-from torchdpcate.data.clinical.tables import read_tables
-from torchdpcate.data.clinical.variables import VARIABLES
 from torchdpcate.errors import InputError
+from torchdpcate.papers.mimic_extract import read_extract
+from torchdpcate.papers.mimic_hours import VARIABLES
+from torchdpcate.papers.mimic_tables import read_tables
 from torchdpcate.release.file import load_release
 
 DEMO, EXTRACT = SHARED / "mimic_iii_demo", SHARED / "mimic_extract_layout"

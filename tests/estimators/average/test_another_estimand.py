@@ -7,7 +7,6 @@ import torch
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.effect_generators import Confounded
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -15,6 +14,7 @@ from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
+from torchdpcate.papers.confounded import Confounded
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
 

@@ -11,8 +11,8 @@ from tests.sums import given
 from torchdpcate import CausalData, Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
+from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.doubly_robust import (

@@ -7,8 +7,7 @@ import pytest
 
 from tests.estimators.average.confounded import DOMAIN, arrays
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect

@@ -9,7 +9,7 @@ from torchdpcate.release.file import load_release
 
 KINDS = (
     *("output", "objective", "statistics", "queries", "gaussian_process", "smooth_sensitivity", "dp_sgd_head"),
-    *("convex", "kernel", "tangent", "public threshold", "fourier", "nystrom", "representation"),
+    *("convex", "kernel", "tangent", "public threshold", "fourier", "nystrom", "representation", "holding influence"),
 )
 
 
@@ -20,6 +20,7 @@ class TestContract(PlanContract):
     untold_in: ClassVar = {
         "dp_sgd_head": ("max_grad_norm", "threshold", "ridge", "epsilon", "delta"),  # the run is as it was charged
         "tangent": ("coefficients",),
+        "holding influence": ("ridge",),  # the scale of its noise is secret, and nothing public follows from it
     }
     followed = ("nuisances", "features", "queries", "answers")
     followed_in: ClassVar = {"dp_sgd_head": ("theta",), "tangent": ("noise_scales",)}

@@ -10,13 +10,13 @@ from sklearn.base import clone
 
 import torchdpcate
 from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.features.maps import Representation
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource

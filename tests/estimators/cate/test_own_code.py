@@ -20,7 +20,7 @@ from torchdpcate import (
     RLearner,
     TwoStageRule,
 )
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.estimators.rules.matching import MATCHINGS, AllPairs
 from torchdpcate.features.maps import Identity

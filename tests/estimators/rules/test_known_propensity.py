@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from torchdpcate import Domain, OutcomeWeightedLearner, PrivacyBudget, TwoStageRule
-from torchdpcate.data.rule_generators import ITR, OWL
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.card import make_card

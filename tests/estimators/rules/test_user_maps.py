@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.features import own_maps
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.candidates.constants import Constants
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError

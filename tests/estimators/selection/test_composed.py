@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain

@@ -6,10 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.expected_nuisances import NuisanceFacts, private_nuisances

@@ -11,10 +11,9 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from experiments.spillover.learned import LearnedNuisances
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.errors import BudgetError, InputError, VerificationError

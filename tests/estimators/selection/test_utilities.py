@@ -5,11 +5,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from torchdpcate.candidates.constants import Constants
 from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection import utilities as module

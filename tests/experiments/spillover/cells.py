@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances
 from torchdpcate.privacy.guarantee import Level

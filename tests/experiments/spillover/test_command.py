@@ -60,6 +60,7 @@ def test_the_audit_reads_the_words_of_a_run(tmp_path, monkeypatch, capsys):
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
     Path("policies.yaml").write_text(yaml.safe_dump(POLICIES))
     words = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", FILE, "neighbours=2"]
+    words += ["nuisance_guarantee=stability"]
     assert main([*words, "nuisance_guarantee.ridge=1", "nuisance_guarantee.propensity_ridge=1"]) == 0
     assert "floor 0.2" in capsys.readouterr().out
     assert not list(tmp_path.glob("audit*"))

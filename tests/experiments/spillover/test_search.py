@@ -13,7 +13,7 @@ from experiments.spillover.learned import LearnedNuisances
 from experiments.spillover.search import spillover_audit
 from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
 from tests.experiments.spillover.worlds import world
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

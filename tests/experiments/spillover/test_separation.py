@@ -16,7 +16,7 @@ from experiments.spillover.likelihood import MECHANISMS, log_likelihood_ratio
 from experiments.spillover.refits import Refits
 from experiments.spillover.replacements import Replacements
 from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

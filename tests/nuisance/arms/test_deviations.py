@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.arms.deviations import ArmBound, DeviationBound, deviation_bound, logit_deviation
 from torchdpcate.nuisance.arms.gradients import logistic_gradient_distance, logistic_norm

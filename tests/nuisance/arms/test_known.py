@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.causal.score_range import score_spread
+from torchdpcate.causal.score import score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import known_propensity
 from torchdpcate.data.records import CausalData

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits

@@ -10,7 +10,7 @@ from scipy.optimize import lsq_linear
 
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.nuisance.weights.mmd import (
     MMDWeights,
     box_minimum,

@@ -137,7 +137,7 @@ def _paths(config: Mapping[str, Any]) -> list[str]:
 def _read_records(curator: Curator, config: Mapping[str, Any]) -> None:
     from hydra.utils import instantiate
 
-    from torchdpcate.data._shipped import check_targets
+    from torchdpcate.data._yaml import check_targets
 
     try:
         settings = {name: value for name, value in config["data"].items() if name != "stream"}  # here all at once

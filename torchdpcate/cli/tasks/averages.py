@@ -17,7 +17,7 @@ from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
 from torchdpcate.cli.words import words
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -1,4 +1,4 @@
-"""The tasks ``rule``, ``owl`` and ``two_stage_rule`` by default: the treatment rule of least planned regret."""
+"""The task ``rule``: the treatment rule of least planned regret."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch import Tensor
 
-from torchdpcate.cli.tasks.rules import METHODS, Rules, check_rule
+from torchdpcate.cli.tasks.rules import Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.nuisances import ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.queries import read_queries
+from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure
@@ -103,16 +103,13 @@ class EffectRules(Rules):
             save_figure(self.release.plot(), self.folder / "release" / "rule.png")
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return which rule was taken, and why; what it does where it is a constant one; and the paper's method."""
-        other = f"; rule_method={self.name} takes the paper's method" if self.name in METHODS else ""
+        """Return which rule was taken, and why; and what it does where it is a constant one."""
         constant = self.release.constant
         if constant is None:
             kind = "linear" if self.release.effect.rung == "linear" else "with squares, products and waves"
-            return [f"rule: sign of a composed effect, {kind}, of least planned regret at this n and budget{other}"]
+            return [f"rule: sign of a composed effect, {kind}, of least planned regret at this n and budget"]
         everybody = "everybody" if constant else "nobody"
-        return [
-            f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan){other}"
-        ]
+        return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
 
     @cached_property
     def _nonprivate(self) -> EffectRule:  # type: ignore[override]

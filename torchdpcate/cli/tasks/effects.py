@@ -20,8 +20,8 @@ from torchdpcate.cli.words import choices, words
 from torchdpcate.composition.nuisances import Additive, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.cached_stream import CachedStream
 from torchdpcate.data.study import StreamedStudy, Study
+from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.effects import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
@@ -103,12 +103,13 @@ class Effects(TaskSpec):
         if not isinstance(self.mechanism, Mechanism):
             given = words().get("mechanism")
             raise InputError(f"mechanism = {given}: chooses a policy; use it with task=policy_selection")
-        division = config.budget.division
-        if division not in ("composed", "blocks"):
-            raise InputError(f"budget.division = {division}: choose composed or blocks")
+        if isinstance(self.mechanism, Composed) != ("split" not in config):
+            chosen = choices(config, ["mechanism", "second_stage"])
+            raise InputError(
+                f"mechanism = {chosen['mechanism']}: not for second_stage = {chosen['second_stage']}; composed is of "
+                "second_stage=adaptive, others are of kernel_ridge, linear, neural and tangent"
+            )
         if isinstance(self.mechanism, Composed):
-            if division == "blocks":
-                raise InputError("budget.division = blocks: second_stage=adaptive is one composition; choose linear")
             return config
         left = {name: getattr(self.mechanism, name) for name in ("loss", "noise_ratio")}
         open_ = {k: v for k, v in left.items() if k in config.second_stage and config.second_stage[k] is None}
@@ -120,6 +121,7 @@ class Effects(TaskSpec):
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> CATELearner:
         """Return the learner of effects; see the class above."""
         config = self.config
+        blocks = {name: instantiate(config[name]) or None for name in ("split", "screen", "tune") if name in config}
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         return instantiate(config.learner)(
             domain=self.study.schema,
@@ -129,6 +131,7 @@ class Effects(TaskSpec):
             trainer=instantiate(config.trainer),
             seed=config.seed,
             filter="gaussian" if self._by_gaussian_filter(budget) else "sums",
+            **blocks,
             **rest,
         )
 

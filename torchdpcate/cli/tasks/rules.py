@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdpcate._files import PRIVATE, write_text
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
-from torchdpcate.cli.words import chosen, words
+from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
 from torchdpcate.drawing.rules import coefficients
 from torchdpcate.errors import InputError
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-
-METHODS = {
-    "owl": "outcome weighted learning (Zhao et al. 2012)",
-    "two_stage_rule": "the two-stage rule (Lee & Chen 2026)",
-}
-"""Methods of papers, by their tasks."""
 
 
 def check_rule(config: DictConfig) -> None:
@@ -116,7 +110,7 @@ class Rules(TaskSpec):
         """Return the rule's learner, or one that tries several and chooses privately; see the class above."""
         # A partial: as keywords of instantiate, our dataclasses would be taken for configuration.
         rule = instantiate(self.config.rule)(domain=self.study.schema, budget=budget, seed=self.config.seed, **rest)
-        tunes = budget is not None and self.config.tune is not None
+        tunes = budget is not None and bool(self.config.tune)
         return instantiate(self.config.tune, _convert_="all")(rule) if tunes else rule
 
     @property
@@ -169,16 +163,14 @@ class Rules(TaskSpec):
         return {} if release is None else {"The released rule, from the release alone": release.plot()}
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return which rule it is, and what the report of the noise comes to."""
-        method = chosen("rule_method")
-        which = [] if method is None else [f"rule: {METHODS.get(method, method)}, by rule_method={method}"]
+        """Return what the report of the noise comes to."""
         if not self.release.privacy.claims:
-            return which
+            return []
         agreement = (
             f"about {self._noise.accuracy:.0%} of the decisions agree with those of the rule without noise if the "
             "records speak as clearly as hoped (curator/noise.txt)"
         )
-        return [*which, *(f"noise: {line}" for line in (agreement, *self._noise.advice[:1]))]
+        return [f"noise: {line}" for line in (agreement, *self._noise.advice[:1])]
 
     @property
     def _fitted(self) -> RuleLearner:

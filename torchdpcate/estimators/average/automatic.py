@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import ArrayLike
 
+from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.given import as_frame, in_this_order, treatment_and_outcome
-from torchdpcate.data.record_stream import RecordStream
+from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage

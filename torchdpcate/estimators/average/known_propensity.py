@@ -11,8 +11,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.propensity import KnownPropensity
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import Batch, Records, StackedRecords, make_batch
 from torchdpcate.errors import InputError

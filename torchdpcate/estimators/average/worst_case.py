@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.efficient_score import Scored, ScoreRanges
 from torchdpcate.causal.estimand import ATE, ATT
+from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate._memory import gpu_memory
+from torchdpcate._process import gpu_memory
 from torchdpcate.causal.score import RegressionScore
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.first_stage import FirstStage, TrainedFirstStage, on_device

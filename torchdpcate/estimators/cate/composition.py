@@ -13,8 +13,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
 from torchdpcate.composition.streamed import check_streamed, stream_composition
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.fitted_composition import FittedComposition

@@ -18,8 +18,8 @@ from torchdpcate.estimators.cate.first_stage_charges import first_stage_problems
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.names import is_learner, score_of
+from torchdpcate.features.kernels import SMOOTHNESS
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
-from torchdpcate.features.unit_kernel import SMOOTHNESS
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number

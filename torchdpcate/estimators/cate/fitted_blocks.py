@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate._memory import gpu_memory
+from torchdpcate._process import gpu_memory
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.effect_plan import EffectPlan

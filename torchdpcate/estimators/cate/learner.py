@@ -14,8 +14,7 @@ from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.plan import Plan

@@ -12,8 +12,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned_regret import planned_regret
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.record_stream import RecordStream
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition import Composition

@@ -31,7 +31,7 @@ from torchdpcate.release.release import Release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.release.statement import PrivacyStatement
 
-RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules", more=("rule_method",))
+RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
 """Learners of rules by the names of their tasks, or of a task's methods."""
 WEIGHTS_BLOCK = "weights"
 """The block that fits weights, where they have one of their own."""

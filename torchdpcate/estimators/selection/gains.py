@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.arms_plan import simplex
 from torchdpcate.composition.many_arms import arm_means, centred_arms
 from torchdpcate.composition.records import RecordsFit

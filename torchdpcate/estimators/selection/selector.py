@@ -9,12 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.candidates.constants import Constants
+from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.linear import LinearPolicies
-from torchdpcate.candidates.thresholds import Thresholds
-from torchdpcate.candidates.trees import TreePolicies
-from torchdpcate.causal.arm_scores import dr_scores
+from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from torchdpcate.candidates.thresholds import Thresholds
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.fixed import FixedNuisances

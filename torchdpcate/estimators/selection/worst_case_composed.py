@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.candidates.thresholds import Thresholds
 from torchdpcate.composition.shares import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores

@@ -15,7 +15,7 @@ from torchdpcate.nuisance.arms.fixed import FixedFunctions
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge
 from torchdpcate.privacy.events import Event, PureEvent
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.quantile import chosen_quantile
 from torchdpcate.privacy.session import FitSession
 
 CENTRES = 1_024
@@ -140,10 +140,11 @@ class CentredNuisances(ScoreNuisances):
         else:
             plan, clip = CentrePlan(facts.scoring, budget.epsilon), domain.outcome_range / 2
             session.pay(PureEvent(plan.cost), charge=OUTCOME)
-            centre = private_quantile(records.y, centres(domain), 0.5, plan.centre, session.noise)
+            centre = chosen_quantile(records.y, centres(domain), 0.5, plan.centre, session.noise)
             if plan.clip:
                 sizes = (records.y - centre).abs()
-                clip = private_quantile(sizes, clips(domain), plan.quantile, plan.clip, session.noise)
+                clip = chosen_quantile(sizes, clips(domain), plan.quantile, plan.clip, session.noise)
+            centre, clip = session.noise.released((centre, clip))
             public = {"requested_epsilon": budget.epsilon}
         means = torch.full((facts.arms,), centre, dtype=torch.float64)
         return GuaranteedNuisances(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchdpcate.causal.score_range import score_spread
+from torchdpcate.causal.score import score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.arms.gradients import (
     logistic_gradient_distance,

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.family import check_source
-from torchdpcate.causal.arm_scores import project_to_floor
-from torchdpcate.causal.score_range import score_spread
+from torchdpcate.causal.score import project_to_floor, score_spread
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import project_to_floor
+from torchdpcate.causal.score import project_to_floor
 from torchdpcate.erm.descent import newton
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.nuisance.arms.base import FittedNuisances, SelectionFacts

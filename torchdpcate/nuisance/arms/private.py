@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.arm_scores import project_to_floor
-from torchdpcate.causal.score_range import score_spread
+from torchdpcate.causal.score import project_to_floor, score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError

@@ -103,7 +103,7 @@ class KnownWeights(WeightScheme):
         if known is not None:
             return known
         if not isinstance(given, str):
-            return ConstantPropensity(float(given))  # type: ignore[arg-type]
+            return ConstantPropensity((float(given),))  # type: ignore[arg-type]
         column, span = propensity_column(given, domain, domain.overlap, strict=True, what="weights.propensity")
         return CovariatePropensity(column, span)
 

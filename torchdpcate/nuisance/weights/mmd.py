@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.nuisance.weights.balancing import BalancingWeights, largest_inverse
 from torchdpcate.privacy.budget import positive
 

@@ -14,7 +14,7 @@ from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess, _root
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import GaussianEvent

@@ -16,7 +16,7 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     local_sensitivity,
     smooth_bound,
 )
-from torchdpcate.features.unit_kernel import UnitKernel
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource

@@ -20,7 +20,6 @@ from tests.release.helpers import DOMAIN, QUERIES, block, nuisances, stage
 from tests.sessions import noted
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.causal.score import DRScore
-from torchdpcate.data.generators import Dataset1
 from torchdpcate.data.split import public_split
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
@@ -28,6 +27,7 @@ from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger

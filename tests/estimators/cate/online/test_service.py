@@ -28,8 +28,8 @@ from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
 from torchdpcate.estimators.cate.online.state import STATE_FILE
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier, Representation
-from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent

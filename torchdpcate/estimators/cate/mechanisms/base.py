@@ -95,7 +95,8 @@ class Prepared:
         if self.law is None:
             return self
         session.pay(self.law.event, self.level, self.law.count)
-        return replace(self, output=session.noise.released(self.draw(session.noise, 1)[0]))
+        output = self.draw(session.noise, 1)[0]
+        return replace(self, output=output if self.law.hands_out else session.noise.released(output))
 
 
 class Mechanism(ABC):

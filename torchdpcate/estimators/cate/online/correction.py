@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.unit_kernel import UnitKernel
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.release.parts import load_features, named_tensors

@@ -1,0 +1,176 @@
+"""Sweeps: the runs of an interrupted one that stay, and what runs over the same records have spent together."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from torchdpcate._text import plain
+from torchdpcate.cli.words import words
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent
+from torchdpcate.privacy.ledger import Ledger
+
+_NOT_OF_A_RUN = {"run_dir", "sweep.resume", "force"}
+_INTERRUPTED = "interrupted"
+
+
+def run_words() -> dict[str, str]:
+    """Return the words that a run has in common with the same run of a resumed sweep, as values by their keys."""
+    return {key: value for key, value in words().items() if key not in _NOT_OF_A_RUN and not key.startswith("hydra")}
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether a folder holds the finished run of the present words.
+
+    Args:
+        folder: Folder of one run of a sweep.
+
+    Raises:
+        InputError: It holds the finished run of other words, or a summary that is damaged.
+    """
+    path = folder / "summary.json"
+    if not path.is_file():
+        return False
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))["requested"].get("words", {})
+        differ = sorted(str(key) for key, _ in known.items() ^ run_words().items())
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError):
+        raise InputError(f"{path}: not a summary of a run, or damaged; remove its folder or run again") from None
+    if differ:
+        which = plain(", ".join(dict.fromkeys(differ)))
+        raise InputError(
+            f"sweep.resume: {folder} is a finished run of other words ({which}); repeat the words of the sweep, or "
+            "choose another run_dir"
+        )
+    return True
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Move what an interrupted run left to a folder beside it, and return that; None if it left nothing.
+
+    Its ledger counts what was spent, so that it is kept.
+
+    Args:
+        folder: Folder of one run of a sweep.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    names = (folder.with_name(f"{folder.name}.{_INTERRUPTED}.{number}") for number in count(1))
+    place = next(name for name in names if not name.exists())
+    folder.rename(place)
+    folder.mkdir()  # Hydra made it
+    return place
+
+
+def interrupted(folder: Path) -> list[Path]:
+    """Return the folders that earlier interruptions of a run left beside its own."""
+    return sorted(folder.parent.glob(f"{folder.name}.{_INTERRUPTED}.*"))
+
+
+Spent = tuple[float, float] | None
+"""Epsilon and delta of a whole run; None where it has no proved claim."""
+
+_LARGEST_DELTA = 0.5  # beyond it a composition is of no use
+
+
+def total_line(runs: Sequence[Spent]) -> str:
+    r"""Return one line with what runs over the same records have spent together.
+
+    Each run as a whole is :math:`(\epsilon_i, \delta_i)`-DP for a replaced record, in whichever of its blocks the
+    record lies; blocks differ between seeds, so that runs are composed and not blocks. Together they are
+    :math:`(\sum \epsilon_i, \sum \delta_i)`-DP, also if a run was chosen after seeing others; and if all settings were
+    fixed beforehand, what the composition of these guarantees comes to at twice the delta.
+
+    Args:
+        runs: Epsilon and delta of each run.
+
+    Example:
+        >>> total_line([(1.0, 1e-5), (0.5, 0.0)])
+        '2 runs over the same records have spent epsilon 1.5, delta 1e-05 together'
+        >>> total_line([(1.0, 1e-5), None])
+        '2 runs over the same records: no total is known, for 1 of them has no proved claim'
+    """
+    known = [spent for spent in runs if spent is not None]
+    what = f"{len(runs)} runs over the same records"
+    if len(known) < len(runs):
+        return f"{what}: no total is known, for {len(runs) - len(known)} of them has no proved claim"
+    epsilon, delta = sum(e for e, _ in known), sum(d for _, d in known)
+    line = f"{what} have spent epsilon {epsilon:.4g}, delta {delta:.3g} together"
+    if not 0 < 2 * delta < _LARGEST_DELTA:
+        return line
+    composed = compose([(_event(*spent), 1) for spent in known if spent[0] > 0], 2 * delta)
+    if composed > 0.999 * epsilon:
+        return line
+    return (
+        f"{line}; by composition, if all settings were fixed beforehand, epsilon {composed:.4g}, delta {2 * delta:.3g}"
+    )
+
+
+def spent_of(run: Path) -> Spent:
+    """Return what a run's ledger has spent; (0, 0) where it has none, as of a run that was refused."""
+    ledger = run / "curator" / "ledger.json"
+    if not ledger.is_file():
+        return 0.0, 0.0
+    loaded = Ledger.load(ledger)
+    total = loaded.spent()["total"]
+    if total["epsilon"] is None or total["delta"] is None:
+        return None
+    return loaded.unit.cost(total["epsilon"], total["delta"])
+
+
+def table_totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for every real table of which several runs are reported; nothing of generated data.
+
+    Args:
+        rows: Runs as `read_summary` returns them.
+    """
+    tables: dict[str, list[Spent]] = {}
+    for row in rows:
+        if row["generated"] is False:
+            epsilon, delta = row["spent_epsilon"], row["spent_delta"]
+            known = epsilon is not None and delta == delta
+            tables.setdefault(row["data"], []).append((epsilon, delta) if known else None)
+    return [f"{data}: {total_line(runs)}" for data, runs in tables.items() if len(runs) > 1]
+
+
+def runs_below(folder: Path | None) -> list[tuple[Path, bool]]:
+    """Return the runs that a sweep's folder holds, and whether their records were generated, as ``say_total`` takes it.
+
+    A run that ended on its way has no summary; it counts as generated only if the others of the sweep are.
+
+    Args:
+        folder: The sweep's.
+    """
+    places = [] if folder is None or not folder.is_dir() else sorted(folder.iterdir())
+    known = {place: _is_generated(place) for place in places if (place / "curator" / "ledger.json").is_file()}
+    rest = set(known.values()) - {None} == {True}
+    return [(place, rest if generated is None else generated) for place, generated in known.items()]
+
+
+def _is_generated(run: Path) -> bool | None:
+    try:
+        return json.loads((run / "summary.json").read_text(encoding="utf-8"))["generated"] is True
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def say_total(runs: Sequence[tuple[Path, bool]]) -> None:
+    """Print what a sweep has spent on a real table, the runs that failed on their way included.
+
+    Args:
+        runs: Folder of each run, and whether its records were generated.
+    """
+    real = [folder for folder, generated in runs if not generated]
+    if len(real) < 2:
+        return
+    try:
+        print(f"sweep: {total_line([spent_of(folder) for folder in real])}")
+    except InputError as error:
+        print(f"sweep: what was spent is not known ({error})")
+
+
+def _event(epsilon: float, delta: float) -> Event:
+    return ApproximateEvent(epsilon, delta) if delta else PureEvent(epsilon)

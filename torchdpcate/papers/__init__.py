@@ -1,0 +1,18 @@
+"""Designs, data sets and cohorts of papers and peers, by which methods are compared: one module a source."""
+
+from torchdpcate._lazy import exports
+
+__getattr__, __dir__, __all__ = exports(
+    __name__,
+    {
+        "confounded": ("Confounded",),
+        "expression": ("Expression", "SumOfGenes"),
+        "hospital": ("Hospital",),
+        "mimic": ("IntensiveCare", "MimicExtract", "MimicTables"),
+        "niu": ("Niu",),
+        "oprescu": ("Dataset1", "Dataset2", "OprescuGenerator"),
+        "rare_region": ("RareRegion", "RareRegionStudy", "RealRareRegion"),
+        "rules": ("GaussianRuleStudy", "ITR", "OWL"),
+        "semi_synthetic": ("GeneratedSurface", "GivenOutcomes", "SemiSynthetic", "Surface"),
+    },
+)
