@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.plan import UNFIT, Plan
+from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
 from torchdpcate.release.file import ReleaseFile, read_release_file
 from torchdpcate.release.release import Release
@@ -101,7 +101,7 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
         yield from _planned(kind, release)
 
 
-def _planned(kind: type[Plan], release: Release) -> Iterator[str]:
+def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     try:
         yield from kind.restated(release).problems(release)

@@ -23,7 +23,7 @@ from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
-from torchdpcate.plan import PLANS, Plan
+from torchdpcate.plan import PLANS, StatedPlan
 from torchdpcate.privacy.guarantee import Level, is_library_class
 from torchdpcate.release.statement import TUNING
 
@@ -50,7 +50,7 @@ class Known:
     conditions: tuple[str, ...] | None = ()
 
 
-def plan_of(name: str) -> type[Plan] | None:
+def plan_of(name: str) -> type[StatedPlan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     assert all(plan in PLANS.values() for plan in _PLANNED)
     if stated_mechanism(name) is not None:

@@ -398,4 +398,4 @@ def _stated_fit(
 
 
 def _unknown(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-    raise NotImplementedError
+    raise InputError("a fit of which a statement alone is known: fit a learner to draw it")

@@ -21,7 +21,7 @@ from torchdpcate.estimators.cate.names import is_learner, score_of
 from torchdpcate.features.kernels import SMOOTHNESS
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.laws import CLOSE, Law
-from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
 from torchdpcate.privacy.guarantee import Level
@@ -42,7 +42,7 @@ _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
 @dataclass(frozen=True, eq=False)
-class EffectPlan(Plan):
+class EffectPlan(StatedPlan):
     """What a release of a fitted second stage asks of its block; nuisances and choices were paid for before.
 
     Attributes:
@@ -76,12 +76,12 @@ class EffectPlan(Plan):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         return self.blocks
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: one, or none where the mechanism is free."""
+        """See ``StatedPlan``: one, or none where the mechanism is free."""
         if self.law is None:
             return {}
         charge = Charge(Purpose.RELEASE, self.mechanism.name)
@@ -89,11 +89,11 @@ class EffectPlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         return self.mechanism.formula
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         free = self.law is None
         return {
             "learner": self.learner,
@@ -105,13 +105,13 @@ class EffectPlan(Plan):
         }
 
     def public(self) -> dict[str, Any]:
-        """See ``Plan``; no number stands for the threshold of the squared loss in a file."""
+        """See ``StatedPlan``; no number stands for the threshold of the squared loss in a file."""
         found = {**self.settings(), **self.mechanism.public(self.head, self.law)}
         return found | ({"threshold": SQUARED} if found.get("threshold") == math.inf else {})
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         assert isinstance(release, FunctionRelease | QueryRelease)
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
@@ -130,19 +130,15 @@ class EffectPlan(Plan):
         return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes, tuple(paid))
 
     def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``: the coefficients; answers at queries hold the nuisances' effect as well."""
+        """See ``StatedPlan``: the coefficients; answers at queries hold the nuisances' effect as well."""
         if isinstance(release, FunctionRelease) and not hasattr(release, "statistics"):
             return {ANSWER: release.theta}
         return {}
 
-    def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> Release:
-        """Not asked: a learner makes its releases of nuisances and features that were paid for before."""
-        raise NotImplementedError
-
     def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; the noise band follows from the law."""
+        """See ``StatedPlan``; the noise band follows from the law."""
         assert isinstance(release, FunctionRelease | QueryRelease)
-        yield from self.statement_problems(release)
+        yield from super().problems(release)
         if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
             yield from _first_stage_problems(release.privacy)
         yield from first_stage_problems(release)
@@ -155,7 +151,7 @@ class EffectPlan(Plan):
         yield from self.mechanism.release_problems(self.head, self.law, release)
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
-        """See ``Plan``: of the last release by the mechanism; what came before it was charged too."""
+        """See ``StatedPlan``: of the last release by the mechanism; what came before it was charged too."""
         own = [charge for charge in block.charges if charge.is_release(self.mechanism.name, "")]
         for name, query in self.queries.items():
             if block.name in query.blocks:
