@@ -11,7 +11,7 @@ from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from torchdpcate import CausalData, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.balancing_choice import make_plan
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.doubly_robust import DoublyRobust, default_nuisances
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeans, plain_difference
 from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate

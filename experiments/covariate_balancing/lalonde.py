@@ -20,7 +20,7 @@ from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, Found, P
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords, predictor
-from torchdpcate.estimators.average.balancing_choice import make_plan
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

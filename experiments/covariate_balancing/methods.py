@@ -10,7 +10,7 @@ from experiments.average_effects.methods import Found, found
 from experiments.covariate_balancing.laws import LEAST_OVERLAP, Law, Sample
 from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.balancing_choice import make_plan
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
 from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource

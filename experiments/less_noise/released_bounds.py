@@ -15,7 +15,7 @@ from experiments.words import paragraph, table
 from torchdpcate import NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, joint_cost, record_cost
-from torchdpcate.estimators.average.balancing_choice import make_plan
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import HorvitzThompson
 from torchdpcate.estimators.average.weighted import EffectFacts

@@ -36,7 +36,7 @@ def planned(n: int, epsilon: float, ridge: float | None = None) -> HorvitzThomps
 
 def summed(records: StackedRecords, plan: HorvitzThompson, theta: torch.Tensor) -> NoisyEstimate:
     """The estimate by these coefficients."""
-    return plan.estimate(plan.sums(records, FitSession(NoiseSource.fixed(0)), {"propensity": theta}))
+    return plan.estimate(plan.sums(records, FitSession(NoiseSource.fixed(0)), {"weights": theta}))
 
 
 def test_constants_of_the_plan():
@@ -76,8 +76,8 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
     terms = []
     for row in theta:
         rows = row.expand(len(z), -1)
-        terms.append(plan.readout({"propensity": rows}).sums("sum", {}).exact(every))
-    every_term, units = torch.cat(terms, 1), plan.readout({"propensity": theta}).sums("sum", {}).moved[:, 0]
+        terms.append(plan.readout({"weights": rows}).sums("sum", {}).exact(every))
+    every_term, units = torch.cat(terms, 1), plan.readout({"weights": theta}).sums("sum", {}).moved[:, 0]
     moved = every_term.amax(0) - every_term.amin(0)
     assert bool((moved <= units).all())
     torch.testing.assert_close(moved, units, rtol=1e-9, atol=0)
@@ -97,7 +97,7 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     found = summed(records, plan, theta.expand(runs, -1))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
-    scale = plan.readout({"propensity": theta}).scales({})["sum"].item()
+    scale = plan.readout({"weights": theta}).scales({})["sum"].item()
     assert errors.abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
     assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * scale
     assert scale < 0.75 * plan.readout({}).scales({})["sum"].item()

@@ -11,7 +11,7 @@ from torchdpcate.erm.noisy_gradient import NoisyGradient
 from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
-from torchdpcate.estimators.average.balancing_choice import (
+from torchdpcate.estimators.average.covariate_balancing import (
     LARGEST_RATIO,
     make_plan,
     share_out,

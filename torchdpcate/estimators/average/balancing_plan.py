@@ -16,7 +16,7 @@ from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit
 from torchdpcate.erm.records import Records, Target, arm, outcome
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
-from torchdpcate.estimators.average.effect_plan import EffectPlan, exact_fit
+from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
 from torchdpcate.estimators.average.outcome_table import CELLS, equal_weights, plain_table
 from torchdpcate.estimators.average.planned_error import (
     ErrorPrior,
@@ -36,7 +36,6 @@ from torchdpcate.estimators.average.weighted import (
     released_ranges,
 )
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.laws import LinearFit
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
@@ -108,9 +107,13 @@ class BalancingPlan(EffectPlan):
         return self.propensity.imbalance / self.facts.n
 
     @property
-    def fits(self) -> dict[str, PreparedFit]:
-        """The private fits by the names of their queries: stage one, and the outcome model if there is one."""
-        return {"weights": self.propensity, **({} if self.outcome is None else {OUTCOME_MODEL: self.outcome})}
+    def fits(self) -> dict[str, FirstFit]:
+        """See ``EffectPlan``: stage one, and the outcome model if there is one."""
+        found = {"weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm)}
+        if self.outcome is not None:
+            charge = Charge(Purpose.OUTCOME_MODEL, self.fitters[1])
+            found[OUTCOME_MODEL] = FirstFit(charge, self.outcome, outcome)
+        return found
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
@@ -123,14 +126,6 @@ class BalancingPlan(EffectPlan):
                     f"{part}_{name}": Query(charge.with_part(name), law, prefix=None) for name, law in sums.laws.items()
                 }
         return found
-
-    def learning(self) -> dict[str, Query]:
-        """See ``EffectPlan``: the fits."""
-        charges = propensity_by(self.fitters[0]), Charge(Purpose.OUTCOME_MODEL, self.fitters[1])
-        return {
-            name: Query(charge, LinearFit(fit), fit.level, prefix=f"{name}_")
-            for charge, (name, fit) in zip(charges, self.fits.items(), strict=False)
-        }
 
     def readout(self, learnt: Mapping[str, Any]) -> EffectEstimator:
         """See ``EffectPlan``."""
@@ -207,17 +202,6 @@ class BalancingPlan(EffectPlan):
         """See ``EffectPlan``."""
         return stated_plan(release)
 
-    def learn(self, records: Records, session: FitSession, runs: int = 1) -> Mapping[str, Tensor]:
-        """See ``EffectPlan``: coefficients of propensity and outcome model."""
-        runs, targets = max(runs, records.sets), (arm, outcome)
-        learnt = {}
-        for (name, fit), target in zip(self.fits.items(), targets, strict=False):
-            if self.budget is None:
-                learnt[name] = fit.draw(records, target, session.noise, runs)
-            else:
-                learnt[name] = self.ask_runs(name, session, runs, records, target)
-        return learnt
-
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
         """See ``EffectPlan``: with the weights and centres that were learnt."""
         weigh = Weigh(self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
@@ -286,8 +270,8 @@ class BalancingPlan(EffectPlan):
         """See ``Plan``; conditions of the fits are stated."""
         yield from super().problems(release)
         stated = [condition["name"] for condition in release.privacy.conditions]
-        for fit in self.fits.values():
-            yield from (f"the condition {c.name!r} is not stated" for c in fit.conditions if c.name not in stated)
+        for own in self.fits.values():
+            yield from (f"the condition {c.name!r} is not stated" for c in own.fit.conditions if c.name not in stated)
 
     def noiseless(self) -> Self:
         """See ``EffectPlan``; fits have no noise either."""

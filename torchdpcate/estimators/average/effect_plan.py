@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, RatioOfSums, Total
 from torchdpcate.features.maps import FeatureMap
+from torchdpcate.laws import LinearFit
 from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -36,6 +37,20 @@ CHOSEN_BY, PLANNED_ERROR = CHOICE
 AUTO = "auto"
 """What chose an estimator by its planned error."""
 _NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
+
+
+class FirstFit(NamedTuple):
+    """A linear fit before the sums.
+
+    Attributes:
+        charge: What it is charged for.
+        fit: The fit, prepared; exact without privacy.
+        target: What its loss aims at.
+    """
+
+    charge: Charge
+    fit: PreparedFit
+    target: Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +119,26 @@ class EffectPlan(Plan):
         """Return its further fields by name, by the public facts of a release; each may be forged."""
         return {name: release.privacy.public.get(name) for name in cls.options}
 
-    def learning(self) -> dict[str, Query]:
-        """Return the queries of what is learnt before the sums."""
+    @property
+    def fits(self) -> dict[str, FirstFit]:
+        """The linear fits before the sums, by the names of their queries, with which their constants begin."""
         return {}
 
+    def learning(self) -> dict[str, Query]:
+        """Return the queries of what is learnt before the sums."""
+        fits = self.fits.items()
+        return {name: Query(own.charge, LinearFit(own.fit), own.fit.level, prefix=f"{name}_") for name, own in fits}
+
     def learn(self, records: Any, session: FitSession, runs: int = 1) -> Mapping[str, Any]:
-        """Pay for what is learnt before the sums, and return it."""
-        return {}
+        """Pay for what is learnt before the sums, and return it: coefficients of the fits, [runs, p] each."""
+        learnt = {}
+        for name, own in self.fits.items():
+            several = max(runs, records.sets)
+            if self.budget is None:
+                learnt[name] = own.fit.draw(records, own.target, session.noise, several)
+            else:
+                learnt[name] = self.ask_runs(name, session, several, records, own.target)
+        return learnt
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         """Return what a release, whose values may be forged, holds of what was learnt before the sums."""

@@ -17,7 +17,7 @@ from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Batch, Records, StackedRecords, arm, predictor
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import EffectPlan, exact_fit
+from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import (
     ErrorPrior,
@@ -31,12 +31,10 @@ from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_
 from torchdpcate.estimators.average.weighted import EffectFacts, released_ranges
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.laws import AddedNoise, LinearFit
-from torchdpcate.plan import Query
+from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.charge import propensity_by
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.released_weights import ReleasedWeights
 
@@ -119,7 +117,7 @@ class HorvitzThompson(EffectPlan):
         >>> from torchdpcate.causal.estimand import ATE
         >>> schema, budget = TableSchema.of(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0)), PrivacyBudget(1.0, 0.0)
         >>> plan = HorvitzThompson(5000, schema, ATE(0.1), budget)
-        >>> sums = plan.readout({}), plan.readout({"propensity": torch.zeros(1, 5, dtype=torch.float64)})
+        >>> sums = plan.readout({}), plan.readout({"weights": torch.zeros(1, 5, dtype=torch.float64)})
         >>> [round(of.scales({})["sum"].item(), 3) for of in sums]
         [40.0, 8.0]
     """
@@ -170,21 +168,14 @@ class HorvitzThompson(EffectPlan):
             return fit
         return ObjectiveFit(share=_share(least, fit)).prepare(Logistic(), self.n, self.features, self.half)
 
-    def learning(self) -> dict[str, Query]:
+    @property
+    def fits(self) -> dict[str, FirstFit]:
         """See ``EffectPlan``: the propensity."""
-        fit = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), self.fit.level, prefix="weights_")
-        return {"propensity": fit}
-
-    def learn(self, records: Records, session: FitSession, runs: int = 1) -> Mapping[str, Tensor]:
-        """See ``EffectPlan``: the propensity's coefficients."""
-        runs = max(runs, records.sets)
-        if self.budget is None:
-            return {"propensity": self.fit.draw(records, arm, session.noise, runs)}
-        return {"propensity": self.ask_runs("propensity", session, runs, records, arm)}
+        return {"weights": FirstFit(propensity_by(ObjectiveFit.name), self.fit, arm)}
 
     def readout(self, learnt: Mapping[str, Any]) -> InverseWeights:
         """See ``EffectPlan``."""
-        facts, theta = self.facts, learnt.get("propensity")
+        facts, theta = self.facts, learnt.get("weights")
         if theta is not None:
             facts = replace(facts, ranges=released_ranges(facts, self.features, theta, None))
         return InverseWeights(facts, theta, self.half.epsilon)
@@ -201,11 +192,11 @@ class HorvitzThompson(EffectPlan):
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         """See ``EffectPlan``."""
         assert release.weights is not None
-        return {"propensity": release.weights.theta[None]}
+        return {"weights": release.weights.theta[None]}
 
     def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
         """See ``EffectPlan``: the weights."""
-        return {"weights": ReleasedWeights(answers["propensity"][0], self.features, self.estimand)}
+        return {"weights": ReleasedWeights(answers["weights"][0], self.features, self.estimand)}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
         """See ``EffectPlan``; noise in the propensity moves it to first order."""
@@ -267,7 +258,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
     def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
         learnt = super()._learnt_first(records)
-        self.weights_ = ReleasedWeights(learnt["propensity"][0], self.features(), self.target)
+        self.weights_ = ReleasedWeights(learnt["weights"][0], self.features(), self.target)
         return learnt
 
 

@@ -1,5 +1,6 @@
 """Neighbouring records that attain what sums over records are charged, for audits to attack."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,15 +12,15 @@ from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.records import Batch, StackedRecords, Target, arm, outcome
+from torchdpcate.erm.records import Batch, StackedRecords, Target
 from torchdpcate.erm.solver import PerturbedSum, minimise
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
-from torchdpcate.estimators.average.balancing_choice import make_plan
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect, ScoreSums
+from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import (
@@ -29,7 +30,7 @@ from torchdpcate.estimators.average.peers import (
     SubsampleAggregateEffect,
     group_positions,
 )
-from torchdpcate.estimators.average.ratio_of_sums import SUMS, Total
+from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
 from torchdpcate.estimators.average.worst_case_fits import log_density
 from torchdpcate.features.user_maps import on_domain
@@ -127,8 +128,6 @@ def _effect(budget: PrivacyBudget) -> Game:
     shares = {"stage_one": 0.1, "outcome_model": 0.02, "difference": 0.86, "size": _LEAST, "spread": _LEAST}
     settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.495, 0.505), "shares": shares}
     plan = make_plan(_RECORDS, features, ATE(0.495), pure, **settings)
-    assert plan.outcome is not None
-    fits = (Logistic(), arm, plan.propensity.public), (CrossEntropy(), outcome, plan.outcome.public)
     x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
     y, worlds = torch.full_like(z, 0.5), []
     x[0], y[0] = 1.0, 1.0
@@ -137,26 +136,44 @@ def _effect(budget: PrivacyBudget) -> Game:
         own[0] = treated
         worlds.append(StackedRecords(Batch(x, features(x), own, y)))
 
+    losses = {"weights": Logistic(), OUTCOME_MODEL: CrossEntropy()}
+    return _fits_and_sums(plan, losses, worlds, budget.epsilon, most_runs=50_000)
+
+
+def _fits_and_sums(
+    plan: EffectPlan, losses: Mapping[str, Loss], worlds: Sequence[StackedRecords], epsilon: float, **settings: Any
+) -> Game:
+    """Return the game on perturbed minimisers, of which statements say ridge and scale, and the sums given them.
+
+    Args:
+        plan: Whose fits are by objective perturbation with box noise.
+        losses: Of its fits, by their names.
+        worlds: Two data sets.
+        epsilon: What all of it costs.
+        settings: Further fields of ``Game``.
+    """
+    sizes = [worlds[0].size] * len(plan.fits)
+
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         session = FitSession(noise)
-        answers = plan.sums(worlds[world], session, plan.learn(worlds[world], session, runs))
-        return torch.cat([answers["weights"], answers[OUTCOME_MODEL], answers[SUMS]], 1)
+        return torch.cat(list(plan.sums(worlds[world], session, plan.learn(worlds[world], session, runs)).values()), 1)
 
-    def density(shown: Tensor, world: int) -> Tensor:
-        """Log density of what is shown: two perturbed minimisers, then the noise in the sums given both."""
-        theta, model, sums = shown.split([2, 2, 3], 1)
-        learnt = {"weights": theta, OUTCOME_MODEL: model}
-        found = plan.readout(learnt).log_density(plan.total(worlds[world], learnt), sums)
-        for at, (loss, target, public) in zip((theta, model), fits, strict=True):
-            found = found + log_density(at, worlds[world], loss, public["ridge"], public["tilt_scale"], target)
+    def density(shown: Tensor, records: StackedRecords) -> Tensor:
+        """Log density of what is shown: the minimisers, then the noise in the sums given them."""
+        *thetas, sums = shown.split([*sizes, shown.shape[1] - sum(sizes)], 1)
+        learnt = dict(zip(plan.fits, thetas, strict=True))
+        found = plan.readout(learnt).log_density(plan.total(records, learnt), sums)
+        for name, theta in learnt.items():
+            public, target = plan.fits[name].fit.public, plan.fits[name].target
+            found = found + log_density(theta, records, losses[name], public["ridge"], public["tilt_scale"], target)
         return found
 
     return Game(
         draw,
-        PureEvent(budget.epsilon),
-        Guarantee(Level.CERTIFIED, pure),
-        evidence=lambda shown: density(shown, 1) - density(shown, 0),
-        most_runs=50_000,
+        PureEvent(epsilon),
+        Guarantee(Level.CERTIFIED, PrivacyBudget(epsilon, 0.0)),
+        evidence=lambda shown: density(shown, worlds[1]) - density(shown, worlds[0]),
+        **settings,
     )
 
 
@@ -230,12 +247,12 @@ class Crowd(StackedRecords):
         """See ``Records``."""
         return minimise(self.batch.psi, target(self.batch), self.counts, loss, gamma, linear_terms, tolerance)
 
-    def log_density(self, theta: Tensor, loss: Loss, target: Target, gamma: float, scale: float) -> Tensor:
-        """Return that of the minimiser of a sum that box noise perturbs, up to a constant, [runs]."""
-        ridges, none = torch.full((len(theta),), gamma, dtype=torch.float64), torch.zeros_like(theta)
-        unperturbed = PerturbedSum(self.batch.psi, target(self.batch), self.counts, loss, ridges, none)
-        _, gradient, second = unperturbed.evaluate(theta)
-        return torch.logdet(unperturbed.hessian(second)) - gradient.abs().amax(1) / scale
+    def slopes(self, loss: Loss, target: Target, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """See ``Records``."""
+        ridges, none = torch.zeros(len(theta), dtype=torch.float64), torch.zeros_like(theta)
+        crowd = PerturbedSum(self.batch.psi, target(self.batch), self.counts, loss, ridges, none)
+        value, gradient, second = crowd.evaluate(theta)
+        return value, gradient, crowd.hessian(second)
 
 
 def _opposed(world: int) -> Crowd:
@@ -252,27 +269,8 @@ def _opposed(world: int) -> Crowd:
     pair="a record treated where no other is, or untreated where all others are; coefficients and sum are shown",
 )
 def _horvitz_thompson(budget: PrivacyBudget) -> Game:
-    worlds, pure = [_opposed(world) for world in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
-    plan = HorvitzThompson(1, TableSchema.of(_SIDES), _ATE, pure)
-    perturbed = Logistic(), arm, plan.fit.ridge, plan.fit.public["tilt_scale"]
-
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        session = FitSession(noise)
-        learnt = plan.learn(worlds[world], session, runs)
-        return torch.cat(list(plan.sums(worlds[world], session, learnt).values()), 1)
-
-    def density(shown: Tensor, records: Crowd) -> Tensor:
-        """Log density of the coefficients, and of the sum's noise given them."""
-        theta, total = shown[:, :-1], shown[:, -1:]
-        own = plan.readout({"propensity": theta}).log_density(records.total, total)
-        return records.log_density(theta, *perturbed) + own
-
-    return Game(
-        draw,
-        PureEvent(budget.epsilon),
-        Guarantee(Level.CERTIFIED, pure),
-        evidence=lambda shown: density(shown, worlds[1]) - density(shown, worlds[0]),
-    )
+    plan = HorvitzThompson(1, TableSchema.of(_SIDES), _ATE, PrivacyBudget(budget.epsilon, 0.0))
+    return _fits_and_sums(plan, {"weights": Logistic()}, [_opposed(world) for world in (0, 1)], budget.epsilon)
 
 
 def _groups(world: int) -> StackedRecords:
