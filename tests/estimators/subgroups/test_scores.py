@@ -111,7 +111,7 @@ def test_steps_and_sums_share_the_budget(law):
     assert fitted.ledger_.spent()["total"]["epsilon"] == pytest.approx(BUDGET.epsilon, rel=1e-6)
     *steps, sums = entries
     assert {entry.charge.purpose for entry in steps} == {COMPOSED_SCORES.purpose}
-    assert (sums.charge.purpose, sums.event) == (Purpose.RELEASE, plan.mechanism.event)
+    assert (sums.charge.purpose, sums.event) == (Purpose.RELEASE, plan.sums_law.mechanism.event)
     release = fitted.release()
     assert len(fitted.ledger_.entries) == len(entries)  # the fit has paid for it
     assert release.privacy.public["weights"] == "composed"
@@ -197,7 +197,7 @@ def test_the_mean_square_that_errors_follow_from_is_a_bound():
 def test_the_released_noise_is_that_of_the_plan():
     fitted = learner(law=LAPLACE, released="separate").fit(*records())
     plan, sums, runs = fitted.plan_, fitted._sums, 2_000
-    outputs = plan.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
+    outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members, held = torch.eye(plan.strata.size, dtype=torch.float64), fitted.release().scores
     one = cell_effects(sums, members, LAPLACE, plan.scale, 10.0, scores=held)
     found = [cell_effects(out.reshape(-1, 1, 3), members, LAPLACE, plan.scale, 10.0, scores=held) for out in outputs]

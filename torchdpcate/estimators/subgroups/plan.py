@@ -20,6 +20,7 @@ from torchdpcate.erm.objective_fit import ObjectiveFit
 from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
+from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, Weighting, sensitivity
 from torchdpcate.features.maps import FeatureMap
@@ -29,7 +30,7 @@ from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, probability
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
 from torchdpcate.release.cell_effects import (
     DEVIATIONS,
     DOMINATED,
@@ -161,7 +162,7 @@ class SubgroupPlan(Plan):
         n: Number of records.
         schema: Columns and public bounds.
         subgroups: The cells.
-        budget: What everything costs together.
+        budget: What everything costs together; None without privacy.
         weighting: How records weigh.
         law: Law of the noise of the sums, ``laplace`` or ``gaussian``.
         released: ``separate`` or ``crossed``: which sums get noise.
@@ -175,7 +176,7 @@ class SubgroupPlan(Plan):
     n: int
     schema: TableSchema
     subgroups: Subgroups
-    budget: PrivacyBudget
+    budget: PrivacyBudget | None
     weighting: Weighting
     law: str
     released: str
@@ -185,14 +186,31 @@ class SubgroupPlan(Plan):
     @cached_property
     def queries(self) -> Mapping[str, Query]:
         """See ``Plan``: what learns a propensity, if anything does, and the sums."""
+        if self.budget is None:
+            return {}
         found: dict[str, Query] = {}
         if self.fit is not None:
             found["propensity"] = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), prefix="weights_")
         if self.scores is not None:
             found["steps"] = self.scores.query
+        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+
+    @cached_property
+    def sums_law(self) -> AddedNoise:
+        """Noise of all sums together, by what the propensity or the steps of scores leave of the budget."""
+        assert self.budget is not None
+        epsilon = self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1)
+        event: Event = PureEvent(epsilon)
+        if self.scores is not None:
+            event = self.scores.event(self.law)
+        elif self.law == GAUSSIAN:
+            event = GaussianMechanism(PrivacyBudget(epsilon, self.budget.delta), 1.0).event
+        moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
-        sums = AddedNoise(noise_by(self.sums_event, self.strata, self.n), size, float(self.n))
-        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), sums)}
+        if isinstance(event, PureEvent):
+            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size, float(self.n))
+        assert isinstance(event, GaussianEvent)
+        return AddedNoise(GaussianMechanism.of_event(event, moved), size, float(self.n))
 
     @property
     def formula(self) -> str:
@@ -202,10 +220,12 @@ class SubgroupPlan(Plan):
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
         estimated = {"eta": self.weighting.low} if self.weighting.way in (FITTED, COMPOSED) else {}
+        stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        if self.law == LAPLACE and self.scores is None:
+            stated.pop("delta", None)
         return {
             "learner": self.learner,
-            "epsilon": self.budget.epsilon,
-            **({} if self.law == LAPLACE and self.scores is None else {"delta": self.budget.delta}),
+            **stated,
             "law": self.law,
             "released": self.released,
             "partitions": len(self.subgroups.partitions),
@@ -254,12 +274,6 @@ class SubgroupPlan(Plan):
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         """See ``Plan``."""
-        weights = scores = None
-        if self.fit is not None:
-            estimand = make_estimand(self.weighting.estimand, self.weighting.low)
-            weights = ReleasedWeights(answers["propensity"], self.features, estimand)
-        if self.scores is not None:
-            scores = CellScores.of(answers["scores"], self.n)
         return SubgroupRelease(
             self.subgroups,
             self.released,
@@ -268,9 +282,13 @@ class SubgroupPlan(Plan):
             self.scale,
             self.schema,
             privacy,
-            weights,
-            scores,
+            None if self.fit is None else self.released_weights(answers["propensity"]),
+            None if self.scores is None else CellScores.of(answers["scores"], self.n),
         )
+
+    def released_weights(self, theta: Tensor) -> ReleasedWeights:
+        """Return the propensity by released coefficients [p]."""
+        return ReleasedWeights(theta, self.features, make_estimand(self.weighting.estimand, self.weighting.low))
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; numbers of scores are on the grid of their steps."""
@@ -290,7 +308,10 @@ class SubgroupPlan(Plan):
         """The private logistic regression of a fitted propensity, prepared; None where there is none."""
         if self.weighting.way != FITTED:
             return None
-        epsilon = self.budget.epsilon * probability("propensity_share", self.share, above_zero=True)
+        share = probability("propensity_share", self.share, above_zero=True)
+        if self.budget is None:
+            return exact_fit(Logistic(), self.n, self.features)
+        epsilon = self.budget.epsilon * share
         return ObjectiveFit().prepare(Logistic(), self.n, self.features, PrivacyBudget(epsilon, 0.0))
 
     @cached_property
@@ -300,29 +321,10 @@ class SubgroupPlan(Plan):
             return None
         return CellSteps(self.n, self.budget, self.schema, self.weighting.low)
 
-    @cached_property
-    def sums_event(self) -> Event:
-        """What the sums cost: what the propensity or the steps of scores leave."""
-        if self.scores is not None:
-            return self.scores.event(self.law)
-        left = PrivacyBudget(self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1), self.budget.delta)
-        return PureEvent(left.epsilon) if self.law == LAPLACE else GaussianMechanism(left, 1.0).event
-
-    @property
-    def mechanism(self) -> AdditiveMechanism:
-        """Noise of all sums together."""
-        return self._sums.mechanism
-
     @property
     def scale(self) -> float:
-        """Scale of the noise of each number."""
-        return self._sums.scale
-
-    @property
-    def _sums(self) -> AddedNoise:
-        law = self.queries["sums"].law
-        assert isinstance(law, AddedNoise)
-        return law
+        """Scale of the noise of each number; 0 without privacy."""
+        return 0.0 if self.budget is None else self.sums_law.scale
 
     @cached_property
     def strata(self) -> Subgroups:
@@ -408,7 +410,7 @@ def plan_subgroups(
     n: int,
     schema: TableSchema,
     subgroups: Subgroups,
-    budget: PrivacyBudget,
+    budget: PrivacyBudget | None,
     weighting: Weighting,
     law: str = "auto",
     released: str = "auto",
@@ -423,7 +425,7 @@ def plan_subgroups(
         n: Number of records.
         schema: Columns and public bounds.
         subgroups: The cells.
-        budget: What everything may cost together.
+        budget: What everything may cost together; None without privacy.
         weighting: How records weigh.
         law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``.
         released: ``separate``, ``crossed`` or ``auto``.
@@ -441,6 +443,8 @@ def plan_subgroups(
         ('laplace', 2.0, 0.0265)
     """
     laws, ways = _chosen("law", law, (LAPLACE, GAUSSIAN)), _chosen("released", released, (SEPARATE, CROSSED))
+    if budget is None:
+        return SubgroupPlan(n, schema, subgroups, None, weighting, LAPLACE, SEPARATE, **settings)
     if law == GAUSSIAN and budget.delta == 0:
         raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
     found = []
@@ -451,14 +455,6 @@ def plan_subgroups(
         if law == own or plan.scores is None or plan.scores.has(own):
             found.append(plan)
     return min(found, key=_error)
-
-
-def noise_by(event: Event, strata: Subgroups, n: int) -> AdditiveMechanism:
-    """Return the noise of the sums of these cells, over n records, that this event pays for."""
-    if isinstance(event, PureEvent):
-        return LaplaceMechanism(event.epsilon, sensitivity(LAPLACE, len(strata.partitions), n))
-    assert isinstance(event, GaussianEvent)
-    return GaussianMechanism.of_event(event, sensitivity(GAUSSIAN, len(strata.partitions), n))
 
 
 def _chosen(name: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
