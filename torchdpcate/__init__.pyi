@@ -31,8 +31,8 @@ from torchdpcate.estimators.rules.two_stage import TwoStageRule as TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
 from torchdpcate.evaluation.metrics import PEHE as PEHE
-from torchdpcate.evaluation.rules import DecisionAccuracy as DecisionAccuracy
-from torchdpcate.evaluation.rules import PolicyValue as PolicyValue
+from torchdpcate.evaluation.metrics import DecisionAccuracy as DecisionAccuracy
+from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
 from torchdpcate.nuisance.config import NuisanceConfig as NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD as DPSGD
@@ -54,9 +54,9 @@ from torchdpcate.privacy.shared_ledger import SharedLedger as SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit as PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease as AverageEffectRelease
 from torchdpcate.release.file import load_release as load_release
-from torchdpcate.release.policy import PolicyRelease as PolicyRelease
 from torchdpcate.release.release import FunctionRelease as FunctionRelease
 from torchdpcate.release.release import QueryRelease as QueryRelease
+from torchdpcate.release.rule import PolicyRelease as PolicyRelease
 from torchdpcate.release.rule import RuleRelease as RuleRelease
 from torchdpcate.release.subgroups import SubgroupRelease as SubgroupRelease
 from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage

@@ -17,11 +17,11 @@ from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
+from torchdpcate.privacy.exact_sums import far_problems, grid_problems
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
-from torchdpcate.privacy.quantile import chosen_quantile
+from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge

@@ -17,7 +17,7 @@ from torchdpcate.estimators.average.outcome_table import DifferenceInMeans, plai
 from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 LEVEL = 0.95
 DELTA = 1e-5  # of the doubly robust estimator, whose private nuisances are not pure

@@ -9,11 +9,8 @@ import time
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.lightning_fit import LightningFit
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LightningFit, LogisticFit, NoisyNewton, Solver
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

@@ -22,10 +22,11 @@ import torch
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier
 from torchdpcate.nuisance.nuisances import Nuisances
@@ -85,7 +86,7 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": len(stage.block.s)})
     session = session.scope(["second_stage"], Charge(Purpose.RELEASE, GaussianProcess.name))
 
-    def statement(terms: OnlineTerms) -> object:
+    def statement(terms: Prepared) -> object:
         words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}
         return make_statement(session, terms.guarantee, own=session.entries, public=terms.public, **words)
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from rich.progress import track
@@ -15,7 +16,7 @@ from rich.progress import track
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Case
 from experiments.words import paragraph, table
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.builder import _Builder
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -54,12 +55,8 @@ def law(seed: int, n: int) -> Case:
 @contextmanager
 def link(logarithm: bool) -> Iterator[None]:
     """Fits within have this link."""
-    own = ComposedPlan.log_link
-    ComposedPlan.log_link = property(lambda plan: logarithm)  # type: ignore[assignment]
-    try:
+    with patch.object(_Builder, "log_link", property(lambda _: logarithm)):
         yield
-    finally:
-        ComposedPlan.log_link = own  # type: ignore[method-assign]
 
 
 def error(kind: type[CATELearner], case: Case, epsilon: float, seed: int) -> float:

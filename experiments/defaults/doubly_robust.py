@@ -16,7 +16,7 @@ from torch import Tensor
 from experiments.defaults.methods import DELTA
 from experiments.defaults.random_laws import Setting, random_setting
 from experiments.words import paragraph, table
-from torchdpcate.composition.planned_error import planned_noise
+from torchdpcate.composition.planned import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from experiments.defaults.sources import Case
-from torchdpcate.composition.planned_error import planned_noise
+from torchdpcate.composition.planned import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget

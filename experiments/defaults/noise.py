@@ -20,7 +20,7 @@ from experiments.defaults.sources import Source, sources
 from experiments.defaults.words import number
 from experiments.rows import write_rows
 from experiments.words import paragraph, table
-from torchdpcate.composition.planned_error import planned_error, planned_noise
+from torchdpcate.composition.planned import planned_error, planned_noise
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

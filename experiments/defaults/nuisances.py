@@ -17,11 +17,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto, ComposedNuisance, WideAndDeep
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, WideAndDeep
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.papers.niu import Niu
@@ -138,7 +138,7 @@ def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: i
     a = (torch.rand(n, generator=generator, dtype=torch.float64) < e).double()
     mean = law.baseline(x) + e * effect
     y = law.baseline(x) + a * effect + torch.randn(n, generator=generator, dtype=torch.float64)
-    plan = ComposedPlan.of(n, PrivacyBudget(epsilon, DELTA), domain)
+    plan = plan_within(n, PrivacyBudget(epsilon, DELTA), domain)
     levels = [len(column.unique()) == 2 for column in x.T]
     records = CausalData(x, a, domain.clip_outcome(y))
     # a session without a ledger: noise is drawn, nothing is charged

@@ -13,7 +13,7 @@ from rich.progress import track
 
 from experiments.defaults.random_laws import Setting, random_setting
 from experiments.words import paragraph, table
-from torchdpcate.composition.planned_error import effect_error
+from torchdpcate.composition.planned import effect_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.planned import GAIN

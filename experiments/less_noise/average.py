@@ -27,7 +27,7 @@ from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent
 N, EPSILONS, DELTA, LEVEL = 5_000, (0.5, 1.0), 1e-5, 0.95

@@ -82,7 +82,7 @@ def main() -> None:
         )
     for kind in ("continuous", "binary"):
         some = list(islice(settings(kind, (2, 4, 6), (1_000, 16_000)), draws))
-        base = errors(some, patch.object(ComposedPlan, "logit_slope", lambda *_: 1.0))
+        base = errors(some, patch.object(ComposedPlan, "slope", lambda *_: 1.0))
         lines.append(
             [f"propensity clamped at the overlap, {kind} outcome (slope 1)", logs(base, errors(some, nullcontext()))]
         )

@@ -18,7 +18,8 @@ from experiments.cells import standard_error
 from experiments.defaults.random_laws import Setting, random_setting
 from experiments.defaults.tune import FLOOR, error
 from experiments.words import table
-from torchdpcate.composition.plan import CONSTANT, ComposedPlan
+from torchdpcate.composition.builder import _Builder, composed_plan
+from torchdpcate.composition.plan import CONSTANT, PlanFacts
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -27,15 +28,15 @@ SIZES, EPSILONS, DELTA = {FEW: (500, 4_000), MANY: (250, 900)}, (0.5, 1.0, 2.0),
 FIRST = 500_000  # seed of a law
 
 
-def _all(plan: ComposedPlan) -> int:
+def _all(plan: PlanFacts) -> int:
     return plan.covariates
 
 
-def _most(plan: ComposedPlan) -> int:
+def _most(plan: PlanFacts) -> int:
     return min(plan.covariates, plan.constants.most)
 
 
-Way = tuple[str, Callable[[ComposedPlan], int], bool]
+Way = tuple[str, Callable[[PlanFacts], int], bool]
 WAYS: dict[tuple[int, ...], tuple[Way, ...]] = {
     FEW: (("effect as asked, all kept", _all, False), ("a constant, all kept", _all, True)),
     MANY: (("a constant, twelve kept", _most, True), ("a constant, all kept", _all, True)),
@@ -49,7 +50,7 @@ def settings(covariates: tuple[int, ...]) -> Iterator[Setting]:
         g = np.random.default_rng([seed, 41])
         q, epsilon = int(g.choice(covariates)), float(g.choice(EPSILONS))
         n = round(math.exp(g.uniform(*np.log(SIZES[covariates]))))
-        plan = ComposedPlan(n, PrivacyBudget(epsilon, DELTA), q, overlap=0.1)
+        plan = composed_plan(n, PrivacyBudget(epsilon, DELTA), q, overlap=0.1)
         if plan.screens and (covariates == FEW or plan.rung == CONSTANT):
             yield random_setting(seed, n=n, epsilon=epsilon, covariates=q)
 
@@ -60,7 +61,7 @@ def compared(covariates: tuple[int, ...], draws: int) -> list[list[str]]:
     for setting in islice(settings(covariates), draws):
         base = error(setting, AdaptiveSecondStage())
         for name, kept, constant in WAYS[covariates]:
-            with patch.object(ComposedPlan, "best_kept", kept):
+            with patch.object(_Builder, "best_kept", kept):
                 own = error(setting, AdaptiveSecondStage(constant_only=constant))
             found[name].append(math.log((own + FLOOR**2) / (base + FLOOR**2)))
     q = " or ".join([", ".join(map(str, covariates[:-1])), str(covariates[-1])])

@@ -12,7 +12,7 @@ import torch
 from experiments.less_noise.average import LAWS, N, data_sets, domain
 from experiments.words import table
 from torchdpcate import NoiseSource, PrivacyBudget
-from torchdpcate.composition.perturbed_objective import LARGEST, least_ridge
+from torchdpcate.composition.pure_fits import LARGEST, least_ridge
 from torchdpcate.erm import Logistic
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.objective_fit import ObjectiveFit

@@ -26,7 +26,7 @@ from torchdpcate.estimators.average.known_propensity import DesignPlan, contrast
 from torchdpcate.estimators.average.peers import SubsampleAggregate, group_estimates
 from torchdpcate.estimators.average.ratio_of_sums import UPPER, NoisyEstimate
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 N, DELTA, EPSILONS = 5_000, 1e-5, (0.5, 1.0, 5.0)
 TRIAL, OBSERVED = DESIGNS[0], DESIGNS[-1]

@@ -16,9 +16,13 @@ from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import smooth_sensitivity_multiplier, smoothness
+from torchdpcate.privacy.calibration import (
+    SmoothNoise,
+    smooth_gaussian_multiplier,
+    smooth_sensitivity_multiplier,
+    smoothness,
+)
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise, smooth_gaussian_multiplier
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 

@@ -19,7 +19,7 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 for _module in pkgutil.walk_packages(

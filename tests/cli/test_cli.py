@@ -106,7 +106,7 @@ def test_summary_has_the_contracts_keys(run):
 
 
 def test_the_released_pehe_is_that_of_the_file(run):
-    from torchdpcate.evaluation.metrics import pehe
+    from torchdpcate.evaluation.comparison import pehe
     from torchdpcate.papers.oprescu import Dataset1
 
     study = Dataset1(n=1200, queries=25).load()
@@ -138,7 +138,7 @@ def test_the_card_is_written_beside_the_release_or_where_told(released, tmp_path
     assert card["guarantee"]["level"] == "certified"
     assert card["release"]["file"] == "release.safetensors"
     assert [block["charges"][0]["label"] for block in card["event_tree"]["blocks"]] == [
-        "DP-SGD",
+        "nuisances by dp_sgd",
         "release by objective",
     ]
     facts = tmp_path / "facts.yaml"
@@ -152,10 +152,11 @@ def test_the_card_is_written_beside_the_release_or_where_told(released, tmp_path
 
 
 def test_the_card_quotes_the_audits_that_are_shipped(released, tmp_path, monkeypatch):
-    results = {"objective": {"claimed": 1.0, "bound": 0.875, "confidence": 0.95, "trials": 1000}}
-    monkeypatch.setattr("torchdpcate.audit.report.shipped_results", lambda: results)
+    found = {"claimed": 1.0, "bound": 0.875, "confidence": 0.95, "trials": 1000}
+    attacks = {"attacks": [{"charge": {"purpose": "release", "mechanism": "objective"}}]}
+    monkeypatch.setattr("torchdpcate.audit.report.shipped_results", lambda: {"objective": found | attacks})
     assert main(["inspect", str(released), "--card"]) == 0
-    assert json.loads((tmp_path / "card.json").read_text())["audit"]["lower_bounds"] == results
+    assert json.loads((tmp_path / "card.json").read_text())["audit"]["lower_bounds"] == {"objective": found}
 
     monkeypatch.setattr("torchdpcate.audit.report.shipped_results", lambda: None)
     assert main(["inspect", str(released), "--card"]) == 0

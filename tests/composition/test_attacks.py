@@ -6,12 +6,9 @@ import pytest
 import torch
 
 from torchdpcate.audit.attack import audit
-from torchdpcate.composition.division import HALVINGS
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, NoisyNewton
 from torchdpcate.composition.screening import PairChoice
-from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import HALVINGS, NoisySteps, Shares, total_mu
 from torchdpcate.composition.summaries import moment_sums, private_curvatures, standardisation_by_sums
 from torchdpcate.composition.windows import CELLS, window_cells
 from torchdpcate.privacy.budget import PrivacyBudget

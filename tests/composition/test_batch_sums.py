@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition import batch_sums, summaries
-from torchdpcate.composition.batch_sums import BATCH, summed
+from torchdpcate.composition import steps as composition_steps
+from torchdpcate.composition import summaries
 from torchdpcate.composition.interval_events import EffectRecords
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.screening import screening_sums
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, summation_error, summed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -47,7 +46,7 @@ SUMS = {
 @pytest.mark.parametrize("kind", SUMS)
 def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
     parts = []
-    monkeypatch.setattr(batch_sums, "added", lambda each: parts.extend(each) or sum(parts))
+    monkeypatch.setattr(composition_steps, "added", lambda each: parts.extend(each) or sum(parts))
     SUMS[kind]()
     assert len(parts) == 4
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
-from torchdpcate.composition.division import QUANTILES
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_error
-from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.planned import effect_error, planned_regret
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.regressions import effect_coefficients
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.steps import QUANTILES
 from torchdpcate.errors import InputError
 from torchdpcate.verify.file import verify_release
 
@@ -30,7 +29,7 @@ def records(n=8_000):
 
 
 def test_no_quantile_is_asked_for():
-    plan = ComposedPlan.of(5_000, PrivacyBudget(1.0, 1e-5), DOMAIN)
+    plan = plan_within(5_000, PrivacyBudget(1.0, 1e-5), DOMAIN)
     assert plan.binary
     assert not set(QUANTILES) & set(plan.shares.shares)
     assert abs(sum(plan.shares.shares.values()) - 1) < 1e-12
@@ -62,14 +61,13 @@ ONE = PrivacyBudget(1.0, 1e-5)
 @pytest.mark.parametrize("constants", [PlanConstants(), RuleConstants()])
 def test_prior_variances_are_a_part_of_those_of_other_outcomes(constants):
     part = constants.binary_part
-    plan, other = (ComposedPlan(20_000, ONE, 6, constants=constants, binary=binary) for binary in (True, False))
-    assert other.priors is constants
+    plan, other = (composed_plan(20_000, ONE, 6, constants=constants, binary=binary) for binary in (True, False))
+    assert other.head_variance == constants.head_variance
     assert plan.shrinking_variance == pytest.approx(part * other.shrinking_variance, rel=1e-12)
-    assert plan.priors.choice_variance == pytest.approx(part * constants.choice_variance, rel=1e-12)
-    assert plan.rules.linear_variance == pytest.approx(part * other.rules.linear_variance, rel=1e-12)
-    assert plan.rules.constant_variance == pytest.approx(part * other.rules.constant_variance, rel=1e-12)
+    assert plan.sign.rules.linear_variance == pytest.approx(part * other.sign.rules.linear_variance, rel=1e-12)
+    assert plan.sign.rules.constant_variance == pytest.approx(part * other.sign.rules.constant_variance, rel=1e-12)
     assert plan.effect_size == pytest.approx(math.sqrt(part))
-    assert plan.priors.outcome_variance == constants.outcome_variance
+    assert plan.asks["outcome"].variance == constants.outcome_variance
     assert (plan.constants, other.effect_size) == (constants, 1.0)
 
 
@@ -79,7 +77,7 @@ def test_effects_and_their_noise_of_one_scale_have_plans_that_do_not_depend_on_i
     small = replace(wide, binary_part=0.01)
     budget = PrivacyBudget(4.0, 1e-5)
     first, second = (
-        ComposedPlan(n, budget, 6, known_propensity=True, binary=True, constants=constants)
+        composed_plan(n, budget, 6, known_propensity=True, binary=True, constants=constants)
         for n, constants in ((20_000, wide), (40_000, small))
     )
     assert second.effect().basis.features == first.effect().basis.features
@@ -88,7 +86,7 @@ def test_effects_and_their_noise_of_one_scale_have_plans_that_do_not_depend_on_i
 
 
 def test_where_nothing_can_be_learnt_of_small_effects_a_rule_is_constant():
-    rungs = [ComposedPlan(n, ONE, 9, binary=True, constants=RuleConstants()).rung for n in (500, 2_000, 1_000_000)]
+    rungs = [composed_plan(n, ONE, 9, binary=True, constants=RuleConstants()).rung for n in (500, 2_000, 1_000_000)]
     assert rungs[:2] == ["constant", "constant"]
     assert rungs[-1] == "additive"
 
@@ -97,10 +95,10 @@ def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
     t = torch.tensor([0.01, 0.04, 0.04], dtype=torch.float64)
     found = []
     for part in (1.0, 0.01):
-        plan = ComposedPlan(
+        plan = composed_plan(
             20_000, ONE, 2, binary=True, constants=replace(PlanConstants(), binary_part=part, kinds="1")
         )
-        regression = ComposedPlan(10**6, ONE, 2, constants=PlanConstants(kinds="1", pairs=0)).effect()
+        regression = composed_plan(10**6, ONE, 2, constants=PlanConstants(kinds="1", pairs=0)).effect()
         assert regression.basis.dimension == 3
         found.append(effect_coefficients(plan, regression, t, torch.full_like(t, 0.01**2), 1.0))
     assert found[0][0] == found[1][0] == t[0]

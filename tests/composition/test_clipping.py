@@ -7,7 +7,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from torchdpcate.composition.clipping import (
+from torchdpcate.composition.score_errors import (
     ArmScores,
     clipped_by_normal,
     clipped_normal,

@@ -7,14 +7,11 @@ import torch
 
 from tests.composition.test_nuisances import steps_of
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.linear_fit import CountFit, FitPlan
-from torchdpcate.composition.noisy_newton import NoisyNewton, solved
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.pure_plan import PurePlan
+from torchdpcate.composition.builder import composed_plan, plan_within
+from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
 from torchdpcate.composition.regressions import Regressions, count_level
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
@@ -105,19 +102,19 @@ def test_steps_with_little_noise_find_the_minimum():
 
 
 def test_the_link_is_chosen_by_public_facts():
-    plan = ComposedPlan.of(5_000, BUDGET, DOMAIN)
+    plan = plan_within(5_000, BUDGET, DOMAIN)
     assert plan.log_link
-    assert set(plan.shares.shares) == set(ComposedPlan(5_000, BUDGET, 2).shares.shares)
-    assert not ComposedPlan.of(10**6, BUDGET, DOMAIN, intervals=True).log_link  # whose noise they count
+    assert set(plan.shares.shares) == set(composed_plan(5_000, BUDGET, 2).shares.shares)
+    assert not plan_within(10**6, BUDGET, DOMAIN, intervals=True).log_link  # whose noise they count
     trial = Domain([-1.0], [1.0], 0.0, 9.0, outcome_kind="count", propensity=0.5)
-    assert ComposedPlan.of(5_000, BUDGET, trial, intervals=True).log_link
-    assert not PurePlan.of(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
+    assert plan_within(5_000, BUDGET, trial, intervals=True).log_link
+    assert not plan_within(5_000, PrivacyBudget(4.0, 0.0), DOMAIN).log_link  # whose losses have bounded curvature
     assert count_level(0.0, 1.0) > 0
 
 
 def test_means_without_privacy_are_those_of_the_law():
     x, _, y, _ = study(20_000)
-    plan = ComposedPlan.of(20_000, None, DOMAIN)
+    plan = plan_within(20_000, None, DOMAIN)
     steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
     z = x / x.std(0)
     mean = Regressions(plan, steps, (False, False)).outcome(z, y - 5.0, 1e3, 5.0).values + 5.0

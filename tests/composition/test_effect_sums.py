@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
+from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.effect_sums import (
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.pure_fits import (
     BARE,
     CLIP,
     OBJECTIVE,
@@ -16,10 +18,8 @@ from torchdpcate.composition.effect_sums import (
     private_sums,
     sums_regression,
 )
-from torchdpcate.composition.pure_plan import PurePlan
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -30,8 +30,8 @@ from torchdpcate.verify.file import verify_release
 ONE, CONSTANTS = PrivacyBudget(1.0, 0.0), RuleConstants()
 
 
-def plan(n: int, covariates: int = 4, **settings) -> PurePlan:
-    return PurePlan(n, ONE, covariates, **{"constants": CONSTANTS, **settings})
+def plan(n: int, covariates: int = 4, **settings) -> ComposedPlan:
+    return composed_plan(n, ONE, covariates, **{"constants": CONSTANTS, **settings})
 
 
 def test_the_slope_is_that_of_normal_covariates():
@@ -78,11 +78,11 @@ def test_others_have_no_sums(settings):
 
 def test_a_statement_says_whether_there_are_sums():
     domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1)
-    facts = PurePlan.of(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
+    facts = plan_within(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
     assert "effect_by" not in facts
-    assert PurePlan.from_facts(facts, 300, domain).way == OBJECTIVE
-    asked = PurePlan.of(300, ONE, domain, constants=CONSTANTS)
-    assert PurePlan.from_facts(asked.facts(), 300, domain) == asked
+    assert plan_of_facts(facts, 300, domain).way == OBJECTIVE
+    asked = plan_within(300, ONE, domain, constants=CONSTANTS)
+    assert plan_of_facts(asked.facts(), 300, domain) == asked
     assert asked.facts()["effect_by"] == SUMS
 
 

@@ -7,11 +7,10 @@ import torch
 
 from tests.sessions import noted
 from torchdpcate.composition.average_nuisances import average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
+from torchdpcate.composition.builder import average_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.linear_fit import NoisyNewton
+from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
@@ -71,14 +70,17 @@ def domain_of(kind: str) -> Domain:
 
 WHOLE = 50_000
 PLANS = {
-    "effect": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=FEW)),
-    "intervals": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=FEW, intervals=True)),
-    "rule": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=RuleConstants(step_bounds=(5, 5)))),
-    "doubly robust": (r_learner, lambda d: DoublyRobustPlan.of(WHOLE, BUDGET, d, constants=FEW)),
-    "average": (average, lambda d: AveragePlan.within(WHOLE, BUDGET, d)),
-    "wide": (r_learner, lambda d: ComposedPlan.of(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
-    "wide doubly robust": (r_learner, lambda d: DoublyRobustPlan.of(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
-    "wide average": (average, lambda d: AveragePlan.within(WHOLE, BUDGET, d, replace(FEW, most=2))),
+    "effect": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=FEW)),
+    "intervals": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=FEW, intervals=True)),
+    "rule": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=RuleConstants(step_bounds=(5, 5)))),
+    "doubly robust": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, DOUBLY_ROBUST, constants=FEW)),
+    "average": (average, lambda d: average_plan(WHOLE, BUDGET, d)),
+    "wide": (r_learner, lambda d: plan_within(WHOLE, BUDGET, d, constants=replace(FEW, most=2))),
+    "wide doubly robust": (
+        r_learner,
+        lambda d: plan_within(WHOLE, BUDGET, d, DOUBLY_ROBUST, constants=replace(FEW, most=2)),
+    ),
+    "wide average": (average, lambda d: average_plan(WHOLE, BUDGET, d, replace(FEW, most=2))),
 }
 
 

@@ -18,8 +18,7 @@ from torchdpcate.composition.interval_events import (
     private_counts,
     private_matrix,
 )
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

@@ -1,21 +1,20 @@
 """The public gate of intervals with an estimated propensity."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from torchdpcate.composition.interval_gate import GATE, PLANNED, least, require_gate, why_none
+from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_gate, why_none
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 
 def plan(n: int, epsilon: float | None = 1.0, **settings) -> ComposedPlan:
     budget = None if epsilon is None else PrivacyBudget(epsilon, 1e-5)
-    return ComposedPlan(n, budget, 6, **{"overlap": 0.1, "intervals": True} | settings)
+    return composed_plan(n, budget, 6, **{"overlap": 0.1, "intervals": True} | settings)
 
 
 def test_planned_noise_is_that_of_a_dense_computation() -> None:
@@ -50,7 +49,7 @@ def test_the_gate_refuses_and_says_from_where_on_not() -> None:
         require_gate(plan(1_500), True)
     with pytest.raises(InputError, match="nuisances made of the plan's features"):
         require_gate(plan(16_000), False)
-    records, epsilon = least(plan(1_500))
+    records, epsilon = least(plan(1_500).made_of)
     assert records is not None
     assert epsilon is not None
     assert propensity_noise(plan(records)) <= PLANNED < GATE
@@ -69,13 +68,13 @@ def test_releases_say_in_one_line_why_they_have_none() -> None:
         said = why_none(of, withheld)
         assert words in said
         assert "\n" not in said
-    assert replace(plan(16_000), known_propensity=True).estimates_propensity is False
+    assert rebuilt(plan(16_000), known_propensity=True).estimates_propensity is False
 
 
 def test_where_confounders_would_be_left_out_there_are_no_intervals():
-    plan = ComposedPlan(200_000, PrivacyBudget(4.0, 1e-5), 40, overlap=0.1, intervals=True)
+    plan = composed_plan(200_000, PrivacyBudget(4.0, 1e-5), 40, overlap=0.1, intervals=True)
     assert plan.screens
     with pytest.raises(InputError, match=r"28 of 40 covariates would be left out, and may confound"):
         require_gate(plan, by_features=True)
-    assert "of 40 covariates some would be left out" in why_none(replace(plan, intervals=False), withheld=False)
-    require_gate(replace(plan, known_propensity=True), by_features=True)
+    assert "of 40 covariates some would be left out" in why_none(rebuilt(plan, intervals=False), withheld=False)
+    require_gate(rebuilt(plan, known_propensity=True), by_features=True)

@@ -5,14 +5,18 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition import lightning_steps
-from torchdpcate.composition.lightning_fit import LightningFit
-from torchdpcate.composition.lightning_steps import at_once, full_batches
-from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LogisticFit
-from torchdpcate.composition.newton_points import NewtonPoints
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition import networks
+from torchdpcate.composition.linear_fit import (
+    CountFit,
+    FitPlan,
+    HuberFit,
+    LightningFit,
+    LogisticFit,
+    NewtonPoints,
+    NoisyNewton,
+)
+from torchdpcate.composition.networks import at_once, full_batches
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.linear_taps import Use
 from torchdpcate.privacy.accounting import compose
@@ -90,7 +94,7 @@ def test_the_clip_norm_of_long_tables_is_that_of_short_ones(monkeypatch):
     assert full_batches(event, 1, 10**7, 350, most).max_grad_norm == pytest.approx(1, rel=2e-3)
     assert full_batches(event, 1, 10**7, 350).max_grad_norm > 1.4
     summed, sums = [], Use.weighted_sums
-    monkeypatch.setattr(lightning_steps, "_AT_ONCE", 90)
+    monkeypatch.setattr(networks, "_AT_ONCE", 90)
 
     def noted(use, factors, *of, **how):
         summed.append(len(factors))

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.arms_plan import ArmsPlan, simplex
-from torchdpcate.composition.many_arms import arm_means, arms_fit, centred_arms
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.builder import composed_plan, plan_within
+from torchdpcate.composition.many_arms import arm_means, arms_fit, centred_arms, simplex
+from torchdpcate.composition.plan import ARMS
 from torchdpcate.composition.regressions import effect_fit
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -54,7 +54,7 @@ def test_means_of_arms_keep_their_mean_and_differ_as_the_functions_say():
 
 def test_shares_are_those_of_two_arms_but_for_the_propensity():
     domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1)
-    plan = ArmsPlan.of(4_000, BUDGET, domain, arms=4)
+    plan = plan_within(4_000, BUDGET, domain, ARMS, arms=4)
     assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0)
     each = [plan.shares.shares[step] for step in plan.propensity_steps]
     left = 1 - plan.shares.shares["effect"] - plan.shares.shares["outcome"]
@@ -63,10 +63,10 @@ def test_shares_are_those_of_two_arms_but_for_the_propensity():
     assert "propensity" not in plan.shares.shares
     assert left > sum(each)
     # K points at distance one have the curvature 1 / sqrt(2 K (K - 1)) where all arms are alike, two of them one half
-    assert plan.effect_weight / ComposedPlan.of(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))
+    assert plan.effect_weight / plan_within(4_000, BUDGET, domain).effect_weight == pytest.approx(2 / math.sqrt(24))
 
 
 @pytest.mark.parametrize("settings", [{"arms": 2}, {"arms": 3, "intervals": True}])
 def test_what_it_has_not_is_refused(settings):
     with pytest.raises(InputError, match="three arms or more"):
-        ArmsPlan(1_000, BUDGET, 3, **settings)
+        composed_plan(1_000, BUDGET, 3, ARMS, **settings)

@@ -1,22 +1,20 @@
 """What effects have beyond their released features: its closed form, and what is expected where nothing is asked."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from torchdpcate.composition.asked import held_shares
+from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.effect_law import Estimates, missed_variance
 from torchdpcate.composition.interval_events import interval_plan
-from torchdpcate.composition.intervals import Estimates
-from torchdpcate.composition.missed_effect import missed_variance
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.priors import held_shares
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw
 
-PLAN = ComposedPlan(4_000, PrivacyBudget(1.0, 1e-5), 30, known_propensity=True, intervals=True)
+PLAN = composed_plan(4_000, PrivacyBudget(1.0, 1e-5), 30, known_propensity=True, intervals=True)
 BASIS = PLAN.effect().basis
 LEVELS = [False] * PLAN.kept
 
@@ -52,5 +50,5 @@ def test_noise_is_taken_off_but_for_one_deviation():
 def test_a_constant_misses_the_prior():
     constant = WeightedBasis((), torch.ones(1).double())
     assert missed(basis=constant) == pytest.approx(2 * PLAN.constants.head_variance)
-    assert missed(replace(PLAN, constant_only=True), constant) == missed(basis=constant)
-    assert missed(replace(PLAN, constants=PlanConstants(missed=0.0))) == 0.0
+    assert missed(rebuilt(PLAN, constant_only=True), constant) == missed(basis=constant)
+    assert missed(rebuilt(PLAN, constants=PlanConstants(missed=0.0))) == 0.0

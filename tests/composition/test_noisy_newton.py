@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from tests.composition.test_summaries import noisy_steps
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
-from torchdpcate.composition.noisy_newton import NoisyNewton, newton_points
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit, NoisyNewton, newton_points
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

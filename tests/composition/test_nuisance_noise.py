@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.intervals import Estimates
-from torchdpcate.composition.nuisance_noise import Covariates, NuisanceNoise, drawn_to_zero, nuisance_noise
-from torchdpcate.composition.nuisance_noise import with_nuisances as widened
+from torchdpcate.composition.builder import composed_plan
+from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, drawn_to_zero, nuisance_noise
+from torchdpcate.composition.effect_law import with_nuisances as widened
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.regressions import logistic_variances, outcome_variances
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Standardisation
@@ -104,7 +104,7 @@ def test_estimates_drawn_to_zero_have_the_variance_of_a_ridge() -> None:
 
 
 def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
-    plan = ComposedPlan(16_000, PrivacyBudget(1.0, 1e-5), 4, overlap=0.1, intervals=True)
+    plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 4, overlap=0.1, intervals=True)
     levels = (False, False, False, True)
     propensity, outcome = plan.propensity(levels).basis, plan.outcome(levels).basis
     theta = torch.zeros(propensity.dimension, dtype=torch.float64)
@@ -134,9 +134,9 @@ def test_several_records_a_person_count_as_often_in_the_sampling_of_nuisances() 
         return outcome_variances(plan, curvatures, 2.0, k)
 
     for variances in (of_propensity, of_outcome):
-        free = [ComposedPlan(n, None, 2, overlap=0.1, intervals=True) for n in (10**9, 3 * 10**9)]
+        free = [composed_plan(n, None, 2, overlap=0.1, intervals=True) for n in (10**9, 3 * 10**9)]
         torch.testing.assert_close(variances(free[1], 3), variances(free[0], 1), rtol=1e-9, atol=0)
-        private = ComposedPlan(4000, PrivacyBudget(0.1, 1e-5), 2, overlap=0.1, intervals=True)
+        private = composed_plan(4000, PrivacyBudget(0.1, 1e-5), 2, overlap=0.1, intervals=True)
         one, two, three = (variances(private, k) for k in (1, 2, 3))
         torch.testing.assert_close(three - two, two - one)
         assert (two.diagonal() < 2 * one.diagonal()).all()

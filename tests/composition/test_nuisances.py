@@ -8,12 +8,9 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from tests.composition.test_lightning_fit import Draws, steps_of
-from torchdpcate.composition.lightning_fit import LightningFit
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LogisticFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto, WideAndDeep
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.wide_and_deep import Network, NetworkSteps
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LightningFit, LogisticFit, NoisyNewton
+from torchdpcate.composition.networks import Network, NetworkSteps
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, WideAndDeep
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
@@ -103,8 +100,8 @@ def test_one_record_moves_a_step_by_at_most_two_clip_norms(mode):
         own = HuberFit(fit.predictors, fit.weights, targets, fit.slope)
         found = network(own)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("torchdpcate.composition.wide_and_deep.NetworkSteps", Kept)
-            from torchdpcate.composition.wide_and_deep import trained
+            patch.setattr("torchdpcate.composition.networks.NetworkSteps", Kept)
+            from torchdpcate.composition.networks import trained
 
             trained(found, plan, covariates, steps_of(Draws(factor=0.0)), default_trainer, mode)
     assert 0 < (sums[0] - sums[1]).norm() <= 2 * fit.slope * (1 + 2**-15)

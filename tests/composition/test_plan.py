@@ -1,26 +1,24 @@
 """The public plan: shares, rungs, expected noise."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from scipy.optimize import minimize
 
 from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.composition.arms_plan import ArmsPlan
+from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import (
+from torchdpcate.composition.plan import ARMS
+from torchdpcate.composition.planned import (
     effect_error,
     effect_errors,
     effect_noise,
     planned_error,
     planned_noise,
 )
-from torchdpcate.composition.pure_plan import PurePlan
-from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.water_filling import expected_error, water_filling
+from torchdpcate.composition.priors import expected_error, water_filling
+from torchdpcate.composition.steps import Shares, total_mu
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature
 from torchdpcate.privacy.accounting import compose
@@ -50,7 +48,7 @@ def test_energies_minimise_the_expected_error():
 def test_shares_spend_all_of_the_budget_and_no_more():
     for known in (False, True):
         for n in (200, 1_500, 16_000, 10**6):
-            plan = ComposedPlan(n, ONE, 40, known_propensity=known)
+            plan = composed_plan(n, ONE, 40, known_propensity=known)
             assert math.fsum(plan.shares.shares.values()) == pytest.approx(1)
             events = [(plan.shares.event(step), 1) for step in plan.shares.shares if step != "screening"]
             assert compose(events, 1e-5) <= 1.0
@@ -65,16 +63,16 @@ def test_steps_of_one_share_compose_to_it():
 
 
 def test_the_rung_rises_with_records_and_budget():
-    rungs = [ComposedPlan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
+    rungs = [composed_plan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
     assert rungs[0] == "constant"
     assert rungs[-1] == "additive"
     order = [("constant", "linear", "additive").index(rung) for rung in rungs]
     assert order == sorted(order)
-    assert ComposedPlan(100_000, ONE, 6, constant_only=True).rung == "constant"
+    assert composed_plan(100_000, ONE, 6, constant_only=True).rung == "constant"
 
 
 def test_products_with_a_step_are_chosen_from_a_size_on():
-    small, large = ComposedPlan(20_000, ONE, 6), ComposedPlan(100_000, ONE, 6)
+    small, large = composed_plan(20_000, ONE, 6), composed_plan(100_000, ONE, 6)
     assert (small.pairs, large.pairs) == (0, 3)
     assert "effect pairs" not in small.shares.shares
     assert large.shares.shares["effect pairs"] == pytest.approx(0.04)
@@ -82,25 +80,27 @@ def test_products_with_a_step_are_chosen_from_a_size_on():
     given = (Feature("t", 0, 3), Feature("t", 5, 1))
     assert large.effect([False] * 6, given).basis.features[-2:] == given
     for other in (
-        replace(large, constant_only=True),
-        replace(large, constants=RuleConstants()),
-        replace(large, covariates=1),
-        ArmsPlan(100_000, ONE, 6, arms=3),
-        PurePlan(10**6, PrivacyBudget(1.0, 0.0), 6),
+        rebuilt(large, constant_only=True),
+        rebuilt(large, constants=RuleConstants()),
+        rebuilt(large, covariates=1),
+        composed_plan(100_000, ONE, 6, ARMS, arms=3),
+        composed_plan(10**6, PrivacyBudget(1.0, 0.0), 6),
     ):
         assert other.pairs == 0
         assert "effect pairs" not in other.shares.shares
 
 
 def test_expected_noise_falls_and_is_in_outcome_units():
-    noise = [planned_noise(ComposedPlan(n, ONE, 6).constant(), 12.0) for n in (500, 2_000, 8_000, 32_000)]
+    noise = [
+        planned_noise(rebuilt(composed_plan(n, ONE, 6), constant_only=True), 12.0) for n in (500, 2_000, 8_000, 32_000)
+    ]
     assert noise == sorted(noise, reverse=True)
-    errors = [effect_error(ComposedPlan(n, ONE, 6)) for n in (500, 2_000, 8_000, 32_000)]
+    errors = [effect_error(composed_plan(n, ONE, 6)) for n in (500, 2_000, 8_000, 32_000)]
     assert errors == sorted(errors, reverse=True)
-    plan = ComposedPlan(2_000, ONE, 6)
+    plan = composed_plan(2_000, ONE, 6)
     assert planned_noise(plan, 24.0) == pytest.approx(2 * planned_noise(plan, 12.0))
     assert planned_noise(plan, 1e9, scale=1.0) == pytest.approx(effect_noise(plan))
-    constant = plan.constant()
+    constant = rebuilt(plan, constant_only=True)
     unit = 2 / (constant.shares.of("effect") * 2_000 * constant.inside * 0.3)  # sensitivity over curvature
     assert effect_noise(constant) == pytest.approx(1.3 * unit)
 
@@ -108,7 +108,7 @@ def test_expected_noise_falls_and_is_in_outcome_units():
 @pytest.mark.parametrize("covariates", [1, 6, 30, 82])
 def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     sizes, budgets = [round(100 * 1.7**i) for i in range(16)], (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-    plans = [[ComposedPlan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
+    plans = [[composed_plan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
     errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
     assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are kept follows from noise alone
@@ -117,20 +117,20 @@ def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
 def test_what_sampling_alone_would_blur_is_not_asked_for():
     kinds = [
         "".join(sorted({f.kind for f in plan.effect().basis.features}))
-        for plan in (ComposedPlan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
+        for plan in (composed_plan(n, PrivacyBudget(8.0, 1e-5), 12) for n in (4_000, 100_000))
     ]
     assert kinds == ["12", "12cstx"]
-    for plan in (ComposedPlan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
+    for plan in (composed_plan(4_000, PrivacyBudget(e, 1e-5), 12) for e in (8.0, 1e6)):
         sampling = 0.6 / (4_000 * plan.inside**2 * 0.3)
         assert float(plan.effect().prior.min()) > sampling
 
 
 def test_what_is_not_asked_for_counts_as_error():
-    variance, plan = PlanConstants().head_variance, ComposedPlan(2_000, ONE, 6)
-    nothing = ComposedPlan(200, ONE, 6)
+    variance, plan = PlanConstants().head_variance, composed_plan(2_000, ONE, 6)
+    nothing = composed_plan(200, ONE, 6)
     assert nothing.rung == "constant"
     assert effect_errors(nothing)[1] == pytest.approx(math.sqrt(variance))
-    assert effect_errors(nothing.constant())[1] == 0
+    assert effect_errors(rebuilt(nothing, constant_only=True))[1] == 0
     assert plan.kept == 6  # the mean squared error of posterior means, by draws from the prior
     effect, generator = plan.effect(), torch.Generator().manual_seed(0)
     noise = effect.noise / effect.basis.energies[1:]
@@ -143,15 +143,15 @@ def test_what_is_not_asked_for_counts_as_error():
 
 def test_a_plan_follows_from_the_facts_of_its_statement():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    plan = ComposedPlan.of(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))
-    again = ComposedPlan.from_facts(plan.facts(), 3_000, domain)
+    plan = plan_within(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))
+    again = plan_of_facts(plan.facts(), 3_000, domain)
     assert again == plan
     assert again.shares == plan.shares
 
 
 def test_delta_of_zero_is_refused():
     with pytest.raises(InputError, match="delta = 0"):
-        ComposedPlan(500, PrivacyBudget(1.0, 0.0), 3)
+        composed_plan(500, PrivacyBudget(1.0, 0.0), 3, ARMS, arms=3)
 
 
 def test_shares_above_one_are_refused():
@@ -161,12 +161,12 @@ def test_shares_above_one_are_refused():
 
 def test_rare_treatments_are_planned_with_the_noise_that_they_have():
     facts = {"covariates": 6, "overlap": 0.005}
-    even, rare = (ComposedPlan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=share) for share in (None, 0.02))
+    even, rare = (composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=share) for share in (None, 0.02))
     assert rare.effect_weight == pytest.approx(0.02 * (1 - 0.8 * 0.02))
     assert rare.effect().noise > 100 * even.effect().noise
     assert planned_error(rare, 1.0) > planned_error(even, 1.0)
-    most = ComposedPlan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=0.98)
+    most = composed_plan(20_000, PrivacyBudget(1.0, 1e-5), **facts, treated=0.98)
     assert most.effect_weight == pytest.approx(rare.effect_weight)
     domain = Domain([0.0], [1.0], 0.0, 1.0, propensity=0.1)
-    assert ComposedPlan.of(1_000, None, domain).effect_weight == pytest.approx(0.1)
-    assert ComposedPlan.of(1_000, None, Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)).effect_weight == 0.3
+    assert plan_within(1_000, None, domain).effect_weight == pytest.approx(0.1)
+    assert plan_within(1_000, None, Domain([0.0], [1.0], 0.0, 1.0, propensity=0.5)).effect_weight == 0.3

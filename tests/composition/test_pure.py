@@ -10,24 +10,21 @@ from torch import Tensor
 
 from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
+from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
-from torchdpcate.composition.nuisances import Additive, WideAndDeep
-from torchdpcate.composition.perturbed_objective import (
+from torchdpcate.composition.planned import effect_error
+from torchdpcate.composition.priors import expected_error, pure_filling
+from torchdpcate.composition.pure_fits import (
     LARGEST,
     PerturbedObjective,
     cut_weights,
     least_ridge,
     objective_noise,
 )
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_error
-from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
-from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.composition.shares import EpsilonShares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps
 from torchdpcate.composition.streamed import stream_composition
 from torchdpcate.composition.summaries import private_quantile
-from torchdpcate.composition.water_filling import expected_error, pure_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.perturbation import logistic_jacobian
 from torchdpcate.errors import InputError
@@ -103,7 +100,7 @@ def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
     for known in (False, True):
         for n in (100, 1_500, 16_000, 10**6):
             for q in (1, 6, 40):
-                plan = PurePlan(n, ONE, q, known_propensity=known)
+                plan = composed_plan(n, ONE, q, known_propensity=known)
                 shares = plan.shares.shares
                 assert math.fsum(shares.values()) == pytest.approx(1)
                 assert math.fsum(plan.shares.event(step).epsilon for step in shares) <= 1.0
@@ -114,29 +111,28 @@ def test_a_plan_divides_epsilon_and_leaves_out_what_serves_nothing():
                 assert ("moments" in shares) == bool(features)
                 assert ("outcome" in shares) == bool(plan.outcome().basis.features)
                 assert ("effect curvatures" in shares) == bool(plan.effect().basis.features)
-    assert set(PurePlan(100, ONE, 6).shares.shares) == {"centre", "outcome scale", "propensity", "effect"}
-    assert not {"centre", "outcome scale", "residual scale"} & set(PurePlan(9_000, ONE, 6, binary=True).shares.shares)
+    assert set(composed_plan(100, ONE, 6).shares.shares) == {"centre", "outcome scale", "propensity", "effect"}
+    assert not {"centre", "outcome scale", "residual scale"} & set(
+        composed_plan(9_000, ONE, 6, binary=True).shares.shares
+    )
 
 
 def test_expected_error_falls_and_rungs_rise():
-    plans = [PurePlan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
+    plans = [composed_plan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
     errors = [effect_error(plan) for plan in plans]
     assert errors == sorted(errors, reverse=True)
     order = [("constant", "linear", "additive").index(plan.rung) for plan in plans]
     assert order == sorted(order)
     assert (order[0], order[-1]) == (0, 2)
-    assert PurePlan(200_000, ONE, 6, constant_only=True).rung == "constant"
+    assert composed_plan(200_000, ONE, 6, constant_only=True).rung == "constant"
 
 
 def test_a_plan_follows_from_the_facts_of_its_statement():
-    plan = PurePlan.of(3_000, ONE, DOMAIN)
-    again = kind_of_plan(ONE).from_facts(plan.facts(), 3_000, DOMAIN)
+    plan = plan_within(3_000, ONE, DOMAIN)
+    again = plan_of_facts(plan.facts(), 3_000, DOMAIN)
     assert again == plan
     assert again.shares == plan.shares
-    with pytest.raises(InputError, match="delta = 0"):
-        PurePlan(500, PrivacyBudget(1.0, 1e-5), 3)
-    with pytest.raises(InputError, match="delta = 0"):
-        ComposedPlan(500, ONE, 3)
+    assert (plan.kind, composed_plan(500, PrivacyBudget(1.0, 1e-5), 3).kind) == ("pure", "effect")
 
 
 # -- perturbed objectives
@@ -318,7 +314,7 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
     with pytest.raises(InputError, match="delta = 0"):
         DRLearner(DOMAIN, ONE).fit(x, a, y)
     with pytest.raises(InputError, match="delta = 0"):
-        stream_composition([], DOMAIN, PurePlan.of(100, ONE, DOMAIN), noted(NoiseSource.system(), print), [False] * 3)
+        stream_composition([], DOMAIN, plan_within(100, ONE, DOMAIN), noted(NoiseSource.system(), print), [False] * 3)
     assert isinstance(AdaptiveSecondStage().learnt_by(ONE)[1], Additive)
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.composition.test_streamed import FEW, compared
 from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL, OutcomeScale, outcome_scale, residual_scale
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -29,7 +29,7 @@ from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1)
-PLAN = ComposedPlan.of(5_000, BUDGET, DOMAIN)
+PLAN = plan_within(5_000, BUDGET, DOMAIN)
 
 
 def costs(n: int = 5_000, seed: int = 0) -> tuple[CausalData, torch.Tensor]:
@@ -77,7 +77,7 @@ def test_where_that_is_nothing_too_the_planned_scale_stands():
     about = outcome_scale(quantile, PLAN, 10.0)
     assert about.few
     assert about.clip == pytest.approx(10.0 / 16, rel=0.01)
-    lean = ComposedPlan.of(300, BUDGET, DOMAIN, constants=RuleConstants())
+    lean = plan_within(300, BUDGET, DOMAIN, constants=RuleConstants())
     assert lean.lean
     quantile, asked = answers(outcome=0.002)
     assert outcome_scale(quantile, lean, 10.0) == about
@@ -128,7 +128,7 @@ def test_a_release_of_costs_has_spent_what_others_spend():
 def test_a_stream_of_costs_is_as_in_memory():
     study, (records, _) = Niu("A", n=2_000).load(), costs(2_000)
     domain = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1)
-    plan = ComposedPlan.of(2_000, PrivacyBudget(4.0, 1e-5), domain, constants=replace(FEW, quantile_levels=10))
+    plan = plan_within(2_000, PrivacyBudget(4.0, 1e-5), domain, constants=replace(FEW, quantile_levels=10))
     expected, _ = compared(replace(study, records=records), domain, plan)
     assert expected.effect.scale > 0.5
 

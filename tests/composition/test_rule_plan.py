@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
+from torchdpcate.composition.builder import _Builder, _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import RULE, ComposedPlan
-from torchdpcate.composition.planned_regret import planned_regret
-from torchdpcate.composition.pure_plan import PurePlan
+from torchdpcate.composition.planned import planned_regret
+from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
 from torchdpcate.composition.regressions import effect_coefficients
-from torchdpcate.composition.water_filling import expected_error, pure_filling, water_filling
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -19,7 +19,7 @@ ONE, CONSTANTS = PrivacyBudget(1.0, 1e-5), RuleConstants()
 
 
 def plan(n: int, budget: PrivacyBudget = ONE, covariates: int = 6, **settings) -> ComposedPlan:
-    return ComposedPlan(n, budget, covariates, **{"constants": CONSTANTS, **settings})
+    return composed_plan(n, budget, covariates, **{"constants": CONSTANTS, **settings})
 
 
 @pytest.mark.parametrize("noise", [0.001, 0.02, 0.3])
@@ -67,11 +67,11 @@ def test_a_rule_s_plan_divides_all_of_the_budget_and_pays_for_no_known_propensit
 
 def test_its_facts_say_what_it_is_for():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    asked = ComposedPlan.of(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
+    asked = plan_within(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
     facts = asked.facts()
-    assert facts["target"] == asked.target == RULE
-    assert ComposedPlan.from_facts(facts, 3_000, domain) == asked
-    assert "target" not in ComposedPlan.of(3_000, ONE, domain).facts()
+    assert facts["target"] == RULE
+    assert plan_of_facts(facts, 3_000, domain) == asked
+    assert "target" not in plan_within(3_000, ONE, domain).facts()
     with pytest.raises(InputError, match="constants"):
         PlanConstants.from_text(facts["constants"])
 
@@ -128,13 +128,14 @@ def test_the_planned_regret_falls_with_records_and_budget():
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
     asked = plan(n, covariates=covariates)
     here = planned_regret(asked).rule
-    either = [planned_regret(plan(n, covariates=covariates, lean_asked=lean)).rule for lean in (False, True)]
+    builders = [_Builder(n, ONE, covariates, constants=CONSTANTS, asks_lean=lean) for lean in (False, True)]
+    either = [planned_regret(builder.build()).rule for builder in builders]
     assert here == either[0] if covariates > CONSTANTS.most else here == min(either)
-    assert asked.rung == "constant" or here < planned_regret(asked.constant()).rule
+    assert asked.rung == "constant" or here < planned_regret(rebuilt(asked, constant_only=True)).rule
     for k in range(1, min(covariates, 12) + 1):
-        other = plan(n, covariates=covariates, lean_asked=False)
+        other = _Builder(n, ONE, covariates, constants=CONSTANTS)
         other.__dict__["kept"] = k
-        assert here <= planned_regret(other).rule + 1e-12
+        assert here <= planned_regret(other.build()).rule + 1e-12
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -162,8 +163,8 @@ def test_a_plan_is_lean_at_small_n_of_many_covariates_and_of_rules_alone():
 # -- by pure events
 
 
-def pure(n: int, covariates: int = 6, **settings) -> PurePlan:
-    return PurePlan(n, PrivacyBudget(1.0, 0.0), covariates, constants=CONSTANTS, **settings)
+def pure(n: int, covariates: int = 6, **settings) -> ComposedPlan:
+    return composed_plan(n, PrivacyBudget(1.0, 0.0), covariates, constants=CONSTANTS, **settings)
 
 
 def test_a_pure_rule_is_linear_without_outcome_regression_then_richer():
@@ -171,7 +172,7 @@ def test_a_pure_rule_is_linear_without_outcome_regression_then_richer():
     assert [plan.rung for plan in plans] == ["linear", "linear", "linear", "additive"]
     assert ["outcome" in plan.shares.shares for plan in plans] == [False, False, True, True]
     assert [plan.shrinks for plan in plans] == [False, False, True, True]
-    assert plans[0].target == RULE
+    assert plans[0].facts()["target"] == RULE
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -191,13 +192,15 @@ def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
         for known in (False, True):
             asked = pure(n, covariates, known_propensity=known)
             if asked.rung != "constant" and ("outcome" in asked.shares.shares) is not asked.lean:
-                assert asked._effect_budget(asked.kept) == pytest.approx(asked.shares.of("effect"))
+                facts = {"constants": CONSTANTS, "known_propensity": known, "asked": tuple(asked.shares.shares)}
+                builder = _PureBuilder(n, asked.budget, covariates, **facts)
+                assert builder._effect_budget(asked.kept) == pytest.approx(asked.shares.of("effect"))
 
 
 def test_a_pure_rule_follows_from_the_facts_of_its_statement():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    asked = PurePlan.of(3_000, PrivacyBudget(1.0, 0.0), domain, constants=CONSTANTS)
-    again = PurePlan.from_facts(asked.facts(), 3_000, domain)
+    asked = plan_within(3_000, PrivacyBudget(1.0, 0.0), domain, constants=CONSTANTS)
+    again = plan_of_facts(asked.facts(), 3_000, domain)
     assert again == asked
     assert again.shares == asked.shares
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
-from torchdpcate.composition.clipping import Clipped
-from torchdpcate.composition.linear_fit import FitPlan
-from torchdpcate.composition.newton_points import NewtonPoints, newton_law
+from torchdpcate.composition.linear_fit import FitPlan, NewtonPoints, newton_law
+from torchdpcate.composition.score_errors import Clipped
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 STEPS, WARM = 12, 3
@@ -99,9 +98,9 @@ def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
     assert float(lost.sum()) == pytest.approx(prior)
     kept = errors._lost(logit.basis, logit.prior, 0.0, prior)
     assert int((kept == 0).sum()) == len(logit.basis.features) + 1  # and no covariate is without a feature
-    shared = plan.arms(levels).basis.shared
+    shared = plan.both_arms(levels).basis.shared
     of_pi = errors._lost(logit.basis, logit.prior, logit.noise, prior)
-    arms = plan.arms(levels)
+    arms = plan.both_arms(levels)
     of_m = errors._lost(shared, arms.prior[: len(shared.features)], arms.noise, plan.constants.outcome_variance)
     unit = max(errors.outcome.slope, 0.1)
     assert errors._confounding(0.1) == pytest.approx(0.75 * unit * float((of_pi * of_m).sqrt().sum()))

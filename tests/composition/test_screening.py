@@ -7,7 +7,7 @@ import torch
 
 from tests.sessions import noted
 from torchdpcate.composition import records, streamed
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.screening import (
     CentredChoice,
     PairChoice,
@@ -15,8 +15,7 @@ from torchdpcate.composition.screening import (
     screening_by_sums,
     screening_sums,
 )
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Feature, all_features
@@ -140,7 +139,7 @@ class _Sums(Exception):
 def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, read, monkeypatch):
     """The worst pair over the corners of one record of a plan: 2, neither more nor half of it."""
     domain = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0, outcome_kind=kind)
-    plan = ComposedPlan.of(2, PrivacyBudget(1.0, 1e-5), domain)
+    plan = plan_within(2, PrivacyBudget(1.0, 1e-5), domain)
     object.__setattr__(plan, "kept", 1)
 
     def stop(sums, *_):

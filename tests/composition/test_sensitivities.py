@@ -9,11 +9,10 @@ from torch import Tensor
 
 from tests.sessions import noted
 from torchdpcate.composition import summaries
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
-from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.regressions import Regressions
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -110,7 +109,7 @@ def test_no_gradient_of_a_record_is_longer_than_its_slope(seed):
 @pytest.mark.parametrize("overlap", [0.05, 0.3])
 def test_a_propensity_within_its_overlap_moves_by_less_and_by_no_less_than_that(overlap):
     """Over records at corners and all directions of theta: 2 (1 - overlap), as against 2 of any probability."""
-    plan = ComposedPlan(4_000, PrivacyBudget(1.0, 1e-5), 2, overlap=overlap)
+    plan = composed_plan(4_000, PrivacyBudget(1.0, 1e-5), 2, overlap=overlap)
     regressions = Regressions(plan, NoisySteps(noted(NoiseSource.system(), lambda *_: None), plan.shares), (False,) * 2)
     z = torch.cartesian_prod(*[torch.linspace(-3, 3, 5).double()] * 2)
     psi = WeightedBasis(all_features([False] * 2, "12x"), torch.full((6,), 1 / 6).double())(z).repeat(2, 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.errors import InputError
 
 

@@ -8,12 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchdpcate.composition.batch_sums import most_additions
+from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.records import ComposedFit, fit_composition
-from torchdpcate.composition.steps import NoisySteps, summation_error
+from torchdpcate.composition.steps import NoisySteps, most_additions, summation_error
 from torchdpcate.composition.streamed import halvings, stream_composition
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
@@ -56,7 +55,7 @@ def charges(session):
 def test_passes_release_what_memory_does(design):
     study = Niu(design, n=3_000).load()
     records, domain, levels = study.records, study.domain, study.schema.two_levels
-    plan = ComposedPlan.of(records.n, BUDGET, domain, constants=FEW)
+    plan = plan_within(records.n, BUDGET, domain, constants=FEW)
     whole, parts = opened(records.n), opened(records.n)
     expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
     stream = Batches(study, 700)
@@ -84,7 +83,7 @@ def test_passes_choose_the_pairs_that_memory_does(covariates):
         domain = Domain(*ends, domain.outcome_low, domain.outcome_high, overlap=domain.overlap)
         levels = (*levels, *[False] * covariates)
     constants = replace(FEW, pair_size=1.0, window_rank=1.0)
-    plan = ComposedPlan.of(records.n, BUDGET, domain, constants=constants)
+    plan = plan_within(records.n, BUDGET, domain, constants=constants)
     assert (plan.pairs, plan.wide) == (3, bool(covariates))
     whole, parts = opened(records.n), opened(records.n)
     expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
@@ -98,7 +97,7 @@ def test_passes_choose_the_pairs_that_memory_does(covariates):
 def test_a_lean_plan_of_a_rule_is_followed():
     study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
     records, domain, levels = study.records, study.domain, study.schema.two_levels
-    plan = ComposedPlan.of(records.n, budget, domain, constants=RuleConstants())
+    plan = plan_within(records.n, budget, domain, constants=RuleConstants())
     assert plan.lean
     whole, parts = opened(records.n, budget), opened(records.n, budget)
     expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
@@ -110,7 +109,7 @@ def test_a_lean_plan_of_a_rule_is_followed():
 def test_a_known_propensity_is_not_fitted():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
-    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW)
+    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
     assert "propensity" not in plan.shares.shares
     records, whole, parts = study.records, opened(study.records.n), opened(study.records.n)
     known = domain.known_propensity.of(records)
@@ -136,7 +135,7 @@ def compared(study, domain, plan):
 def test_covariates_are_chosen():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
-    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=replace(FEW, most=2))
+    plan = plan_within(study.records.n, BUDGET, domain, constants=replace(FEW, most=2))
     assert plan.screens
     expected, _ = compared(study, domain, plan)
     assert len(expected.columns) == plan.kept
@@ -145,7 +144,7 @@ def test_covariates_are_chosen():
 def test_one_number_of_a_wide_plan_keeps_the_covariates_that_were_chosen():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
-    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=replace(FEW, most=2), constant_only=True)
+    plan = plan_within(study.records.n, BUDGET, domain, constants=replace(FEW, most=2), constant_only=True)
     assert plan.wide
     expected, found = compared(study, domain, plan)
     assert len(expected.columns) == len(found.standardisation.mean) == plan.kept == 2
@@ -156,13 +155,13 @@ def test_binary_outcomes_are_fitted_by_logits():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 1.0, outcome_kind="binary", overlap=0.05)
     study = replace(study, records=replace(study.records, y=(study.records.y > 3).double()))
-    compared(study, domain, ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW))
+    compared(study, domain, plan_within(study.records.n, BUDGET, domain, constants=FEW))
 
 
 def test_intervals_rest_on_the_same_numbers():
     study = Niu("B", n=4_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
-    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW, intervals=True)
+    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW, intervals=True)
     expected, found = compared(study, domain, plan)
     assert found.law is not None
     torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
@@ -188,7 +187,7 @@ def test_counts_are_fitted_by_logarithms():
     study = Niu("B", n=2_000).load()
     domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 20.0, outcome_kind="count")
     study = replace(study, records=replace(study.records, y=study.records.y.clamp(0, 20).round()))
-    plan = ComposedPlan.of(study.records.n, BUDGET, domain, constants=FEW)
+    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
     assert plan.log_link
     whole, parts = opened(plan.n), opened(plan.n)
     expected = fit_composition(study.records, domain, plan, whole, NoisyNewton(), domain.two_levels)
@@ -198,7 +197,7 @@ def test_counts_are_fitted_by_logarithms():
 
 def test_a_stream_whose_length_changes_is_refused():
     study = Niu("A", n=1_000).load()
-    plan = ComposedPlan.of(study.records.n, BUDGET, study.domain, constants=FEW)
+    plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     with pytest.raises(InputError, match="stays as it is"):
         stream_composition(
             Batches(study, 300, lost=1), study.domain, plan, opened(study.records.n), study.schema.two_levels
@@ -207,7 +206,7 @@ def test_a_stream_whose_length_changes_is_refused():
 
 def test_nothing_is_read_that_the_budget_does_not_cover():
     study = Niu("A", n=1_000).load()
-    plan = ComposedPlan.of(study.records.n, BUDGET, study.domain, constants=FEW)
+    plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     stream = Batches(study, 300)
     with pytest.raises(BudgetError):
         stream_composition(
@@ -218,7 +217,7 @@ def test_nothing_is_read_that_the_budget_does_not_cover():
 
 def test_what_passes_do_not_offer_is_refused():
     study = Niu("A", n=1_000).load()
-    plan = ComposedPlan.of(study.records.n, None, study.domain)
+    plan = plan_within(study.records.n, None, study.domain)
     with pytest.raises(InputError, match="budget = None"):
         stream_composition(
             Batches(study, 300), study.domain, plan, FitSession(NoiseSource.fixed(0)), study.schema.two_levels
@@ -248,7 +247,7 @@ def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypa
     monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: asked.append(self.batch) or 0.0)
     study = Niu("A", n=500).load()
     n = study.records.n
-    plan = ComposedPlan.of(n, BUDGET, study.domain, constants=FEW)
+    plan = plan_within(n, BUDGET, study.domain, constants=FEW)
     with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
         stream_composition(copy, study.domain, plan, opened(n), study.schema.two_levels)
     assert asked

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from torchdpcate import PrivacyBudget
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import (
     curvature_sums,
     moment_sums,

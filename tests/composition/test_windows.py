@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from tests.sessions import noted
+from torchdpcate.composition.builder import composed_plan, rank_noise
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.division import MODIFIERS, PROGNOSTIC, rank_noise
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shares import Shares
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares
 from torchdpcate.composition.summaries import moment_sums
 from torchdpcate.composition.windows import (
     LEAST_SPREAD,
@@ -111,7 +110,7 @@ def test_cells_are_finer_towards_a_lower_bound_of_zero_without_a_scale():
 
 
 def plan(n: int, covariates: int, **given) -> ComposedPlan:
-    return ComposedPlan(n, PRIVATE, covariates, overlap=0.1, **given)
+    return composed_plan(n, PRIVATE, covariates, overlap=0.1, **given)
 
 
 def test_public_facts_say_which_plans_have_windows():

@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from tests.nuisance.cases import Interrupt, Save, plan
-from torchdpcate.composition.nuisances import ComposedNuisance
+from torchdpcate.composition.settings import ComposedNuisance
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.averaging import TailAverage

@@ -26,7 +26,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.digest import release_digest
+from torchdpcate.release.file import release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.second_stage.linear import LinearProblem

@@ -7,7 +7,7 @@ import torch
 
 from tests.verify import forgeries as forge
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -16,7 +16,7 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET, PURE = 600, PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
@@ -244,7 +244,7 @@ def test_its_ledger_is_the_plan_s():
     shares = learner.plan_.shares
     assert list(squared) == ["centre", "outcome scale", *[name for name in squared if name in shares.shares][2:]]
     assert squared == pytest.approx({step: shares.of(step) ** 2 for step in shares.shares}, rel=1e-8)
-    assert math.fsum(squared.values()) <= learner.plan_.mu**2
+    assert math.fsum(squared.values()) <= learner.plan_.shares.total**2
     assert math.fsum(shares.shares.values()) == pytest.approx(1.0, abs=1e-12)
 
 

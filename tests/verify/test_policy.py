@@ -22,7 +22,7 @@ from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Purpose
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)

@@ -19,7 +19,7 @@ from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify import known
+from torchdpcate.verify import statement as known
 from torchdpcate.verify.file import verify_release
 
 PURE, SOME = PrivacyBudget(4.0, 0.0), PrivacyBudget(4.0, 1e-5)

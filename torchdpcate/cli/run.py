@@ -34,8 +34,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import RELEASE_FILE, unreleased
+from torchdpcate.release.file import RELEASE_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.verify.file import verify_release
 

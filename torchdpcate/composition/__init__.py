@@ -6,12 +6,10 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "constants": ["PlanConstants", "RuleConstants"],
-        "settings": ["AdaptiveSecondStage"],
-        "lightning_fit": ["LightningFit"],
-        "noisy_newton": ["NoisyNewton"],
-        "nuisances": ["Additive", "Auto", "WideAndDeep"],
+        "linear_fit": ["LightningFit", "NoisyNewton"],
         "plan": ["ComposedPlan"],
-        "shares": ["Shares", "total_mu"],
-        "shrinkage": ["EmpiricalBayes"],
+        "priors": ["EmpiricalBayes"],
+        "settings": ["AdaptiveSecondStage", "Additive", "Auto", "WideAndDeep"],
+        "steps": ["Shares", "total_mu"],
     },
 )

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale
@@ -93,8 +92,6 @@ class Scores(NamedTuple):
 class ArmRegressions(Regressions):
     """Fits of a plan with doubly robust scores; see ``Regressions``."""
 
-    plan: DoublyRobustPlan
-
     def scores(self, records: Arms, domain: Domain, centre: float, outcome: OutcomeScale) -> Scores:
         """Run all regressions but that of the effect.
 
@@ -128,7 +125,7 @@ class ArmRegressions(Regressions):
             scale: As of ``outcome``.
             centre: That centre.
         """
-        regression = self.plan.arms(self.two_levels)
+        regression = self.plan.both_arms(self.two_levels)
         mean, _ = self.mean(regression, regression.basis(z, a), z, y, scale, centre)
         none = torch.zeros_like(a)
         return mean.scores(regression.basis(z, none)), mean.scores(regression.basis(z, none + 1))

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.arm_regressions import ArmRegressions, ScoreScales
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.linear_fit import Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisance_noise import Covariates, public_points
+from torchdpcate.composition.effect_law import Covariates, public_points
+from torchdpcate.composition.linear_fit import NoisyNewton, Solver
+from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import private_start
 from torchdpcate.composition.regressions import FittedNuisance
 from torchdpcate.composition.score_errors import Fitted, ScoreErrors
@@ -68,8 +67,6 @@ class _Arms:
 class AverageRegressions(ArmRegressions):
     """Fits of an average effect's plan; see ``ArmRegressions``."""
 
-    plan: AveragePlan
-
     def both_arms(
         self, z: Tensor, a: Tensor, y: Tensor, scale: float, centre: float, covariates: Covariates, domain: Domain
     ) -> tuple[_Arms, Tensor]:
@@ -84,7 +81,7 @@ class AverageRegressions(ArmRegressions):
             covariates: Those in use.
             domain: Public bounds.
         """
-        regression = self.plan.arms(self.two_levels)
+        regression = self.plan.both_arms(self.two_levels)
         basis = regression.basis
         mean, curvatures = self.mean(regression, basis(z, a), z, y, scale, centre)
         shared = basis.shared.dimension
@@ -108,12 +105,12 @@ class AverageRegressions(ArmRegressions):
         asked, _ = self.logistic_plan("propensity", self.plan.propensity(self.two_levels), found.curvatures)
         assert found.coefficients is not None
         assert found.solution is not None
-        slope = self.plan.logit_slope("propensity")
+        slope = self.plan.slope("propensity")
         return Fitted("propensity", asked, found.curvatures, found.coefficients, found.solution, slope)
 
     def fitted_arms(self, found: _Arms, scale: float, centre: float) -> Fitted:
         """Return what the regression of both arms released; see ``both_arms``."""
-        regression, d = self.plan.arms(self.two_levels), found.curvatures
+        regression, d = self.plan.both_arms(self.two_levels), found.curvatures
         binary = self.plan.binary
         asked = (
             self.logistic_plan("outcome", regression, d)[0]
@@ -136,7 +133,7 @@ class AverageRegressions(ArmRegressions):
 def average_nuisances(
     records: CausalData,
     domain: Domain,
-    plan: AveragePlan,
+    plan: ComposedPlan,
     session: FitSession,
     two_levels: Sequence[bool],
     known: Tensor | None = None,

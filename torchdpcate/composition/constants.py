@@ -1,23 +1,18 @@
-"""Constants of the public plan: how a budget is divided among steps, and what is asked of the records."""
+"""Constants of the public plans, one file of ``plans/`` a kind of plan: shares of the budget, and what is expected."""
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from functools import cache
+from importlib import resources
+from typing import Any, ClassVar, Self
+
+import yaml
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import KINDS
 
-_TUPLES = (
-    "quantile_shares",
-    "huber_quantiles",
-    "part_shares",
-    "rough_sizes",
-    "step_bounds",
-    "interval_shares",
-    "effect_sizes",
-)
 _COUNTS = ("quantile_levels", "most", "steps", "step_bounds", "lean_steps")
 _MOST = {
     "quantile_levels": 20,
@@ -29,11 +24,96 @@ _LARGEST = 1e9  # of any other constant
 _ANY_LENGTH = {"effect_sizes": 20}
 
 
+@cache
+def of_kind(kind: str) -> dict[str, Any]:
+    """Return what the file of a kind of plan says, lists as tuples.
+
+    Args:
+        kind: Name of the file in ``plans/``, without its ending.
+    """
+    text = (resources.files(__package__) / "plans" / f"{kind}.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = _frozen(yaml.safe_load(text))
+    return found
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _frozen(inner) for name, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
+class Expected:
+    """What plans expect of records, whatever they are: public numbers, none of them found on data.
+
+    Attributes:
+        residual_scale: In outcome ranges.
+        sampling: Variance of a record's clipped residual, in squared scales ...
+        sampling_binary: ... and of a binary outcome.
+        inside: Residuals within the clip beyond its quantile, which is that of the residuals before.
+        effect_curvature: Mean curvature of the effect's features, over their energies: the mean of min(pi, 1 - pi), at
+            most.
+        logit_curvature: That of a logit's.
+        apart: How propensities vary about the share of the treated: 0.3 is the mean of min(pi, 1 - pi) about one half.
+        nuisances: Noise of the effect over that of its own steps.
+        logit_prior: Prior variance of a logit's features over the planned one, by their weak ridge, ...
+        logit_constant: ... and that of its constant.
+        logit_size: Scale by which parts of a logit are drawn to zero.
+        outcome_prior: As ``logit_prior``, of the outcome regression's features.
+        wandering: Variance of what is released over that of the late steps' noise: the warm steps' share is lost.
+        most_wide: Covariates at most that have private windows: the curvatures of more are too many numbers.
+        wide_sizes: n mu between which intervals widen the Huber clip ...
+        wide_quantile: ... to this quantile.
+        spreads: Clip of the mean's correction in standard deviations of normal residuals, below each n mu.
+    """
+
+    residual_scale: float
+    sampling: float
+    sampling_binary: float
+    inside: float
+    effect_curvature: float
+    logit_curvature: float
+    apart: float
+    nuisances: float
+    logit_prior: float
+    logit_constant: float
+    logit_size: float
+    outcome_prior: float
+    wandering: float
+    most_wide: int
+    wide_sizes: tuple[float, float]
+    wide_quantile: float
+    spreads: tuple[tuple[float, float], ...]
+
+
+EXPECTED = Expected(**of_kind("effect")["expected"])
+"""What all plans expect."""
+
+
+@dataclass(frozen=True)
+class PureShares:
+    """Shares of epsilon of a plan of pure events: of steps, and of what these leave to each regression.
+
+    Attributes:
+        quantiles: Of each quantile, at least and at most.
+        screening: Of the choice of covariates.
+        moments: Of means and spreads of the covariates.
+        curvatures: Of the effect's curvatures.
+        outcome: Of what is left.
+        propensity: Of what is left; the effect has the rest.
+    """
+
+    quantiles: tuple[float, float]
+    screening: float
+    moments: float
+    curvatures: float
+    outcome: float
+    propensity: float
+
+
+@dataclass(frozen=True, init=False)
 class PlanConstants:
     r"""Public constants of a composed plan; shares are of mu^2.
-
-    They were tuned on generated data alone (``experiments/defaults/tune.py`` says which).
 
     Attributes:
         quantile_levels: Halvings of a private quantile.
@@ -84,56 +164,70 @@ class PlanConstants:
             errors of one of its counts, without which a search may end at the top.
     """
 
-    quantile_levels: int = 10
-    rank_error: float = 0.03
-    quantile_shares: tuple[float, float] = (0.015, 0.12)
-    moment_share: float = 0.065
-    window_rank: float = 0.1
-    window_share: float = 0.06
-    curvature_share: float = 0.046
-    screening_share: float = 0.17
-    nuisance_share: float = 0.4
-    wide_nuisance_share: float = 0.5
-    tail_variance: float = 3.0
-    propensity_share: float = 0.45
-    huber_quantiles: tuple[float, float] = (0.43, 0.9)
-    head_variance: float = 0.1
-    outcome_variance: float = 0.3
-    propensity_variance: float = 0.3
-    choice_variance: float = 0.3
-    part_shares: tuple[float, ...] = (0.62, 0.2, 0.12, 0.04, 0.02)
-    pairs: int = 3
-    pair_size: float = 10_000.0
-    pair_share: float = 0.04
-    pair_variance: float = 0.15
-    rough_sizes: tuple[float, float] = (300.0, 3_000.0)
-    most: int = 12
-    steps: float = 40
-    step_bounds: tuple[int, int] = (40, 60)
-    warm: float = 0.2
-    step_size: float = 0.27
-    binary_part: float = 0.003
-    spike: float = 0.7
-    kinds: str = "12xsc"
-    interval_shares: tuple[float, ...] = (0.06, 0.02, 0.08, 0.02)
-    interval_norm: float = 2.0
-    interval_kinds: str = "12x"
-    interval_edge: float = 1.0
-    shrinking_noise: float = 1.3
-    missed: float = 2.0
-    interval_reach: float = 3.0
-    score_margin: float = 0.0
+    file: ClassVar[str] = "effect"
 
-    def __post_init__(self) -> None:
-        for name in (f.name for f in fields(self) if f.name in _TUPLES):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        unknown = [kind for kind in self.kinds if kind not in KINDS[: len(self.part_shares)]]
+    quantile_levels: int
+    rank_error: float
+    quantile_shares: tuple[float, float]
+    moment_share: float
+    window_rank: float
+    window_share: float
+    curvature_share: float
+    screening_share: float
+    nuisance_share: float
+    wide_nuisance_share: float
+    tail_variance: float
+    propensity_share: float
+    huber_quantiles: tuple[float, float]
+    head_variance: float
+    outcome_variance: float
+    propensity_variance: float
+    choice_variance: float
+    part_shares: tuple[float, ...]
+    pairs: int
+    pair_size: float
+    pair_share: float
+    pair_variance: float
+    rough_sizes: tuple[float, float]
+    most: int
+    steps: float
+    step_bounds: tuple[int, int]
+    warm: float
+    step_size: float
+    binary_part: float
+    spike: float
+    kinds: str
+    interval_shares: tuple[float, ...]
+    interval_norm: float
+    interval_kinds: str
+    interval_edge: float
+    shrinking_noise: float
+    missed: float
+    interval_reach: float
+    score_margin: float
+
+    def __init__(self, **given: Any) -> None:
+        defaults = self.defaults()
+        unknown = given.keys() - defaults.keys()
         if unknown:
-            raise InputError(f"kinds = {self.kinds!r}: {unknown[0]!r} is no kind of feature; give letters of 12xsc")
-        for f in fields(self):
-            _check(f.name, getattr(self, f.name), f.default)
+            raise InputError(f"{min(unknown)}: is no constant of a plan; the constants are {', '.join(defaults)}")
+        for name, default in defaults.items():
+            value = given.get(name, default)
+            value = tuple(value) if isinstance(default, tuple) else value
+            _check(name, value, default)
+            object.__setattr__(self, name, value)
+        for kind in self.kinds:
+            if kind not in KINDS[: len(self.part_shares)]:
+                raise InputError(f"kinds = {self.kinds!r}: {kind!r} is no kind of feature; give letters of 12xsc")
         if not 0 < self.binary_part < math.inf:
             raise InputError(f"binary_part = {self.binary_part}: give a positive number, for instance 0.003")
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the constants that are taken where no others are given, by name."""
+        own = {} if cls.file == "effect" else of_kind(cls.file)["settings"]
+        settings = of_kind("effect")["settings"] | own
+        return {f.name: settings[f.name] for f in fields(cls)}
 
     def of_binary(self) -> Self:
         """Return them with the prior variances of the effect on a binary outcome."""
@@ -184,11 +278,11 @@ def _check(name: str, value: Any, default: Any) -> None:
             raise InputError(f"{name} = {one!r}: give {kind} from {int(name in _COUNTS)} to {most:g}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class RuleConstants(PlanConstants):
     """Constants of a plan whose effect is asked for its sign.
 
-    They were tuned on generated data alone (``experiments/rules_and_selection/tune.py`` says which).
+    Those of ``rule.yaml`` take the place of the effect's.
 
     Attributes:
         constant_variance: Prior variance of the effect's constant, in units of S^2: the sign needs no more of it than
@@ -218,28 +312,26 @@ class RuleConstants(PlanConstants):
             constant does well where the effect's mean is far from zero alone.
     """
 
-    nuisance_share: float = 0.35
-    tail_variance: float = 10.0
-    head_variance: float = 0.3
-    spike: float = 0.05
-    constant_variance: float = 0.3
-    linear_below: float = 500.0
-    linear_variance: float = 1.0
-    least_correlation: float = 0.35
-    effect_sizes: tuple[float, ...] = (0.5, 1.0, 4.0)
-    lean_below: float = 500.0
-    lean_steps: int = 1
-    lean_quantile_share: float = 0.1
-    lean_moment_share: float = 0.1
-    lean_propensity_share: float = 0.05
-    lean_correlation: float = 0.95
-    lean_noise: float = 1.3
-    lean_variance: float = 8.0
-    found_share: float = 0.3
-    sums_below: float = 500.0
-    sums_correlation: float = 0.85
-    bare_correlation: float = 0.8
-    constant_gain: float = 1.8
+    file: ClassVar[str] = "rule"
+
+    constant_variance: float
+    linear_below: float
+    linear_variance: float
+    least_correlation: float
+    effect_sizes: tuple[float, ...]
+    lean_below: float
+    lean_steps: int
+    lean_quantile_share: float
+    lean_moment_share: float
+    lean_propensity_share: float
+    lean_correlation: float
+    lean_noise: float
+    lean_variance: float
+    found_share: float
+    sums_below: float
+    sums_correlation: float
+    bare_correlation: float
+    constant_gain: float
 
     def of_binary(self) -> Self:
         """See ``PlanConstants``."""
@@ -247,11 +339,11 @@ class RuleConstants(PlanConstants):
         return super().of_binary()._times(self.binary_part, *own)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class SelectionConstants(PlanConstants):
     """Constants of a plan whose steps score policies: those of effects, and clips of the scores.
 
-    They were tuned on generated data alone (``experiments/rules_and_selection/tune_selection.py`` says which).
+    Those of ``selection.yaml`` take the place of the effect's.
 
     Attributes:
         least_clip: Of scores, in residual scales.
@@ -259,8 +351,38 @@ class SelectionConstants(PlanConstants):
         farthest: Share of the records that may lie beyond the clip that a quantile finds, at most.
     """
 
-    binary_part: float = 1.0  # not tuned for scores
-    tail_variance: float = 10.0
-    least_clip: float = 1.0
-    clip_growth: float = 8.0
-    farthest: float = 0.01
+    file: ClassVar[str] = "selection"
+
+    least_clip: float
+    clip_growth: float
+    farthest: float
+
+
+def effect_curvature(treated: float | None, known: bool) -> float:
+    r"""Return the planned mean of min(pi, 1 - pi), by the public share of the treated.
+
+    .. math:: \min(.3, s), \quad \min(.3, s (1 - .8 s)) \text{ where propensities vary}, \qquad s = \min(p, 1 - p)
+
+    Args:
+        treated: p; None takes .3.
+        known: Whether it is the propensity of all, known by the design.
+
+    Example:
+        >>> [round(effect_curvature(share, known=False), 4) for share in (None, 0.5, 0.05)]
+        [0.3, 0.3, 0.048]
+    """
+    if treated is None:
+        return EXPECTED.effect_curvature
+    rare = min(treated, 1 - treated)
+    return min(EXPECTED.effect_curvature, rare if known else rare * (1 - EXPECTED.apart * rare))
+
+
+def logit_curvature(treated: float | None) -> float:
+    """Return the planned mean of pi (1 - pi), at most .2, by the public share of the treated; None takes that.
+
+    Example:
+        >>> [round(logit_curvature(share), 4) for share in (None, 0.5, 0.05)]
+        [0.2, 0.2, 0.038]
+    """
+    most = EXPECTED.logit_curvature
+    return most if treated is None else min(most, EXPECTED.apart * treated * (1 - treated))

@@ -8,20 +8,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import AVERAGE, CORRECTION, COUNTS, MATRIX
-from torchdpcate.composition.intervals import (
+from torchdpcate.composition.effect_law import (
+    Covariates,
     Estimates,
     IntervalPlan,
     effect_law,
     estimates,
+    nuisance_noise,
     reach,
+    with_missed,
+    with_nuisances,
 )
 from torchdpcate.composition.linear_fit import Solution
-from torchdpcate.composition.missed_effect import with_missed
-from torchdpcate.composition.nuisance_noise import Covariates, nuisance_noise, with_nuisances
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import AVERAGE, CORRECTION, COUNTS, MATRIX, NoisySteps, summed
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 

@@ -7,11 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import PROGNOSTIC
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.screening import CentredChoice, screening_by_sums, screening_sums
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import PROGNOSTIC, NoisySteps, summed
 from torchdpcate.composition.summaries import moment_sums, standardisation_by_sums
 from torchdpcate.composition.windows import private_moments, private_windows, starts_at_zero, window_cells, within
 from torchdpcate.data.domain import Domain

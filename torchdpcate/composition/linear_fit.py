@@ -1,16 +1,20 @@
-"""Fits of a linear predictor by noisy steps: what is fitted, and how it is asked for."""
+"""Fits of a linear predictor by noisy steps: what is fitted, how it is asked for, and how it is solved."""
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.shares import StepEvent
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, StepEvent, summed
+from torchdpcate.nuisance.plan import check_limit
+from torchdpcate.nuisance.trainer import default_trainer
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
 
 _LARGEST = 50.0  # score of a logarithm
 
@@ -295,3 +299,262 @@ class Solver(ABC):
         Raises:
             BudgetError: The budget does not cover the steps.
         """
+
+
+_CUT = 0.6  # of the step's size where two steps point against each other
+
+
+class NewtonPoints:
+    r"""Scaled steps by noisy gradients G, and the mean of the points that Newton steps would lead to.
+
+    .. math:: d_k = P^{-1} (G_k + \rho\,\theta_k), \quad \theta_{k+1} = \theta_k - a\, d_k, \qquad
+        \hat\theta = \frac{1}{K}\sum_{k > \text{warm}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
+
+    In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
+    other, in the norm of P, by more than noise does.
+
+    Args:
+        plan: Curvature, ridge, warm steps and size.
+        runs: How many independent runs there are side by side, whose vectors are rows; () for one, without rows.
+
+    Attributes:
+        theta: Present coefficients, float64 [*runs, p] on the CPU.
+        size: a, as it is now, [*runs].
+
+    Example:
+        >>> one = torch.ones(1, dtype=torch.float64)
+        >>> plan = FitPlan("outcome", scaling=one, ridge=0 * one, steps=5, warm=1, warm_share=0.2, size=0.25)
+        >>> points = NewtonPoints(plan)
+        >>> for _ in range(5):
+        ...     points.step(points.theta - 3)
+        >>> points.mean.item()
+        3.0
+    """
+
+    def __init__(self, plan: FitPlan, runs: tuple[int, ...] = ()) -> None:
+        self.size = torch.full(runs, plan.size, dtype=torch.float64)
+        self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
+        self._ridge, self._warm = plan.ridge, plan.warm
+        self._root = torch.linalg.cholesky(plan.preconditioner)
+        self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
+        self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
+        self._against = 0.3 + 1.5 / math.sqrt(len(plan.scaling))
+
+    def step(self, gradient: Tensor) -> None:
+        """Take a step by a noisy gradient at ``theta``, [*runs, p]."""
+        pull = (gradient + self._ridge * self.theta)[..., None]
+        now = torch.linalg.solve_triangular(self._root, pull, upper=False)
+        step = torch.linalg.solve_triangular(self._root.T, now, upper=True)[..., 0]
+        if self._taken >= self._warm:
+            self._total += self.theta - step
+            self._points += self.theta
+            self._gradients += gradient
+        now, last = now[..., 0], self._last
+        if self._taken:
+            along = (now * last).sum(-1)
+            against = along < -self._against * now.norm(dim=-1) * last.norm(dim=-1)
+            self.size = torch.where(against, self.size * _CUT, self.size)
+        self.theta, self._last, self._taken = self.theta - self.size[..., None] * step, now, self._taken + 1
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of the Newton points after the warm steps, [*runs, p]."""
+        return self._total / self._late
+
+    @property
+    def solution(self) -> Solution:
+        """That mean, with the means of the iterates and of the gradients that it is made of."""
+        return Solution(self.mean, self._points / self._late, self._gradients / self._late)
+
+    @property
+    def _late(self) -> int:
+        return self._taken - self._warm
+
+
+def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    r"""Return how the mean of ``NewtonPoints`` responds to a sum's linear part, and the covariance of its noise.
+
+    Of a sum with the gradient :math:`H \theta - b`, noise apart, the mean is :math:`R\,b`, linear in b: with
+    :math:`P = L L^\top` and :math:`L^{-1} (H + \rho) L^{-\top} = U \Lambda U^\top` it is
+
+    .. math:: R = Q\, f(\Lambda)\, Q^\top, \qquad Q = L^{-\top} U,
+
+    f(lambda) what the recursion makes of one number, and the noise :math:`N_j` of step j enters by
+    :math:`Q\, h_j(\Lambda)\, Q^\top N_j`. Steps are taken to have the plan's size throughout,
+    or the largest that does not overshoot.
+
+    Args:
+        plan: How the fit was asked for.
+        hessian: H, [p, p].
+        noise: Standard deviation of a coordinate's noise, if all of the step were one event.
+
+    Returns:
+        R, [p, p], and the covariance of the noise, [p, p].
+    """
+    late, warm = plan.steps - plan.warm, plan.warm
+    root = torch.linalg.cholesky(plan.preconditioner)
+    inner = torch.linalg.solve_triangular(root, hessian + plan.ridge.diag(), upper=False)
+    inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
+    value, vector = torch.linalg.eigh((inner + inner.T) / 2)
+    q = torch.linalg.solve_triangular(root.T, vector, upper=True)
+    kept = 1 - min(plan.size, 1 / float(value[-1])) * value  # of an error, from one iterate to the next
+    step = torch.arange(plan.steps, dtype=torch.float64)[:, None]
+    # of one number, theta_k = (1 - kept^k) / value, and a noise of step j adds a kept^(k - 1 - j) to a later theta_k
+    response = 1 + (1 - value) * ((1 - kept ** step[warm:]) / value).mean(0)
+    first = (step + 1).clamp_min(warm)
+    later = (kept ** (first - 1 - step) - kept ** (plan.steps - 1 - step)) / value
+    factors = ((step >= warm) + (1 - value) * later) / late
+    squares = torch.full((plan.steps,), late / (1 - plan.warm_share if warm else 1.0), dtype=torch.float64)
+    if warm:
+        squares[:warm] = warm / plan.warm_share
+    inside = (factors.T @ (squares[:, None] * factors)) * (q.T @ q)
+    return (q * response) @ q.T, noise**2 * q @ inside @ q.T
+
+
+_EXACT = 25  # steps without privacy
+
+
+@dataclass(frozen=True)
+class NoisyNewton(Solver):
+    r"""Full-batch gradient steps with a public diagonal scaling P, each gradient with Gaussian noise.
+
+    .. math::
+        d_k = P^{-1}\Big(\sum_i \nabla_i(\theta_k) + N_k + \rho\,\theta_k\Big), \quad
+        \theta_{k+1} = \theta_k - a\, d_k, \qquad
+        \hat\theta = \frac{1}{K}\sum_{k > \text{warm}} (\theta_k - d_k), \quad P = \text{scaling} + \rho
+
+    Each :math:`\theta_k - d_k` is where a Newton step with P would end. In their mean the iterates' own noise and a
+    late start cancel: with P = H it is the solution plus :math:`H^{-1}` times the mean of the noise, the
+    influence-calibrated output noise of a record whose gradient is at most the public bound. The size a is cut where
+    two released steps point against each other by more than noise does; both are paid for.
+
+    Guarantee:
+        Certified: the step's mu, as one composition of Gaussian events of sensitivity 2 slope each
+        (docs/guarantees/composed_effect.md).
+    """
+
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
+        """See ``Solver``."""
+        if not steps.private:
+            return exact_solution(fit, plan.ridge)
+        return newton_points(fit.gradient, fit.predictors.shape, fit.slope, plan, steps)
+
+
+def newton_points(
+    gradient: Callable[[Tensor], Tensor],
+    shape: Sequence[int],
+    slope: float,
+    plan: FitPlan,
+    steps: NoisySteps,
+    runs: tuple[int, ...] = (),
+) -> Solution:
+    """Return what ``NoisyNewton`` does, of a sum's gradient.
+
+    Args:
+        gradient: Of the sum, [*runs, p], at coefficients [*runs, p].
+        shape: Number of records n, and p.
+        slope: Bound of a record's gradient.
+        plan: How the fit is asked for.
+        steps: Pays, and draws noise.
+        runs: How many independent runs side by side, for audits.
+    """
+    n, p = shape
+    sensitivity = 2 * slope + math.sqrt(p) * steps.rounding(n, slope)
+    points = NewtonPoints(plan, runs)
+    for event, count in plan.pay(steps):
+        for _ in range(count):
+            points.step(steps.noisy_gradient(gradient(points.theta), sensitivity, event))
+    return points.solution
+
+
+def exact_solution(fit: LinearFit, ridge: Tensor) -> Solution:
+    """Return the minimiser without noise and its gradient; of the curator's own fits alone."""
+    theta = solved(fit, ridge)
+    return Solution(theta, theta, fit.gradient(theta).cpu())
+
+
+def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
+    """Return the minimiser without noise, by damped Newton steps; of the curator's own fits alone.
+
+    Where these lead away, as where hardly a residual is within its clip, by parabolas above the losses.
+    """
+    theta = _newton(fit, ridge)
+    zero = torch.zeros_like(theta)
+    found = fit.total(theta) + float(ridge @ theta.square()) / 2
+    return theta if found <= fit.total(zero) else _newton(fit, ridge, above=True)
+
+
+def _newton(fit: LinearFit, ridge: Tensor, above: bool = False) -> Tensor:
+    theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
+    curvature: Curvature | None = None
+    for k in range(8 * _EXACT if above else _EXACT):
+        gradient = fit.gradient(theta).cpu() + ridge * theta
+        if above:
+            hessian = fit.majorant(theta).cpu()
+        else:
+            curvature = fit.hessian(theta, curvature)
+            hessian = curvature.matrix.cpu()
+        hessian = hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
+        step = torch.linalg.solve(hessian, gradient)
+        theta = theta - step * (1.0 if k > 5 or above else 0.5)
+        if float(step.norm()) < 1e-9 * (1 + float(theta.norm())):
+            break
+    return theta
+
+
+@dataclass(frozen=True)
+class LightningFit(Solver):
+    r"""DP-SGD of one linear layer at sampling rate 1, by Opacus inside ``Trainer.fit``.
+
+    Every step is on all records, in float64. Losses are divided by their slope, so that a record's gradient has norm
+    at most 1 by its weight, and that is the clip norm: it binds by rounding alone, and what is learnt is what
+    ``NoisyNewton`` learns of the same draws, from the same charges.
+
+    Guarantee:
+        Certified: the step's mu, as one composition of Gaussian events on all records. A replaced record moves the sum
+        of gradients by two clip norms at most, which are one sensitivity; docs/guarantees/dp_sgd.md at q = 1.
+
+    Args:
+        trainer: Makes a Trainer from keyword arguments.
+        mode: How gradients are clipped, see ``DPSGD``.
+        max_physical_batch: Most records that pass at once, see ``DPSGD``.
+
+    Example:
+        >>> import torch
+        >>> from torchdpcate.composition.linear_fit import HuberFit
+        >>> from torchdpcate.composition.steps import Shares
+        >>> from torchdpcate.privacy.noise import NoiseSource
+        >>> from torchdpcate.privacy.session import FitSession
+        >>> one = torch.ones(500, dtype=torch.float64)
+        >>> fit = HuberFit(one[:, None], one, 0.3 * one, 1.0)
+        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, warm=8, warm_share=0.2, size=0.25)
+        >>> steps = NoisySteps(FitSession(NoiseSource.system()), Shares(1e6, {"outcome": 1.0}))
+        >>> round(LightningFit().solve(fit, plan, steps).item(), 3)
+        0.3
+    """
+
+    trainer: "Callable[..., Trainer]" = default_trainer
+    mode: str = "auto"
+    max_physical_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.max_physical_batch, self.mode)
+
+    def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
+        """See ``Solver``.
+
+        Raises:
+            InputError: Settings of the Trainer that break the analysis.
+        """
+        if not steps.private:
+            return exact_solution(fit, plan.ridge)
+        from torchdpcate.composition.networks import LinearLayer, at_once, full_batches, train
+
+        points = NewtonPoints(plan)
+        module = LinearLayer(fit, points)
+        most = at_once(self.mode, self.max_physical_batch)
+        n, p = fit.predictors.shape
+        plans = [full_batches(event, count, n, p, most) for event, count in plan.pay(steps)]
+        records, noise = (fit.predictors, fit.weights, fit.targets), steps.session.noise
+        train(module, records, plans, noise, self.trainer, self.mode, most)
+        return points.solution

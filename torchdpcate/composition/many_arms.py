@@ -1,12 +1,12 @@
 """The regressions of a composition for more than two arms: propensities, and by how much the arms differ."""
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import project_to_floor
-from torchdpcate.composition.arms_plan import ArmsPlan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.summaries import private_curvatures
@@ -15,8 +15,6 @@ from torchdpcate.composition.summaries import private_curvatures
 @dataclass(frozen=True, eq=False)
 class ManyArmRegressions(Regressions):
     """Fits of a plan for K arms; see ``Regressions``."""
-
-    plan: ArmsPlan
 
     def propensities(self, z: Tensor, a: Tensor) -> Tensor:
         """Return the probability of each arm at the records, [n, K]: within the overlap, adding up to one.
@@ -55,11 +53,10 @@ class ManyArmRegressions(Regressions):
             scale: Released residual scale S.
         """
         regression, plan = self.plan.effect(self.two_levels), self.plan
-        fit = arms_fit(regression.basis(z), residual, centred_arms(plan.simplex, pi), a, scale)
+        fit = arms_fit(regression.basis(z), residual, centred_arms(simplex(plan.arms), pi), a, scale)
         planned = (plan.effect_curvature * regression.basis.energies).repeat(plan.arms - 1)
-        d = private_curvatures(
-            fit.predictors, fit.weights, planned, plan.curvature_norm, "effect curvatures", self.steps
-        )
+        norm = math.sqrt((plan.arms - 1) / (2 * plan.arms))  # of an arm, one half of two arms
+        d = private_curvatures(fit.predictors, fit.weights, planned, norm, "effect curvatures", self.steps)
         asked = self.effect_plan(regression, d, scale)
         return self.fitted_effect(regression, d, asked, self.solver.solution(fit, asked, self.steps), scale)
 
@@ -98,3 +95,20 @@ def arm_means(outcome: Tensor, functions: Tensor, centred: Tensor) -> Tensor:
         centred: As ``centred_arms`` returns them.
     """
     return outcome[:, None] + (centred @ functions[:, :, None])[:, :, 0]
+
+
+def simplex(arms: int) -> Tensor:
+    """Return K points at distance one from each other, of mean zero, float64 [K, K - 1].
+
+    Example:
+        >>> simplex(2).round(decimals=9).tolist()
+        [[-0.5], [0.5]]
+        >>> [round(value, 6) for value in torch.pdist(simplex(4)).tolist()]
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    points = torch.zeros(arms, arms - 1, dtype=torch.float64)
+    for column in range(arms - 1):
+        # Helmert's contrast of arm column + 1 and the mean of all before it
+        points[: column + 1, column] = -1 / (column + 1)
+        points[column + 1, column] = 1
+    return points / (points.norm(dim=0) * math.sqrt(2))

@@ -8,21 +8,18 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ArmRegressions, Arms
-from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
-from torchdpcate.composition.least_budget import require_noise
 from torchdpcate.composition.linear_fit import Solver
 from torchdpcate.composition.many_arms import ManyArmRegressions
-from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.nuisances import ComposedNuisance
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import FittedEffect, Regressions
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
 from torchdpcate.composition.screening import CentredChoice, PairChoice, modifier_residual, screening_residual
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.settings import ComposedNuisance
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -94,7 +91,7 @@ def fit_composition(
     start = private_start(records, domain, plan, steps, two_levels)
     centre, about, kept, z = start
     scale, a, y = about.clip, records.a, records.y - centre
-    if isinstance(plan, DoublyRobustPlan):
+    if plan.scores:
         arms = ArmRegressions(plan, steps, kept.two_levels, solver, nuisance)
         found = arms.scores(Arms(z, a, records.y, known), domain, centre, about)
         kept, z, arms = _for_effect(kept, z, arms, (found.score / found.clip).clamp(-1, 1))
@@ -103,7 +100,7 @@ def fit_composition(
             kept.columns, kept.standardisation, effect, outcome=found.outcome, propensity=found.propensity
         )
     how = steps, kept.two_levels, solver, nuisance
-    regressions = ManyArmRegressions(plan, *how) if isinstance(plan, ArmsPlan) else Regressions(plan, *how)
+    regressions = ManyArmRegressions(plan, *how) if plan.arms > 2 else Regressions(plan, *how)
     mean = regressions.outcome(z, y, scale, centre) if "outcome" in plan.shares.shares else None
     m = torch.zeros_like(y) if mean is None else mean.values
     outcome = (centre + m).clamp(domain.outcome_low, domain.outcome_high)

@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import Regression
-from torchdpcate.composition.doubly_robust import ArmRegression
-from torchdpcate.composition.effect_sums import clipped, private_sums
-from torchdpcate.composition.expectations import LOGIT_CONSTANT, LOGIT_PRIOR, LOGIT_SIZE, OUTCOME_PRIOR, WANDERING
-from torchdpcate.composition.linear_fit import CountFit, FitPlan, HuberFit, LinearFit, LogisticFit, Solution, Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.constants import EXPECTED
+from torchdpcate.composition.linear_fit import (
+    CountFit,
+    FitPlan,
+    HuberFit,
+    LinearFit,
+    LogisticFit,
+    NoisyNewton,
+    Solution,
+    Solver,
+)
+from torchdpcate.composition.plan import ArmRegression, ComposedPlan
+from torchdpcate.composition.priors import EmpiricalBayes, Regression
+from torchdpcate.composition.pure_fits import clip_slopes, clipped, private_sums
+from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.features.weighted_basis import Feature, lengths
@@ -117,7 +123,7 @@ class Regressions:
 
     def propensity_fit(self, psi: Tensor, weight: Tensor, a: Tensor) -> LogisticFit:
         """Return the regression of arms in {0, 1}, [n], whose propensities lie within the overlap."""
-        return LogisticFit(psi, weight, a, self.plan.logit_slope("propensity"))
+        return LogisticFit(psi, weight, a, self.plan.slope("propensity"))
 
     def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
         """Return the effect's regression.
@@ -149,7 +155,7 @@ class Regressions:
         pulls = treatment.cpu() * (residual.cpu() / scale).clamp(-1, 1)
         sums = private_sums(pulls, clipped(z.cpu().double(), looks), "effect", self.steps)
         unit = scale / (plan.n * plan.inside * plan.effect_weight)
-        slopes = torch.cat([torch.ones(1).double(), plan.sum_slopes(self.two_levels[: z.shape[1]])])
+        slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[: z.shape[1]], looks)])
         theta = unit * sums / (slopes * regression.basis.energies.sqrt())
         d = (plan.effect_curvature * regression.basis.energies).diag()
         variances = regression.noise * scale**2 / regression.basis.energies
@@ -221,7 +227,7 @@ class Regressions:
     ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
         """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
         plan = self.plan
-        noise = plan.gradient_noise(step, plan.logit_slope(step), len(curvatures))
+        noise = plan.gradient_noise(step, plan.slope(step), len(curvatures))
         curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
         sampling = _LOGISTIC * plan.n * curvatures
         prior = weak_prior(regression, "logit", 1.0)
@@ -231,7 +237,7 @@ class Regressions:
 
         def shrink(theta: Tensor) -> Tensor:
             estimates = without_ridge(theta, asked)
-            return shrunk(regression, theta, estimates, variances, LOGIT_SIZE, plan.constants.spike)
+            return shrunk(regression, theta, estimates, variances, EXPECTED.logit_size, plan.constants.spike)
 
         return asked, shrink
 
@@ -393,9 +399,9 @@ def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
     """
     energies = regression.basis.energies
     if what == "logit":
-        times, constant = LOGIT_PRIOR, LOGIT_CONSTANT / float(energies[0])
+        times, constant = EXPECTED.logit_prior, EXPECTED.logit_constant / float(energies[0])
     else:
-        times, constant = {"outcome": OUTCOME_PRIOR, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
+        times, constant = {"outcome": EXPECTED.outcome_prior, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
     first = torch.tensor([constant], dtype=torch.float64)
     return torch.cat([first, times * regression.prior / energies[1:]])
 
@@ -409,13 +415,13 @@ def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor, per_pe
         curvatures: Released, [1 + p, 1 + p].
         per_person: Records of each person, as many times as much sampling variance.
     """
-    noise = 2 * plan.logit_slope(step) / plan.shares.of(step)
+    noise = 2 * plan.slope(step) / plan.shares.of(step)
     curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
-    return _covariance(curvature, WANDERING * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
+    return _covariance(curvature, EXPECTED.wandering * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
 
 
 def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float, per_person: int = 1) -> Tensor:
     """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
     noise = 2 * scale / plan.shares.of("outcome")
     sampling = per_person * _CLIPPED * plan.n * curvatures * scale**2
-    return _covariance(plan.inside * plan.n * curvatures, WANDERING * noise**2, sampling)
+    return _covariance(plan.inside * plan.n * curvatures, EXPECTED.wandering * noise**2, sampling)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import STEPS
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import SCREENING
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.priors import STEPS
+from torchdpcate.composition.steps import SCREENING, NoisySteps, summed
 from torchdpcate.features.weighted_basis import Feature, all_features, step
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
-from torchdpcate.privacy.selection import top_k
+from torchdpcate.privacy.selection import gumbel_top_k, top_k
 
 CENTRE = 0.1
 """Share of a centred choice's step that pays for the mean of what covariates are compared with."""

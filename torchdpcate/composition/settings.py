@@ -1,24 +1,264 @@
-"""What a user chooses of a composition."""
+"""What a user chooses of a composition: how its nuisances and its effect are learnt."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.interval_gate import require_gate
-from torchdpcate.composition.lightning_fit import LightningFit
-from torchdpcate.composition.linear_fit import Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto, ComposedNuisance
-from torchdpcate.composition.perturbed_objective import PerturbedObjective
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.pure_plan import kind_of_plan
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
+from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
+from torchdpcate.composition.plan import EFFECT, ComposedPlan
+from torchdpcate.composition.planned import require_gate
+from torchdpcate.composition.pure_fits import PerturbedObjective
+from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.plan import check_limit
+from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+_ALONE = 0.8  # a hidden layer's part of a squared gradient beside a constant
+Shrink = Callable[[Tensor], Tensor]
+"""From released coefficients [p] to those that are used, [p]."""
+
+
+def as_they_are(theta: Tensor) -> Tensor:
+    """Return coefficients as they were released."""
+    return theta
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What a regression of some records learnt.
+
+    Attributes:
+        scores: From features [n, 1 + p] of these records, in either arm where features have one, to scores [n].
+        coefficients: Of the features, paid for, [1 + p]; None where they are not all.
+        solution: The same before they were shrunk, as the solver released them, [1 + p].
+    """
+
+    scores: Callable[[Tensor], Tensor]
+    coefficients: Tensor | None = None
+    solution: Tensor | None = None
+
+
+class ComposedNuisance(ABC):
+    """How the outcome regression and the propensity of a composition are learnt, from the same charges each."""
+
+    @abstractmethod
+    def learn(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Learnt:
+        """Return what was learnt, as a function of features of the records; its steps are paid for.
+
+        Args:
+            fit: Features, loss and targets.
+            plan: How the fit is asked for.
+            z: Standardised covariates [n, k].
+            steps: Pays, and draws noise.
+            shrink: Post-processing of the features' coefficients.
+
+        Raises:
+            BudgetError: The budget does not cover the steps.
+        """
+
+    def scores(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Tensor:
+        """Return scores of the records, [n], the curator's; see ``learn``."""
+        return self.learn(fit, plan, z, steps, shrink).scores(fit.predictors)
+
+    def chosen(self, step: str, size: float) -> "ComposedNuisance":
+        """Return what learns a step's regression, by public facts alone.
+
+        Args:
+            step: ``outcome`` or ``propensity``.
+            size: N mu of the plan.
+        """
+        return self
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "ComposedNuisance":
+        """Return the same with another maker of Trainers, where it has one."""
+        return self
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """What learns both regressions by the plan's features alone, whose noise follows from released numbers."""
+        return None
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What it is made of, itself among it: guarantees rest on the classes of all of it."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Additive(ComposedNuisance):
+    """A linear layer of the plan's features: squares, products and waves of the covariates, as far as n mu carries.
+
+    Args:
+        solver: How it is trained: by Opacus DP-SGD in Lightning, or by plain noisy steps, which take the same charges
+            and learn the same of the same draws (``NoisyNewton``).
+    """
+
+    solver: Solver = field(default_factory=LightningFit)
+
+    def learn(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Learnt:
+        """See ``ComposedNuisance``."""
+        found = self.solver.solve(fit, plan, steps)
+        theta = shrink(found)
+        return Learnt(lambda features: features @ theta.to(features.device), theta, found)
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``; not of subclasses, which may learn otherwise."""
+        return self if type(self) is Additive else None
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
+        """See ``ComposedNuisance``."""
+        solver = self.solver
+        return replace(self, solver=replace(solver, trainer=trainer)) if type(solver) is LightningFit else self
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """See ``ComposedNuisance``."""
+        return self, self.solver
+
+
+@dataclass(frozen=True)
+class WideAndDeep(ComposedNuisance):
+    r"""The plan's features and one hidden layer of the standardised covariates, trained together by DP-SGD at rate 1.
+
+    .. math:: f(x) = \psi(z)^\top\theta + s \sum_h v_h \tanh(w_h^\top z + b_h)
+
+    Each record's loss is divided by the norm of the gradient of f at it, which public weights and the record give, and
+    by the slope: gradients have norm at most 1, which is the clip norm. Steps are scaled by the curvature that a
+    public sample of standard normal covariates has; the answer is the mean of the weights after the later half of the
+    steps. Without privacy it is the features' exact fit.
+
+    Guarantee:
+        Certified: the step's mu; see ``LightningFit``.
+
+    Args:
+        width: Hidden units.
+        share: The hidden layer's part of a squared gradient, in (0, 1).
+        features: Whether all features of the plan are part of f; else their constant alone.
+        trainer: Makes a Trainer from keyword arguments.
+        mode: How gradients are clipped, see ``DPSGD``.
+        max_physical_batch: Most records that pass at once, see ``DPSGD``.
+
+    Raises:
+        InputError: A value out of its range.
+    """
+
+    width: int = 16
+    share: float = 0.3
+    features: bool = True
+    trainer: "Callable[..., Trainer]" = default_trainer
+    mode: str = "auto"
+    max_physical_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.max_physical_batch, self.mode)
+        integer("width", self.width, least=1)
+        if not 0 < self.share < 1:
+            raise InputError(f"share = {self.share}: give the hidden layer's part of a gradient, between 0 and 1")
+
+    @classmethod
+    def alone(cls, config: NuisanceConfig) -> "WideAndDeep":
+        """Return a hidden layer of the width of networks for blocks of records, without the plan's features.
+
+        Raises:
+            InputError: Settings that steps on all records do not have.
+
+        Example:
+            >>> WideAndDeep.alone(NuisanceConfig(width=8)).width
+            8
+        """
+        if config != NuisanceConfig(width=config.width, max_physical_batch=config.max_physical_batch):
+            raise InputError(
+                "nuisance: with second_stage=adaptive networks take the steps of its plan; give their width alone, or "
+                "use second_stage=linear"
+            )
+        return cls(config.width, share=_ALONE, features=False, max_physical_batch=config.max_physical_batch)
+
+    def learn(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Learnt:
+        """See ``ComposedNuisance``; ``shrink`` is for features alone."""
+        if not steps.private:
+            return Additive(NoisyNewton()).learn(fit, plan, z, steps)
+        from torchdpcate.composition.networks import Network, trained
+
+        features = fit.predictors.shape[1] if self.features else 1
+        network = Network(fit, z.shape[1], self.width, self.share, features)
+        return Learnt(trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch))
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
+        """See ``ComposedNuisance``."""
+        return replace(self, trainer=trainer)
+
+
+@dataclass(frozen=True)
+class Auto(ComposedNuisance):
+    """Features alone; for the outcome a hidden layer beside them, from that N mu on at which it is worth its noise.
+
+    The number is that of generated data, see ``experiments/defaults/nuisances.md``.
+
+    Args:
+        outcome_from: Least N mu of an outcome regression with a hidden layer.
+        additive: What learns all others.
+        deep: What learns that one.
+
+    Raises:
+        InputError: ``outcome_from`` is not positive.
+
+    Example:
+        >>> type(Auto().chosen("outcome", size=4_000.0)).__name__
+        'Additive'
+    """
+
+    outcome_from: float = 5e4
+    additive: ComposedNuisance = field(default_factory=lambda: Additive(NoisyNewton()))
+    deep: ComposedNuisance = field(default_factory=WideAndDeep)
+
+    def __post_init__(self) -> None:
+        positive("outcome_from", self.outcome_from)
+
+    def chosen(self, step: str, size: float) -> ComposedNuisance:
+        """See ``ComposedNuisance``."""
+        return self.deep if step == "outcome" and size >= self.outcome_from else self.additive
+
+    def trained_by(self, trainer: "Callable[..., Trainer]") -> "Auto":
+        """See ``ComposedNuisance``."""
+        return replace(self, additive=self.additive.trained_by(trainer), deep=self.deep.trained_by(trainer))
+
+    @property
+    def by_features(self) -> "Additive | None":
+        """See ``ComposedNuisance``."""
+        return self.additive.by_features
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """See ``ComposedNuisance``."""
+        return self, *self.additive.parts, *self.deep.parts
+
+    def learn(
+        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
+    ) -> Learnt:
+        """See ``ComposedNuisance``: by features alone, where nobody asked which."""
+        return self.additive.learn(fit, plan, z, steps, shrink)
 
 
 @dataclass(frozen=True)
@@ -59,9 +299,7 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(
-        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: type[ComposedPlan] = ComposedPlan
-    ) -> ComposedPlan:
+    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
@@ -78,14 +316,15 @@ class AdaptiveSecondStage:
             solver, _ = self.learnt_by(budget)
             if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjective:
                 constants = replace(constants, sums_below=0.0)  # the effect is what the user's solver finds
-        kind = kind_of_plan(budget, kind)
-        plan = kind.of(
+        may = "intervals" in of_kind(kind)["may"] and (budget is None or budget.delta > 0)
+        plan = plan_within(
             n,
             budget,
             domain,
+            kind,
             constant_only=self.constant_only,
             constants=constants,
-            intervals=known and kind.has_intervals if self.intervals == "auto" else bool(self.intervals),
+            intervals=known and may if self.intervals == "auto" else bool(self.intervals),
         )
         require_gate(plan, self.nuisance.by_features is not None)
         return plan

@@ -1,17 +1,225 @@
-"""A private step: it charges its event, then adds the noise that the event needs."""
+"""The steps of a composition: their names and shares, what each is charged, and the noise that it adds."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import BATCH, most_additions
-from torchdpcate.composition.shares import EpsilonShares, Shares, StepEvent
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.events import GaussianEvent, PureEvent
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.events import DPSGDEvent, Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
+
+BATCH = 4_096
+"""Records that are summed at once: what is worked out of them stays in a processor's cache."""
+
+
+def added(parts: Iterable[Tensor]) -> Tensor:
+    """Return the sum of parts, one after the other, of which there is at least one."""
+    total: Tensor | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def summed(terms: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+    """Return the sum over records of what ``terms`` sums over some, of ``BATCH`` of them at once.
+
+    Args:
+        terms: Of rows of the columns.
+        columns: [n, ...] each.
+
+    Example:
+        >>> import torch
+        >>> summed(lambda x: x.sum(0), torch.ones(10_000, 2)).tolist()
+        [10000.0, 10000.0]
+    """
+    return added(terms(*rows) for rows in zip(*(column.split(BATCH) for column in columns), strict=True))
+
+
+def most_additions(n: int, batch: int | None) -> int:
+    """Return how many additions a number goes through at most until it is part of a sum of n.
+
+    Args:
+        n: Numbers.
+        batch: How many are summed at once, in any order; the sums of batches are added one by one. None: nothing is
+            known of the order.
+
+    Example:
+        >>> most_additions(10_000_000, BATCH), most_additions(1_000, None)
+        (6538, 1000)
+    """
+    return n if batch is None else min(batch, n) + math.ceil(n / batch)
+
+
+StepEvent = GaussianEvent | PureEvent
+"""What a step of a composition may be."""
+
+_INWARDS = 1e-9  # of the shares: the accountant's rounding never exceeds the budget that they divide
+
+
+def total_mu(budget: PrivacyBudget | None) -> float:
+    r"""Return mu of the Gaussian that costs all of a budget; infinite without privacy.
+
+    .. math:: \delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon\,\Phi(-\mu/2 - \epsilon/\mu)
+
+    Args:
+        budget: (epsilon, delta) with delta > 0.
+
+    Raises:
+        InputError: delta = 0, which no Gaussian keeps.
+
+    Example:
+        >>> round(total_mu(PrivacyBudget(1.0, 1e-5)), 10)
+        0.2680511232
+    """
+    return math.inf if budget is None else 1 / analytic_gaussian_sigma(budget.epsilon, budget.delta)
+
+
+def squared_mu(event: Event) -> float:
+    """Return mu^2 of a Gaussian event.
+
+    Raises:
+        TypeError: It is none.
+
+    Example:
+        >>> squared_mu(GaussianEvent(4.0))
+        0.0625
+    """
+    if isinstance(event, DPSGDEvent) and event.sampling_rate == 1:
+        return (2 / event.noise_multiplier) ** 2
+    if not isinstance(event, GaussianEvent):
+        raise TypeError(f"{event} is no Gaussian")
+    return 1 / event.noise_multiplier**2
+
+
+@dataclass(frozen=True)
+class Shares:
+    r"""Shares of mu^2, one a step: Gaussian events on the same records cost :math:`\mu^2 = \sum_k \mu_k^2`.
+
+    The shares are fixed before any output; the steps may look at the outputs before them (Dong, Roth & Su 2022,
+    corollary 3.3).
+
+    Attributes:
+        total: mu of all steps together; infinite without privacy.
+        shares: Share of each step, positive, together at most one.
+
+    Raises:
+        InputError: Shares that are not positive, or add up to more than one.
+
+    Example:
+        >>> shares = Shares(0.5, {"moments": 0.36, "head": 0.64})
+        >>> round(shares.of("moments"), 6), round(shares.event("head").noise_multiplier, 6)
+        (0.3, 2.5)
+    """
+
+    total: float
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        total = math.fsum(self.shares.values())
+        if not all(share > 0 for share in self.shares.values()) or total > 1 + 1e-9:
+            raise InputError(f"shares = {dict(self.shares)}: give positive shares of at most 1 together")
+
+    def of(self, step: str) -> float:
+        """Return mu of a step."""
+        return self.total * math.sqrt(self.shares[step])
+
+    def deviation(self, step: str, size: int = 1) -> float:
+        """Return the standard deviation of a number's noise over the sensitivity, if a step is one event.
+
+        Args:
+            step: The step.
+            size: How many numbers the event releases.
+        """
+        return 1 / self.of(step)
+
+    def cost(self, event: Event) -> float:
+        """Return what an event takes of what the steps divide: its mu^2.
+
+        Raises:
+            TypeError: It is no Gaussian.
+        """
+        return squared_mu(event)
+
+    def due(self, step: str) -> float:
+        """Return what all events of a step cost together."""
+        return self.of(step) ** 2
+
+    def event(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
+        """Return one of ``count`` equal events that share ``part`` of a step.
+
+        Args:
+            step: The step.
+            part: Share of the step.
+            count: Number of events.
+        """
+        return GaussianEvent(math.sqrt(count / (part * (1 - _INWARDS))) / self.of(step))
+
+
+@dataclass(frozen=True)
+class EpsilonShares(Shares):
+    r"""Shares of epsilon, one a step: pure events on the same records cost :math:`\epsilon = \sum_k \epsilon_k`.
+
+    Attributes:
+        total: epsilon of all steps together.
+        shares: Share of each step, positive, together at most one.
+
+    Example:
+        >>> shares = EpsilonShares(2.0, {"moments": 0.25, "head": 0.75})
+        >>> shares.of("head"), round(shares.event("moments", count=2).epsilon, 6)
+        (1.5, 0.25)
+    """
+
+    def of(self, step: str) -> float:
+        """Return epsilon of a step."""
+        return self.total * self.shares[step]
+
+    def deviation(self, step: str, size: int = 1) -> float:
+        """See ``Shares``: K-norm noise in the Euclidean norm, which is Laplace noise for one number."""
+        return math.sqrt(size + 1) / self.of(step)
+
+    def cost(self, event: Event) -> float:
+        """See ``Shares``: its epsilon."""
+        if not isinstance(event, PureEvent):
+            raise TypeError(f"{event} is not pure")
+        return event.epsilon
+
+    def due(self, step: str) -> float:
+        """See ``Shares``."""
+        return self.of(step)
+
+    def event(self, step: str, part: float = 1.0, count: int = 1) -> PureEvent:
+        """See ``Shares``."""
+        return PureEvent(self.of(step) * part * (1 - _INWARDS) / count)
+
+
+QUANTILES = ("centre", "outcome scale", "residual scale")
+"""Steps that find a private quantile."""
+INTERVALS = tuple(f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
+"""Steps that intervals take."""
+MATRIX, COUNTS, CORRECTION, AVERAGE = INTERVALS
+SCREENING, PROGNOSTIC, MODIFIERS = "screening", "prognostic covariates", "effect modifiers"
+PAIRS = "effect pairs"
+"""The step that chooses products of a covariate with a step of another."""
+CHOICES = (SCREENING, PROGNOSTIC, MODIFIERS)
+"""Steps that choose covariates."""
+WINDOWS = "windows"
+"""The step that finds windows about most values of each covariate."""
+HALVINGS = 8
+"""Noisy counts by which each of their quantiles is found."""
+ORDER = (
+    *("centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
+    *("propensity curvatures", "propensity", MODIFIERS, PAIRS, "effect curvatures", "effect"),
+    *INTERVALS,
+)
+"""Steps in the order in which they are paid; a residual scale may follow any of the outcome's."""
+
 
 _FINE = 2.0**-39  # of a noise scale: twice the fine grid's step
 _ROUNDING = 2.0**-52  # of a float64, twice what one operation errs by

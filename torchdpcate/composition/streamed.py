@@ -8,22 +8,18 @@ import torch
 from torch import Tensor
 
 from torchdpcate._process import threads_for
-from torchdpcate.composition.asked import Regression
-from torchdpcate.composition.batch_sums import added
-from torchdpcate.composition.division import MODIFIERS, PAIRS, PROGNOSTIC
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import EffectRecords, private_effect_law
 from torchdpcate.composition.kept_covariates import KeptCovariates, Terms, kept_covariates
-from torchdpcate.composition.least_budget import require_noise
-from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution
-from torchdpcate.composition.noisy_newton import newton_points
-from torchdpcate.composition.nuisance_noise import Covariates
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, LogisticFit, Solution, newton_points
 from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import require_noise
+from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.records import ComposedFit, nuisance_numbers, propensity_bounds
 from torchdpcate.composition.regressions import FittedEffect, Regressions, effect_fit, planned_curvatures
 from torchdpcate.composition.residual_scale import OutcomeScale, Quantile, outcome_scale, residual_scale
 from torchdpcate.composition.screening import CentredChoice, PairChoice, modifier_residual, screening_residual
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, added
 from torchdpcate.composition.summaries import (
     curvature_sums,
     curvatures_by_sums,
@@ -123,7 +119,7 @@ def check_streamed(plan: ComposedPlan) -> None:
     for refused, what in (
         (plan.budget is None, "budget = None"),
         (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
-        (isinstance(plan, DoublyRobustPlan), "learner = dr"),
+        (plan.scores, "learner = dr"),
     ):
         if refused:
             raise InputError(f"{what}: not for a stream of records; read them at once, by fit(X, A, Y)")
@@ -308,7 +304,7 @@ class _Stream:
         def fit(b: CausalData) -> LinearFit:
             return regressions.propensity_fit(f := psi(b), _inverse_norm(f), b.a)
 
-        theta = shrink(self.solved(rows, fit, self.plan.logit_slope("propensity"), asked).coefficients)
+        theta = shrink(self.solved(rows, fit, self.plan.slope("propensity"), asked).coefficients)
         return _Nuisance(lambda b: torch.sigmoid(psi(b) @ theta).clamp(overlap, 1 - overlap), curvatures, theta)
 
     def effect(self, regressions: Regressions, rows: _Rows, scale: float) -> FittedEffect:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, summed
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
+from torchdpcate.privacy.selection import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see moment_sums
 LEAST_SCALE = 1 / 200

@@ -6,9 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.batch_sums import summed
-from torchdpcate.composition.division import HALVINGS, WINDOWS
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import HALVINGS, WINDOWS, NoisySteps, summed
 from torchdpcate.composition.summaries import LEAST_VARIANCE, ExpectedMoments, released_moments
 from torchdpcate.data.domain import Domain
 from torchdpcate.features.weighted_basis import MOST, Standardisation

@@ -1,4 +1,4 @@
-"""Worst neighbours of a composition's regressions, for audits."""
+"""Worst neighbours of a composition's regressions and choices, for audits."""
 
 import math
 
@@ -7,29 +7,40 @@ from torch import Tensor
 
 from torchdpcate.causal.score import DRScore
 from torchdpcate.composition.arm_regressions import ArmRegressions
-from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit
-from torchdpcate.composition.noisy_newton import newton_points
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
+from torchdpcate.composition.pure_fits import (
+    LARGEST,
+    RIDGE_SHARE,
+    PerturbedObjective,
+    least_ridge,
+    objective_noise,
+)
 from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.shares import Shares, total_mu
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
+from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection import gumbel_top_k
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
+_CANDIDATES = 12
 
 
 @worst_case(
     "composed_effect",
     fit_composition,
+    attacks=[Target(charge, pure=False) for charge in COMPOSED],
     pair="one record whose residual is far above its prediction, or far below it, all others being in balance",
 )
 def _residual_game(budget: PrivacyBudget) -> Game:
-    return _game(
+    return _huber_game(
         budget, _FAR * torch.tensor([1.0, -1.0, 1.0]).double(), _FAR * torch.tensor([1.0, -1.0, -1.0]).double()
     )
 
@@ -37,6 +48,7 @@ def _residual_game(budget: PrivacyBudget) -> Game:
 @worst_case(
     "composed_dr_effect",
     ArmRegressions,
+    attacks=[Target(COMPOSED_EFFECT, {"learner": "DRLearner"})],
     pair="one record with an outcome above its mean, treated or not, each time against all odds, others in balance",
 )
 def _score_game(budget: PrivacyBudget) -> Game:
@@ -44,10 +56,10 @@ def _score_game(budget: PrivacyBudget) -> Game:
     odds = 1 / _FAR
     worlds = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
     scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, worlds, strict=True)]
-    return _game(budget, scores[0], scores[1])
+    return _huber_game(budget, scores[0], scores[1])
 
 
-def _game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
+def _huber_game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
     one, shares = torch.ones(3, dtype=torch.float64), Shares(total_mu(budget), {_STEP: 1.0})
     fits = [HuberFit(one[:, None], one, t, 1.0) for t in (targets, others)]
     plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
@@ -84,3 +96,67 @@ def reached() -> float:
     """
     weights = gradient_weights()
     return float(weights.sum() / (weights.norm() * math.sqrt(len(weights))))
+
+
+@worst_case(
+    "gumbel_top_k",
+    gumbel_top_k,
+    attacks=[charge.with_part(choice) for charge in COMPOSED for choice in CHOICES],
+    pair="half of the scores rise by the sensitivity, and all others fall by it; the best is chosen",
+)
+def _choice(budget: PrivacyBudget) -> Game:
+    """One choice: at errors of sigma(-eta / 2) of both kinds its curve meets the Gaussian one."""
+    event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta))
+    rising = torch.arange(_CANDIDATES) % 2 == 0
+    moved = torch.where(rising, 0.5, -0.5).double()
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        scores = (2 * world - 1) * moved
+        return torch.tensor([gumbel_top_k(scores, 1, event, noise) for _ in range(runs)], dtype=torch.float64)
+
+    def evidence(chosen: Tensor) -> Tensor:
+        return rising[chosen[:, 0].long()].double()
+
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000)
+
+
+def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
+    """Return the game of a perturbed objective of one coefficient on either of two data sets.
+
+    The adversary has the exact densities of the minimiser.
+
+    Args:
+        fits: Regressions of neighbours, with slope 1.
+        epsilon: Of the one step.
+    """
+    pure, one = PrivacyBudget(epsilon, 0.0), torch.ones(1, dtype=torch.float64)
+    shares = EpsilonShares(pure.epsilon, {_STEP: 1.0})
+    ridge = least_ridge(pure.epsilon, 1.0)
+    plan = FitPlan(_STEP, one, ridge * one, 1, 0, RIDGE_SHARE, 1.0)
+    scale = objective_noise(fits[0], plan, shares.event(_STEP)).scale
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        return PerturbedObjective().draw(fits[world], plan, NoisySteps(FitSession(noise), shares), runs)
+
+    def log_density(fit: HuberFit, theta: Tensor) -> Tensor:
+        scores, weighted = fit.predictors[0, 0] * theta[:, 0], fit.predictors[0, 0] * fit.weights
+        pull = ridge * theta[:, 0] + weighted * fit.pulls(scores)
+        curvature = ridge + fit.predictors[0, 0] * weighted * fit.curvatures(scores)
+        return curvature.log() - pull.abs() / scale
+
+    def evidence(theta: Tensor) -> Tensor:
+        return log_density(fits[1], theta) - log_density(fits[0], theta)
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence)
+
+
+@worst_case(
+    "composed_pure_effect",
+    PerturbedObjective,
+    attacks=[Target(charge, pure=True) for charge in COMPOSED],
+    pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    g, one = torch.full((1, 1), LARGEST, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    low, high = (HuberFit(g, 1 / g[:, 0], sign * LARGEST * one, 1.0) for sign in (-1.0, 1.0))
+    return objective_game((low, high), budget.epsilon)

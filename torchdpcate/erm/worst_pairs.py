@@ -11,6 +11,7 @@ from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.perturbation import ObjectiveNoise, calibrate_objective, output_mechanism
 from torchdpcate.erm.solver import PerturbedSum, default_tolerance, minimise
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose, fits_by
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
@@ -85,6 +86,7 @@ def _gamma(budget: PrivacyBudget) -> Game:
 @worst_case(
     "objective_box",
     calibrate_objective,
+    attacks=[Charge(Purpose.RELEASE, "objective_box"), *fits_by("objective")],
     pair="a record of full weight, on both features alike and apart from all others, with either label",
 )
 def _box(budget: PrivacyBudget) -> Game:

@@ -306,12 +306,20 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the privacy statement of a release.
 
         Args:
-            mechanism: What made it, with ``name`` and ``formula``.
+            mechanism: What made it, with ``name``, ``formula``, and whether it is ``free``.
             guarantee: Its level and conditions.
             public: Public settings and constants.
             own: Its entries in the ledger.
             more: Further arguments of ``make_statement``.
+
+        Raises:
+            InputError: Something is claimed of what was charged to no block, and is not free.
         """
+        if guarantee.holds_claim and not own and not mechanism.free:
+            raise InputError(
+                f"mechanism = {mechanism.name}: nothing was charged for this release, so that it may claim nothing; a "
+                "plan's queries say what it asks of the records"
+            )
         return make_statement(
             self._session,
             guarantee.resting_on(self._own_learner()),

@@ -138,6 +138,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 @worst_case(
     "convex_nuisances",
     ConvexNuisances,
+    attacks=[JOINT],
     pair="one treated record apart from all others, its outcome at either end of the interval",
 )
 def _convex(budget: PrivacyBudget) -> Game:

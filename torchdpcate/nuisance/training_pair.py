@@ -18,6 +18,7 @@ from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.nuisance.worst_case import log_ratio
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import DP_SGD
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -95,6 +96,7 @@ def noisy_sums(plan: DPSGDPlan, world: int, noise: NoiseSource) -> Tensor:
 @worst_case(
     "nuisances",
     Nuisances,
+    attacks=[DP_SGD],
     pair="canaries at corners of the domain, each with a gradient at right angles to all others', or at the corners "
     "opposite; every noisy step is seen",
 )

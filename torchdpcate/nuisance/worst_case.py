@@ -16,6 +16,7 @@ from torchdpcate.nuisance.record_loss import RecordLossModule
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import DP_SGD
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -106,6 +107,7 @@ def log_ratio(sums: Tensor, noise_multiplier: float, rate: float) -> Tensor:
 @worst_case(
     "dp_sgd",
     DPSGD,
+    attacks=[DP_SGD],
     pair="a canary with its gradient along an axis of its own, of either sign; every noisy step is seen",
 )
 def _dp_sgd(budget: PrivacyBudget) -> Game:

@@ -5,8 +5,7 @@ import torch
 
 from torchdpcate.audit.replay.check import learner_pipeline, neighbours_for_replay, replay
 from torchdpcate.composition import kept_covariates
-from torchdpcate.composition.lightning_fit import LightningFit
-from torchdpcate.composition.noisy_newton import NoisyNewton
+from torchdpcate.composition.linear_fit import LightningFit, NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData

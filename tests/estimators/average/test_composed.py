@@ -12,10 +12,10 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.composition.average_nuisances import average_nuisances
-from torchdpcate.composition.average_plan import SCORES, AveragePlan
+from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.composed import SCORES as SUMS
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
@@ -25,7 +25,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import VerificationError, verify_release
+from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 FACTS = {"low": [-3.0] * 3, "high": [3.0] * 3}
@@ -85,7 +85,7 @@ def test_without_noise_and_clip_it_is_the_textbook_estimate_and_its_deviation():
 def test_scores_are_those_of_a_known_propensity_and_the_mean_is_unbiased_by_wrong_outcomes():
     """Without privacy, in a trial: the mean score is near the effect, whatever the regressions say."""
     of, facts = records(20_000, "continuous", True), domain(propensity=0.5)
-    plan = AveragePlan.within(20_000, None, facts)
+    plan = average_plan(20_000, None, facts)
     known = torch.full((20_000,), 0.5, dtype=torch.float64)
     found = average_nuisances(of, facts, plan, FitSession(NoiseSource.fixed(0)), (False,) * 3, known)
     deviation = found.scores.std().item() / math.sqrt(20_000)
@@ -107,22 +107,19 @@ def test_the_sums_have_the_noise_that_is_paid_for():
 
 
 def test_steps_and_sums_share_the_budget():
-    plan = AveragePlan.within(4000, BUDGET, domain())
-    assert plan.budget == PrivacyBudget((1 - SCORES) * 1.0, 1e-5)
-    assert 1.05 * SCORES < plan.score_epsilon < 1.06 * SCORES  # what exact composition leaves
-    clipped = AveragePlan.within(4000, BUDGET, domain(), least=0.01)
-    assert clipped.logit_slope("propensity") == 0.99  # of the truth, not of the clip in scores
+    plan = average_plan(4000, BUDGET, domain())
+    assert plan.budget == PrivacyBudget((1 - 0.4) * 1.0, 1e-5)
+    assert 1.05 * 0.4 < plan.score_epsilon < 1.06 * 0.4  # what exact composition leaves
+    clipped = average_plan(4000, BUDGET, domain(), least=0.01)
+    assert clipped.slope("propensity") == 0.99  # of the truth, not of the clip in scores
     assert math.fsum(plan.shares.shares.values()) == pytest.approx(1.0, abs=1e-9)
     assert "effect" not in plan.shares.shares
-    assert "propensity" not in AveragePlan.within(4000, BUDGET, domain(propensity=0.5)).shares.shares
-    again = AveragePlan.from_facts(plan.facts(), 4000, domain())
-    assert again.facts() == plan.facts()
-    assert again.score_epsilon == pytest.approx(plan.score_epsilon)
+    assert "propensity" not in average_plan(4000, BUDGET, domain(propensity=0.5)).shares.shares
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.5, 1.0, 2.0, 8.0, 50.0])
 def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
-    plan = AveragePlan.within(4000, PrivacyBudget(epsilon, 1e-5), domain())
+    plan = average_plan(4000, PrivacyBudget(epsilon, 1e-5), domain())
     events = [(plan.shares.event(step), 1) for step in plan.shares.shares]
     spent = compose([*events, (PureEvent(plan.score_epsilon), 1)], 1e-5)
     assert 0.99999 * epsilon < spent <= epsilon
@@ -136,34 +133,33 @@ def test_the_share_of_the_treated_may_lie_below_the_clip():
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
     many = Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0, overlap=0.1)
-    assert AveragePlan.within(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).kept == 3
-    assert 1 <= AveragePlan.within(1_000, BUDGET, many).kept <= 12
+    assert average_plan(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).kept == 3
+    assert 1 <= average_plan(1_000, BUDGET, many).kept <= 12
 
 
 def test_the_clip_grows_with_n_between_its_bounds():
-    spreads = [AveragePlan.within(n, BUDGET, domain()).spread for n in (500, 5_000, 20_000, 10**6)]
+    spreads = [average_plan(n, BUDGET, domain()).score_spread for n in (500, 5_000, 20_000, 10**6)]
     assert spreads == sorted(spreads)
     assert (spreads[0], spreads[-1]) == (3.0, 10.0)
-    quantiles = [AveragePlan.within(n, BUDGET, domain("binary")).score_quantile for n in (500, 10**6)]
+    quantiles = [average_plan(n, BUDGET, domain("binary")).score_quantile for n in (500, 10**6)]
     assert quantiles == pytest.approx([0.75, 0.99])
 
 
 @pytest.mark.parametrize(("n", "epsilon"), [(500, 0.5), (1_500, 1.0), (5_000, 0.5), (20_000, 4.0)])
 def test_the_clips_search_is_kept_off_the_largest_size(n, epsilon):
     """Three standard errors of a count, sqrt(levels / share) / mu, lie above it; and .97 at most, .75 at least."""
-    plan = AveragePlan.within(n, PrivacyBudget(epsilon, 1e-5), domain())
-    error = math.sqrt(plan.constants.quantile_levels / plan.shares.shares["residual scale"]) / plan.mu / n
+    plan = average_plan(n, PrivacyBudget(epsilon, 1e-5), domain())
+    error = math.sqrt(plan.constants.quantile_levels / plan.shares.shares["residual scale"]) / plan.shares.total / n
     assert plan.score_quantile == pytest.approx(min(0.97, max(1 - 3 * error, 0.75)))
     assert plan.clip_factor * torch.special.ndtri(torch.tensor((1 + plan.score_quantile) / 2)).item() == pytest.approx(
-        plan.spread, rel=1e-5
+        plan.score_spread, rel=1e-5
     )
 
 
 def test_without_a_margin_the_clip_is_that_of_the_quantile():
-    plan = AveragePlan.within(1_500, BUDGET, domain(), PlanConstants())
+    plan = average_plan(1_500, BUDGET, domain(), PlanConstants())
     assert plan.score_quantile == 0.97
-    assert plan.clip_factor == plan.spread / 2.170090
-    assert AveragePlan.from_facts(plan.facts(), 1_500, domain()) == plan
+    assert plan.clip_factor == plan.score_spread / 2.170090
 
 
 @pytest.mark.parametrize(("kind", "known", "effect"), [

@@ -22,7 +22,7 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
@@ -99,7 +99,7 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     words = release.privacy.public["holds_if"]
     assert words.startswith("the log-odds of treatment are linear in the basis")
     assert ("or the mean outcome" in words) == either
-    assert release.holds_if == release.summary()["holds_if"] == words
+    assert release.assumptions == release.summary()["holds_if"] == words
     assert words in release.privacy.to_markdown()
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
@@ -133,8 +133,8 @@ def test_the_ledger_is_charged_before_and_for_everything():
     release = learner.release()
     labels = [charge.words for charge in release.privacy.charges]
     assert labels == [
-        "weights: propensity by objective",
-        "outcome model: by objective",
+        "weights by objective: propensity",
+        "outcome model by objective",
         "release by balanced_difference: sums",
         "release by balanced_difference: balance (treated)",
         "release by balanced_difference: balance (sums)",

@@ -6,7 +6,7 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, EFFECT, NAIVE_BIAS, arrays, data_sets
 from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect, plain_difference
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 
 def test_without_noise_it_is_the_difference_in_means():

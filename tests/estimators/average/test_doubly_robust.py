@@ -32,8 +32,8 @@ from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 PRIVATE_SIZE = [name for name, estimand in ESTIMANDS.items() if not estimand.public_size]

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition import nuisance_noise
+from torchdpcate.composition import effect_law
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.nuisances import WideAndDeep
-from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.privacy.noise import NoiseSource
@@ -140,7 +139,7 @@ def test_an_estimated_propensity_has_intervals_that_say_what_they_rest_on(
     assert estimated.without is None
     assert "pi being the released propensity" in estimated.target
     assert "log-odds of treatment" in estimated.summary()["intervals_hold_if"]
-    assert "randomised" in release.holds_if
+    assert "randomised" in release.assumptions
     loaded = load_release(estimated.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, ComposedRelease)
     np.testing.assert_allclose(loaded.interval(POINTS), estimated.interval(POINTS), rtol=1e-12)
@@ -185,7 +184,7 @@ def test_verification_makes_the_law_of_an_estimated_propensity_anew(estimated: C
 
 
 def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monkeypatch) -> None:
-    monkeypatch.setattr(nuisance_noise, "GATE", 0.01)
+    monkeypatch.setattr(effect_law, "GATE", 0.01)
     stage = AdaptiveSecondStage(intervals=True)
     release = RLearner(domain(None), BUDGET, second_stage=stage).fit(*drawn(3000)).release_function()
     assert isinstance(release, ComposedRelease)

@@ -16,7 +16,7 @@ from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.targets import planned_targets
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRule
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
@@ -58,7 +58,7 @@ def test_a_lean_rule_verifies_and_costs_all_of_the_budget(domain, tmp_path):
     learner = EffectRule(domain, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(4)).fit(*records(150))
     assert learner.plan_.lean
     squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in learner.ledger_.entries)
-    assert squared == pytest.approx(learner.plan_.mu**2, rel=1e-6)
+    assert squared == pytest.approx(learner.plan_.shares.total**2, rel=1e-6)
     rule = learner.release()
     effect = rule.effect
     assert torch.equal(effect.curvatures, (learner.plan_.effect_curvature * effect.basis.energies).diag())
@@ -101,7 +101,7 @@ def test_a_known_propensity_costs_nothing(fitted):
     assert "propensity" not in parts
     assert not any(part.startswith("interval") for part in parts)
     squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in fitted.ledger_.entries)
-    assert squared == pytest.approx(fitted.plan_.mu**2, rel=1e-6)
+    assert squared == pytest.approx(fitted.plan_.shares.total**2, rel=1e-6)
 
 
 def test_small_rules_are_the_estimates_and_constant_ones_say_so():

@@ -9,7 +9,7 @@ import torch
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.composition.constants import SelectionConstants
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
@@ -23,7 +23,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)

@@ -8,8 +8,8 @@ import torch
 
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.plan import ARMS
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError
@@ -83,7 +83,7 @@ def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
 
 def test_charges_are_those_of_the_plan(chosen):
     plan = chosen.choice_plan(4_000)
-    assert isinstance(plan.composed, ArmsPlan)
+    assert plan.composed.kind == ARMS
     entries = [entry for entry in chosen.release().privacy.blocks[0].charges if entry.event is not None]
     steps = [*plan.composed.shares.shares, CLIP]
     spent = [

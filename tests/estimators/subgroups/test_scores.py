@@ -9,8 +9,8 @@ import torch
 from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.hospital_tune import subgroups
 from torchdpcate.composition.average_nuisances import average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -24,7 +24,7 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects, mean_square
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 FACTS = {"overlap": 0.1, "two_levels": [False, False, True]}
 DOMAIN = Domain([-3.0, -3.0, 0.0], [3.0, 3.0, 1.0], -10.0, 10.0, **FACTS)
@@ -55,7 +55,7 @@ def test_without_privacy_each_cell_has_the_mean_of_the_textbook_scores(released)
     x, a, y = records()
     fitted = learner(None, propensity="composed", released=released).fit(x, a, y)
     domain = ScoreSteps(1, None, SCHEMA, 0.1).domain
-    plan = AveragePlan.within(len(x), None, domain, least=0.1)
+    plan = average_plan(len(x), None, domain, least=0.1)
     order = NoiseSource.fixed(5)
     found = average_nuisances(CausalData(x, a, y), domain, plan, FitSession(order), (False, False, True))
     exact, cells = fitted.nonprivate_effects(), fitted.subgroups_
@@ -119,7 +119,7 @@ def test_steps_and_sums_share_the_budget(law):
         assert sums.event.epsilon == plan.scores.plan.score_epsilon
     else:
         mu = 1 / sums.event.noise_multiplier
-        assert math.hypot(mu, plan.scores.plan.mu) == pytest.approx(total_mu(BUDGET), rel=1e-6)
+        assert math.hypot(mu, plan.scores.plan.shares.total) == pytest.approx(total_mu(BUDGET), rel=1e-6)
         assert plan.scale == pytest.approx(sensitivity(law, len(plan.strata.partitions), 800) / mu, rel=1e-3)
 
 
@@ -217,7 +217,7 @@ def test_expected_noise_says_what_it_leaves_out():
 
 def test_the_plan_is_that_of_an_average_effect():
     plan = CellSteps(3000, BUDGET, SCHEMA, 0.2)
-    same = AveragePlan.within(3000, BUDGET, plan.domain, least=0.1)
+    same = average_plan(3000, BUDGET, plan.domain, least=0.1)
     assert plan.plan == same
 
 

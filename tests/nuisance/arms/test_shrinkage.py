@@ -14,11 +14,10 @@ from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.shrinkage import _counts_and_sums, private_target, target_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
+from torchdpcate.privacy.draws import root_norm
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.polytope import root_norm
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)

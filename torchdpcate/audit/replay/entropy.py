@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torchdpcate.audit.replay.check import Pipeline
-from torchdpcate.audit.replay.tape import Call, RecordingNoise
-from torchdpcate.audit.replay.watch import watched
+from torchdpcate.audit.replay.tape import Call, RecordingNoise, watched
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.noise import NoiseSource

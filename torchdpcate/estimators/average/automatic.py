@@ -69,7 +69,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
 
     Guarantee:
         That of the chosen estimator, certified with the library's parts; its release states what was chosen
-        (``chosen_by``, ``planned_error``) beside what it rests on (``holds_if``).
+        (``chosen_by``, ``planned_error``) beside what it rests on (``assumptions``).
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

@@ -16,7 +16,7 @@ from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import BalanceTable
 
 COUNT = 0.2
 """Part of the balance statistics' epsilon that is for the number of treated."""

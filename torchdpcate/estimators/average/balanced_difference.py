@@ -17,7 +17,7 @@ from torchdpcate.estimators.average.weighted import (
     EffectFacts,
     ReleasedRanges,
     Weighted,
-    contrast_holds_if,
+    contrast_assumption,
 )
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
@@ -65,9 +65,9 @@ class BalancedDifference(EffectEstimator):
     centred: ClassVar[bool] = True
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """See ``EffectEstimator``."""
-        return contrast_holds_if(public)
+        return contrast_assumption(public)
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:

@@ -154,7 +154,7 @@ class BalancingPlan(EffectPlan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``: what the readout rests on with these fits."""
-        return (self.estimator.holds_if(self._models()),)
+        return (self.estimator.assumption(self._models()),)
 
     def _models(self) -> dict[str, Any]:
         bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}

@@ -12,9 +12,9 @@ from torch import Tensor
 from torchdpcate.causal.estimand import ATE, Estimand
 from torchdpcate.composition.arm_regressions import ScoreScales
 from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
-from torchdpcate.composition.average_plan import AveragePlan
-from torchdpcate.composition.division import ORDER
-from torchdpcate.composition.planned_error import propensity_noise
+from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.settings import known_propensities
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -26,15 +26,15 @@ from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedErro
 from torchdpcate.estimators.average.ratio_of_sums import UPPER, NoisyEstimate, RatioOfSums, Sums, Total
 from torchdpcate.estimators.average.sum_and_squares import sum_and_squares, sums_law
 from torchdpcate.estimators.weighted_balance import weighted_balance
-from torchdpcate.laws import CLOSE, AddedNoise, Steps
+from torchdpcate.laws import CLOSE, AddedNoise
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.noisy_numbers import same
+from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.release import Release
+from torchdpcate.release.released_weights import BalanceTable
 
 SCORES = "scores"
 """The query of both sums."""
@@ -70,16 +70,14 @@ class ScoreSteps:
         return Domain.from_dict({**facts, "overlap": overlap, **share})
 
     @cached_property
-    def plan(self) -> AveragePlan:
+    def plan(self) -> ComposedPlan:
         """The plan of the steps."""
-        return AveragePlan.within(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+        return average_plan(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
 
     @property
     def query(self) -> Query:
         """What the steps ask of the records."""
-        shares = self.plan.shares
-        steps = Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
-        return Query(COMPOSED_SCORES, steps)
+        return Query(COMPOSED_SCORES, self.plan.law)
 
     def nuisances(self, records: CausalData, session: FitSession) -> AverageNuisances:
         """Pay for the steps, and return what they released with the scores by it, which are the curator's.
@@ -166,7 +164,7 @@ class ComposedScoresPlan(EffectPlan):
         "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
         "in one event; composed_estimator section 3"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
         "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
         "biased and the interval may never hold the effect"
@@ -242,19 +240,19 @@ class ComposedScoresPlan(EffectPlan):
         return PlannedError("composed", noise, nuisances, sampling, bias=CLIPPED)
 
 
-def planned_deviation(plan: AveragePlan, prior: ErrorPrior) -> float:
+def planned_deviation(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return the planned standard deviation of scores, in outcome ranges."""
     return 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
 
 
-def planned_clip(plan: AveragePlan, prior: ErrorPrior) -> float:
+def planned_clip(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return the planned clip of scores, in outcome ranges."""
-    return planned_deviation(plan, prior) * (plan.spread if not plan.binary else 2.0)
+    return planned_deviation(plan, prior) * (plan.score_spread if not plan.binary else 2.0)
 
 
-def _planned_nuisances(plan: AveragePlan, prior: ErrorPrior) -> float:
+def _planned_nuisances(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return what the product of both nuisances' errors is planned to add, in outcome ranges."""
-    arms = plan.arms()
+    arms = plan.both_arms()
     size = len(arms.basis.energies)
     unit = prior.deviation if not plan.binary else 1.0
     noise = arms.noise / arms.basis.energies

@@ -35,8 +35,7 @@ from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
 from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.release.balance_table import BalanceTable
-from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
 
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""

@@ -193,7 +193,7 @@ class DoublyRobust(EffectPlan):
         "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
         "released nuisances, at most 2/eta and 4/eta^2 for the ATE, as one event; covariate_balancing section 3.6"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the released propensity or the released outcome models follow the truth; where neither does, the estimate is "
         "biased and the interval may never hold the effect"
     )

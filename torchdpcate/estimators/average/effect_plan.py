@@ -29,9 +29,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.holds_if import UNSTATED
 from torchdpcate.release.release import Release
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 CHOSEN_BY, PLANNED_ERROR = CHOICE
 AUTO = "auto"
@@ -68,14 +67,14 @@ class EffectPlan(Plan):
         uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
         options: Fields of its own, by which learners and statements call them; None is not stated.
-        holds_if: Which models must follow the truth, in words; the full warning where a class does not say it.
+        assumption: Which models must follow the truth, in words; the full warning where a class does not say it.
     """
 
     kinds: ClassVar[tuple[str, ...]] = (AverageEffectRelease.kind,)
     uses_delta: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ()
-    holds_if: ClassVar[str] = UNSTATED
+    assumption: ClassVar[str] = UNSTATED
 
     n: int
     schema: TableSchema
@@ -214,7 +213,7 @@ class EffectPlan(Plan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.holds_if,)
+        return (self.assumption,)
 
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""

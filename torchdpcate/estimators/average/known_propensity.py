@@ -24,7 +24,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.release.holds_if import RANDOMISED
+from torchdpcate.release.statement import RANDOMISED
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
@@ -269,7 +269,7 @@ class DesignPlan(EffectPlan):
         "Delta/epsilon with Delta = max(W_1(1-c), W_0 c) + max(W_1 c, W_0(1-c)), on its size and its squares; "
         "covariate_balancing section 3.4"
     )
-    holds_if: ClassVar[str] = RANDOMISED
+    assumption: ClassVar[str] = RANDOMISED
 
     @cached_property
     def facts(self) -> DesignFacts:

@@ -46,7 +46,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         ``fit`` pays for what is learnt first, ``release`` for the estimate; see each learner. Conditions: records are
         rows, adjacency is replace-one; n, bounds and settings are public. That the effect is causal rests on
         unconfoundedness and overlap; that estimate and interval are right, on the models that each release names under
-        ``holds_if``. Neither is part of the claim.
+        ``assumptions``. Neither is part of the claim.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

@@ -15,12 +15,11 @@ from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, planned_noise
 from torchdpcate.estimators.average.ratio_of_sums import SCALES, UPPER, NoisyEstimate, Sums, Total
-from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_holds_if
+from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_assumption
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.exact_sums import sum_grid
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -62,9 +61,9 @@ class OutcomeTable(EffectEstimator):
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """See ``EffectEstimator``."""
-        return contrast_holds_if(public)
+        return contrast_assumption(public)
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
@@ -167,7 +166,7 @@ class DifferenceInMeans(EffectPlan):
         "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
         "covariate_balancing sections 3.3 and 5"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
         "interval may never hold the effect"
     )

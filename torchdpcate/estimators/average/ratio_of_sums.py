@@ -17,13 +17,11 @@ from torch import Tensor
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.exact_sums import exact_sum, far_problems, on_grid, sum_grid
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems, on_grid
 from torchdpcate.privacy.worst_case import Game
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.interval_law import IntervalLaw, noise_deviation
+from torchdpcate.release.estimate import Estimate, IntervalLaw, noise_deviation
 
 UPPER = math.log(5)
 """One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""

@@ -16,6 +16,7 @@ from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import fits_by, propensity_by
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -67,6 +68,7 @@ def log_density(
 @worst_case(
     "balancing_objective",
     ObjectiveFit,
+    attacks=[propensity_by("objective")],
     pair="a treated record where only controls are, or a control where only treated are, either of full weight",
 )
 def _objective(budget: PrivacyBudget) -> Game:
@@ -91,6 +93,7 @@ def _objective(budget: PrivacyBudget) -> Game:
 @worst_case(
     "noisy_gradient",
     NoisyGradient,
+    attacks=fits_by("noisy_gradient"),
     pair="a record of full weight, treated or not, each record pulling by a constant",
 )
 def _gradient(budget: PrivacyBudget) -> Game:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import Additive, Auto
+from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
-from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities, two_levels
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, known_propensities, two_levels
 from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -53,7 +52,7 @@ class Composition(Procedure):
     settings: AdaptiveSecondStage
     schema: TableSchema
     budget: PrivacyBudget | None
-    plans: type[ComposedPlan] | None
+    plans: str | None
     learner: str
     of_blocks: Sequence[str]
     trainer: "Callable[..., Trainer]"

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.arm_regressions import ScoreScales
-from torchdpcate.composition.asked import STEPS
-from torchdpcate.composition.division import ORDER
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
+from torchdpcate.composition.builder import plan_of_facts
+from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import law_of
-from torchdpcate.composition.interval_gate import why_none
-from torchdpcate.composition.nuisance_noise import Covariates
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.pure_plan import PurePlan, kind_of_plan
+from torchdpcate.composition.plan import PURE, ComposedPlan
+from torchdpcate.composition.planned import why_none
+from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.regressions import effect_coefficients, effect_variances
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
@@ -27,13 +25,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.features.weighted_basis import WeightedBasis
-from torchdpcate.laws import Steps
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.noisy_numbers import CLOSE, same
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.privacy.exact_sums import CLOSE, same
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.effect_law import NuisanceNumbers
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -89,14 +85,12 @@ class CompositionPlan(Plan):
     @cached_property
     def queries(self) -> Mapping[str, Query]:
         """See ``Plan``."""
-        shares = self.steps.shares
-        law = Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
-        return {"steps": Query(Charge(Purpose.RELEASE, self.name), law)}
+        return {"steps": Query(Charge(Purpose.RELEASE, self.name), self.steps.law)}
 
     @property
     def formula(self) -> str:
         """See ``Plan``."""
-        if not isinstance(self.steps, PurePlan):
+        if self.steps.kind != PURE:
             return FORMULA
         return SUMS_FORMULA if self.steps.by_sums else PURE_FORMULA
 
@@ -108,13 +102,12 @@ class CompositionPlan(Plan):
     def restated(cls, release: Release) -> Self:
         """See ``Plan``."""
         privacy, learner = release.privacy, release.privacy.public["learner"]
-        plans = _plans(learner)
-        if plans is None:
+        kind = _kind(learner)
+        if kind is None:
             raise InputError(f"its learner is called {learner}, which has no composition")
         public = privacy.public
-        budget = requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
-        steps = kind_of_plan(budget, plans).from_facts(public, privacy.n, release.domain)
-        return cls(steps, release.schema, learner)
+        requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
+        return cls(plan_of_facts(public, privacy.n, release.domain, kind), release.schema, learner)
 
     def answers(self, release: Release) -> dict[str, Any]:
         """See ``Plan``: released numbers of the steps, and what they chose."""
@@ -207,7 +200,7 @@ def _pairs(basis: WeightedBasis) -> tuple[Any, ...]:
     return tuple(feature for feature in basis.features if feature.kind == STEPS)
 
 
-def _plans(learner: object) -> type[ComposedPlan] | None:
+def _kind(learner: object) -> str | None:
     """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
     for learners in (LEARNERS, RULE_LEARNERS):
         names = learners.class_names()
@@ -233,7 +226,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     if not bool((standardisation.sd <= 1).all()):
         yield "a spread is larger than that of any covariate on [-1, 1]"
     y_range, levels = release.domain.outcome_range, plan.constants.quantile_levels
-    if plan.binary and not isinstance(plan, DoublyRobustPlan):
+    if plan.binary and not plan.scores:
         if not same(release.scale, y_range):
             yield "its scale is not the range of a binary outcome"
         return
@@ -241,7 +234,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         if not same(release.scale, y_range * plan.residual_scale):
             yield "its scale is not the planned one, and no step asked for another"
         return
-    if isinstance(plan, DoublyRobustPlan):
+    if plan.scores:
         if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
             yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
         return

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.first_stage_charges import first_stage_problems
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import SQUARED, Head
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.names import is_learner, score_of
 from torchdpcate.features.kernels import SMOOTHNESS
@@ -29,8 +29,6 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
 
-SQUARED = "squared loss"
-"""What a statement has for the threshold of the squared loss."""
 ANSWER = "theta"
 """The query of a second stage: its coefficients, or its values at the queries."""
 
@@ -86,6 +84,11 @@ class EffectPlan(StatedPlan):
             return {}
         charge = Charge(Purpose.RELEASE, self.mechanism.name)
         return {ANSWER: Query(charge, self.law, self.mechanism.level, self.pays)}
+
+    @property
+    def free(self) -> bool:
+        """See ``Plan``."""
+        return self.mechanism.free
 
     @property
     def formula(self) -> str:

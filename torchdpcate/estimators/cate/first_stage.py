@@ -20,7 +20,7 @@ from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.second_stage.recipes import PrivateThreshold
 from torchdpcate.second_stage.stage import Regression, SecondStageBlock

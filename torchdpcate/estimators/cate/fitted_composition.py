@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import planned_error
+from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -17,9 +17,9 @@ from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
 from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
+from torchdpcate.release.released_weights import BalanceTable
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.cate.online.service import OnlineService

@@ -11,6 +11,9 @@ from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
+SQUARED = "squared loss"
+"""What a statement has for the threshold of the squared loss."""
+
 
 @dataclass(frozen=True, eq=False)
 class Head:

@@ -10,8 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore
-from torchdpcate.composition.doubly_robust import DoublyRobustPlan
-from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
@@ -36,9 +35,9 @@ from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, own_code
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.released_weights import BalanceTable
 from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage
 
@@ -119,7 +118,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     regression_score: ClassVar[RegressionScore]
 
-    plans: ClassVar[type[ComposedPlan] | None] = None
+    plans: ClassVar[str | None] = None
     """Plans of its composition on all records; None where it has none."""
 
     def fit_stream(self, stream: RecordStream) -> Self:
@@ -408,11 +407,11 @@ class RLearner(CATELearner):
     """R-learner (Nie & Wager 2021): overlap weights, no inverse propensity. See ``CATELearner``."""
 
     regression_score = RScore()
-    plans = ComposedPlan
+    plans = EFFECT
 
 
 class DRLearner(CATELearner):
     """DR-learner (Kennedy 2023): doubly robust pseudo-outcomes. See ``CATELearner``."""
 
     regression_score = DRScore()
-    plans = DoublyRobustPlan
+    plans = DOUBLY_ROBUST

@@ -2,9 +2,9 @@
 
 import math
 
-from torchdpcate.composition.interval_gate import NO_DELTA
+from torchdpcate.composition.builder import rebuilt
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_error import effect_errors, planned_error
+from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
@@ -66,8 +66,7 @@ def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, 
     assert plan.budget is not None
     if plan.budget.delta > 0:
         return ()
-    settings = {"constant_only": plan.constant_only, "constants": plan.constants}
-    other = ComposedPlan.of(plan.n, PrivacyBudget(plan.budget.epsilon, GAIN), domain, **settings)
+    other = rebuilt(plan, budget=PrivacyBudget(plan.budget.epsilon, GAIN))
     now, then = (shown(planned_error(found, domain.outcome_range, scale)) for found in (plan, other))
     return (
         f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.rung} effect",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import RegressionScore
-from torchdpcate.composition.expectations import RESIDUAL_SCALE
+from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
@@ -20,7 +20,7 @@ from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage
 _POINTS = 512  # public points that stand for typical records
 _INSIDE = 0.9  # records within the Huber threshold, which is the 0.9 quantile of |s| by default
 ASSUMED = (
-    f"the Huber threshold is 1/{1 / RESIDUAL_SCALE:.0f} of the outcome's range where it is private",
+    f"the Huber threshold is 1/{1 / EXPECTED.residual_scale:.0f} of the outcome's range where it is private",
     "covariates fill their bounds evenly, and propensities are near a half",
 )
 """What the noise of a second stage is planned on."""
@@ -94,7 +94,7 @@ class PlannedHead:
             recipe.ridge_for(bound, n, budget),
             bound,
             bounds.target,
-            typical * RESIDUAL_SCALE * schema.domain.outcome_range if threshold is None else threshold,
+            typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
             size,
             psi,
             asked,

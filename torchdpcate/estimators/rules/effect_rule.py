@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned_regret import planned_regret
+from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
@@ -22,8 +22,7 @@ from torchdpcate.estimators.cate.planned import stated_scale
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
+from torchdpcate.release.composed import Choices, ComposedRelease, ComposedRule, rule_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer

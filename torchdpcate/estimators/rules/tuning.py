@@ -24,7 +24,7 @@ from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget, integer
-from torchdpcate.privacy.charge import CROSS_VALIDATION, Purpose
+from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
@@ -217,6 +217,7 @@ def _with_features(judge: RuleLearner, features: FeatureMap) -> RuleLearner:
 @worst_case(
     "rule_tuning",
     PrivatelyTunedRule,
+    attacks=[CHOICE],
     pair="one record of the largest weight, right by the first of 30 candidates before and by all others after",
 )
 def _rule_tuning(budget: PrivacyBudget) -> Game:

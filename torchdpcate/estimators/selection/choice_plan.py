@@ -6,17 +6,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from torchdpcate.composition.arms_plan import ArmsPlan
-from torchdpcate.composition.constants import SelectionConstants
-from torchdpcate.composition.expectations import RESIDUAL_SCALE
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.pure_plan import kind_of_plan
-from torchdpcate.composition.shares import EpsilonShares, Shares, total_mu
+from torchdpcate.composition.builder import plan_within
+from torchdpcate.composition.constants import EXPECTED, SelectionConstants
+from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
+from torchdpcate.composition.steps import EpsilonShares, Shares, total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.gaussian_dp import range_beside
 
 CLIP = "clip"
 """The step that finds the clip of the scores."""
@@ -78,9 +76,8 @@ class ChoicePlan:
     def composed(self) -> ComposedPlan:
         """The plan of the steps that make the scores."""
         settings = {"constants": self.constants, "part": _PURE_STEPS if self.pure else _STEPS}
-        if self.arms == 2:
-            return kind_of_plan(self.budget).of(self.n, self.budget, self.domain, **settings)
-        return ArmsPlan.of(self.n, self.budget, self.domain, **settings, arms=self.arms)
+        kind = EFFECT if self.arms == 2 else ARMS
+        return plan_within(self.n, self.budget, self.domain, kind, **settings, arms=self.arms)
 
     @property
     def pure(self) -> bool:
@@ -141,7 +138,7 @@ class ChoicePlan:
     @property
     def planned_scale(self) -> float:
         """Residual scale to expect, in outcome units."""
-        return (0.5 if self.composed.binary else RESIDUAL_SCALE) * self.domain.outcome_range
+        return (0.5 if self.composed.binary else EXPECTED.residual_scale) * self.domain.outcome_range
 
     @property
     def planned_clip(self) -> float:

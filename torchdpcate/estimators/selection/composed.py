@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from torchdpcate.composition.constants import SelectionConstants
-from torchdpcate.composition.linear_fit import Solver
-from torchdpcate.composition.noisy_newton import NoisyNewton
-from torchdpcate.composition.nuisances import ComposedNuisance
+from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.records import RecordsFit, fit_composition
-from torchdpcate.composition.settings import known_propensities
+from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain

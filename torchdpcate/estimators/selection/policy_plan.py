@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.composition.division import ORDER
+from torchdpcate.composition.steps import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -27,8 +27,8 @@ from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, SelectionMechanism
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
+from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _SPENT = 0.99  # of a block's budget, which networks cost at least: their noise is found by a search

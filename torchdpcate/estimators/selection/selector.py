@@ -28,7 +28,7 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
+from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 
 _ROW_BY_ROW_BY_CONSTRUCTION = (Constants, Thresholds, LinearPolicies, TreePolicies)
 _ROW_BY_ROW = Condition(

@@ -36,7 +36,7 @@ from torchdpcate.privacy.selection_mechanisms import (
     ExponentialMechanism,
     SelectionMechanism,
 )
-from torchdpcate.release.policy import NUISANCE, SCORING
+from torchdpcate.release.rule import NUISANCE, SCORING
 
 
 @dataclass(eq=False, repr=False)

@@ -8,19 +8,20 @@ from torch import Tensor
 
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.gains import Scores, gains_as_scores
 from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.privacy.bounded_range import curve_beside, range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
 _CLIP, _POLICIES, _SHARE = 3.0, 10, 0.4  # of mu^2 to the Gaussian steps
@@ -50,6 +51,7 @@ def reaching_utilities() -> Tensor:
 @worst_case(
     "composed_selection",
     ComposedScores,
+    attacks=[Target(COMPOSED_SCORES, {"policies": None})],
     pair="one record of gain C or -C, which half of 10 policies treat, and which moves all steps before by as much",
 )
 def _game(budget: PrivacyBudget) -> Game:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.shrinkage import EmpiricalBayes
+from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
@@ -72,7 +72,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Guarantee:
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``holds_if``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
         docs/guarantees/clipped_scores.md.
 
     Args:
@@ -187,9 +187,10 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         return self._once(self._release)  # type: ignore[no-any-return]
 
     def _release(self) -> SubgroupRelease:
+        guarantee = self.plan_.guarantee()
         if "sums" not in self._answers:
             self._ask()
-        privacy = self._statement_of(self.plan_, self.plan_.guarantee(), self.plan_.public(), self._own)
+        privacy = self._statement_of(self.plan_, guarantee, self.plan_.public(), self._own)
         return self.plan_.conclude(self._answers, privacy)
 
     def _ask(self) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.composition.average_nuisances import AverageNuisances
-from torchdpcate.composition.shares import total_mu
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.erm.losses import Logistic
@@ -118,7 +118,7 @@ class CellSteps(ScoreSteps):
     def _left(self) -> float:
         """Squared mu that is left for a Gaussian event of the sums; 0 where it is next to nothing."""
         total = total_mu(self.budget) ** 2
-        left = total * (1 - _INWARDS) - self.plan.mu**2
+        left = total * (1 - _INWARDS) - self.plan.shares.total**2
         return left if left > _LEAST * total else 0.0
 
     @property
@@ -240,7 +240,7 @@ class SubgroupPlan(Plan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.weighting.holds_if,)
+        return (self.weighting.assumption,)
 
     @classmethod
     def restated(cls, release: Release) -> Self:

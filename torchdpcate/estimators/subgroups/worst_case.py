@@ -10,7 +10,8 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.terms import Weighting, cell_sums, record_numbers
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
@@ -61,6 +62,7 @@ def _laplace(budget: PrivacyBudget) -> Game:
 @worst_case(
     "subgroups_gaussian",
     SubgroupPlan,
+    attacks=[Target(Charge(Purpose.RELEASE, SubgroupPlan.name), {"law": GAUSSIAN})],
     pair="a treated record turns from the highest outcome to the lowest one in its cells of two partitions",
 )
 def _gaussian(budget: PrivacyBudget) -> Game:

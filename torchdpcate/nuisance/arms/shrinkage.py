@@ -12,9 +12,8 @@ from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import Numbers, constant_outcome, constant_propensity
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.exact_sums import exact_sum
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, LaplaceMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 PRIVATE = "private"

@@ -19,6 +19,7 @@ from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.scheme import InversePropensity, WeightScheme, stated_weight
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -240,6 +241,7 @@ class PrivatePropensity(InversePropensity):
 @worst_case(
     "private_propensity",
     PrivateWeights,
+    attacks=[Charge(Purpose.WEIGHTS, "private")],
     pair="a record treated at one end of the domain or untreated at the other, among many that disagree with both",
 )
 def _private_propensity(budget: PrivacyBudget) -> Game:

@@ -21,10 +21,9 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     smooth_bound,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma, largest_smoothness
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
 from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.second_stage.worst_pair import worst_pair

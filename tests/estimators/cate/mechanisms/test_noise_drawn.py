@@ -29,10 +29,10 @@ from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import SmoothNoise
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise
 from torchdpcate.second_stage.recipes import NeuralSecondStage, PrivateThreshold
 from torchdpcate.second_stage.stage import LinearStage
 

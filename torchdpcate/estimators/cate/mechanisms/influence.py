@@ -29,6 +29,7 @@ from torchdpcate.laws import SecretScale
 from torchdpcate.nuisance.nuisances import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -219,6 +220,7 @@ class InfluencePerturbation(QueryMechanism):
 
     @worst_case(
         "influence_below_n_min",
+        attacks=[Charge(Purpose.RELEASE, "influence")],
         pair="linear head, fewer than n_min records, none with a residual: one of them moved to the queries",
     )
     @staticmethod

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import smooth_bound
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise
+from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma
 from torchdpcate.second_stage.linear import squared_sensitivity
 from torchdpcate.second_stage.stage import LinearStage, RKHSStage
 

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import SQUARED, Head
 from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
 from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.mechanisms import GaussianMechanism
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.second_stage.linear import sensitivity
 from torchdpcate.second_stage.worst_pair import worst_pair
 
@@ -64,6 +65,7 @@ class OutputPerturbation(FunctionMechanism):
 
     @worst_case(
         "output_squared",
+        attacks=[Target(Charge(Purpose.RELEASE, "output"), {"threshold": SQUARED})],
         pair="squared loss: a record of the opposite target jumps across the line on which all others lie",
     )
     @staticmethod

@@ -20,13 +20,13 @@ from torchdpcate.features.maps import Identity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.laws import SecretScale
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
-from torchdpcate.privacy.events import ApproximateEvent
-from torchdpcate.privacy.smooth_gaussian import (
+from torchdpcate.privacy.calibration import (
     SmoothNoise,
     largest_smoothness,
     smooth_gaussian_curve,
     smooth_gaussian_multiplier,
 )
+from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
 from torchdpcate.second_stage.linear import LinearProblem, squared_sensitivity

@@ -26,9 +26,10 @@ from torchdpcate.estimators.cate.online.state import STATE_FILE, ServiceState
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, function_evidence, worst_case
 from torchdpcate.release.parts import named_tensors
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
@@ -268,6 +269,7 @@ class OnlineService:
 
     @worst_case(
         "online",
+        attacks=[Target(Charge(Purpose.RELEASE, GaussianProcess.name), {"answers": "online"})],
         pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
     )
     @staticmethod

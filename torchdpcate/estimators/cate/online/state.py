@@ -11,7 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import ReleaseFileError
 from torchdpcate.estimators.cate.online.correction import Correction, correction_from
 from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
+from torchdpcate.release.file import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
 

@@ -1,0 +1,364 @@
+"""Full-batch steps of DP-SGD in Lightning: linear layers, and features beside one hidden layer."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from torchdpcate._process import gpu_memory, terminable, threads_for
+from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
+from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
+from torchdpcate.errors import InputError
+from torchdpcate.nuisance.checks import check_processes, check_weights
+from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.plan import DPSGDPlan
+from torchdpcate.nuisance.poisson import poisson_loader
+from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
+from torchdpcate.privacy.events import GaussianEvent
+from torchdpcate.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+_SLACK = 2.0**-15
+"""Share of the clip norm above the bound of a gradient: what gradients are clipped to is less by 2^-16 of it, and
+Opacus adds 1e-6 to a norm before it compares, so that neither binds."""
+
+
+_AT_ONCE = 2**14  # records that are summed at once: rounding of their sums grows with it
+
+
+def at_once(mode: str, max_physical_batch: int | None) -> int | None:
+    """Return how many records pass at once where the user gives no number; None for all, which modes but chain take.
+
+    Example:
+        >>> at_once("auto", None), at_once("auto", 90), at_once("ghost", None)
+        (16384, 90, None)
+    """
+    return _AT_ONCE if max_physical_batch is None and mode in ("auto", "chain") else max_physical_batch
+
+
+def full_batches(event: StepEvent, count: int, n: int, p: int, batch: int | None = None) -> DPSGDPlan:
+    """Return DP-SGD steps at rate 1 that cost this event each, for gradients of norm at most 1 of n records.
+
+    Args:
+        event: Of one step.
+        count: Number of steps.
+        n: Number of records.
+        p: Trained numbers.
+        batch: Records that pass at once; None for all.
+
+    Raises:
+        InputError: The event is pure.
+
+    Example:
+        >>> full_batches(GaussianEvent(20.0), 100, 500, 3).event
+        DPSGDEvent(noise_multiplier=40.0, sampling_rate=1.0)
+    """
+    if not isinstance(event, GaussianEvent):
+        raise InputError("delta = 0: DP-SGD takes Gaussian steps; give privacy.delta above 0, or nuisance=auto")
+    # a replaced record moves the sum of clipped gradients by two clip norms
+    clip = 1 + _SLACK + math.sqrt(p) * summation_error(n, 1.0, batch) / 2
+    return DPSGDPlan(2 * event.noise_multiplier, clip, 1.0, count)
+
+
+def train(
+    module: LightningModule,
+    records: tuple[Tensor, ...],
+    plans: Sequence[DPSGDPlan],
+    noise: NoiseSource,
+    trainer: Callable[..., Trainer],
+    mode: str = "auto",
+    max_physical_batch: int | None = None,
+) -> None:
+    """Take noisy steps on all records, in float64; the caller has paid for them.
+
+    Args:
+        module: Its record losses have gradients of norm at most 1, else they are clipped.
+        records: What a batch of ``module`` is made of, each [n, ...].
+        plans: One run of steps after another.
+        noise: Where the noise comes from.
+        trainer: Makes a Trainer from keyword arguments.
+        mode: See ``DPSGD``.
+        max_physical_batch: See ``DPSGD``.
+
+    Raises:
+        InputError: Settings of the Trainer that break the analysis, or a GPU with too little memory.
+        NumericalError: Training diverged.
+    """
+    data = TensorDataset(*records)
+    size = sum(parameter.numel() for parameter in module.parameters())
+    with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
+        try:
+            for plan in plans:
+                loader = poisson_loader(data, plan.sampling_rate, plan.steps, noise)
+                limits = {"max_epochs": 1, "max_steps": plan.steps, "precision": "64-true"}
+                private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
+                with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
+                    made = trainer(callbacks=[private], **limits)
+                    check_processes(made)
+                    made.fit(module, loader)
+        finally:
+            module.trainer = None  # whose loaders hold the records
+    check_weights(module)
+
+
+class LinearLayer(RecordLossModule):
+    """One linear layer of features without a bias, trained by scaled steps from zero.
+
+    Args:
+        fit: What is fitted; its losses are divided by their slope.
+        points: The steps.
+    """
+
+    def __init__(self, fit: LinearFit, points: NewtonPoints) -> None:
+        super().__init__()
+        n, p = fit.predictors.shape
+        self.fit, self.points, self.units = fit, points, n * fit.slope
+        self.layer = nn.utils.skip_init(nn.Linear, p, 1, bias=False, dtype=torch.float64)
+        nn.init.zeros_(self.layer.weight)
+
+    def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Weighted losses `[B]` over the slope, of a batch of predictors, weights and targets."""
+        predictors, weights, targets = batch
+        fit = replace(self.fit, predictors=predictors, weights=weights, targets=targets)
+        return weights * fit.losses(self.layer(predictors).squeeze(1)) / fit.slope
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Scaled steps, by the sum of gradients in the loss's own units."""
+        return ScaledSteps(self.parameters(), self.points, self.units)
+
+
+class ScaledSteps(torch.optim.Optimizer):
+    """Steps of one layer's weight by ``NewtonPoints``.
+
+    Args:
+        parameters: The one weight, [1, p].
+        points: Where steps lead.
+        units: The sum's gradient over that which an optimizer gets.
+    """
+
+    def __init__(self, parameters: Any, points: NewtonPoints, units: float) -> None:
+        super().__init__(parameters, {})
+        self.points, self.units = points, units
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Move the weight."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        (weight,) = (p for group in self.param_groups for p in group["params"])
+        self.points.step(weight.grad.flatten().cpu() * self.units)
+        weight.copy_(self.points.theta[None])
+        return loss
+
+
+_SEED = 0  # of initial weights and of the sample that curvatures are of: public
+_GAIN, _SPREAD = 1.5, 0.7  # of initial hidden weights, times 1/sqrt(k), and of their biases
+_MEAN_SQUARE = 0.45  # of a hidden unit, about
+_MEAN_NORM = 0.95  # of features, about
+_SAMPLE, _MOST = 1000, 3.0  # standard normal covariates, clipped as standardised ones are
+_MOMENTUM, _LATE = 0.5, 0.5
+_WALK = 0.5  # most that noise alone moves a hidden weight
+_CLIPPED = 0.5  # variance of a record's pull, in squared slopes
+_PRIOR = {"propensity": 2.0}  # standard deviation of output weights in slopes; 1 otherwise
+
+
+class Network(RecordLossModule):
+    r"""f = psi'theta + s v'tanh(W z + b), and its record losses over the norm of f's gradient.
+
+    Args:
+        fit: Loss and targets; its weights, which are for features alone, are not used.
+        k: Number of covariates.
+        width: Hidden units.
+        share: The hidden layer's part of a squared gradient.
+        features: How many of the fit's features are part of f.
+    """
+
+    def __init__(self, fit: LinearFit, k: int, width: int, share: float, features: int) -> None:
+        super().__init__()
+        self.fit, self.share = fit, share
+        self.scale = math.sqrt(share / (1 - share) / (width * _MEAN_SQUARE))
+        self.wide = _layer(features, 1, bias=False)
+        self.hidden, self.out = _layer(k, width, bias=True), _layer(width, 1, bias=False)
+        self.steps: NetworkSteps | None = None
+        generator = torch.Generator().manual_seed(_SEED)
+        with torch.no_grad():
+            self.hidden.weight.normal_(0, _GAIN / math.sqrt(k), generator=generator)
+            self.hidden.bias.normal_(0, _SPREAD, generator=generator)
+
+    @property
+    def ordered(self) -> list[Tensor]:
+        """Weights of features, of the output, and biases and weights of hidden units."""
+        return [self.wide.weight, self.out.weight, self.hidden.bias, self.hidden.weight]
+
+    def forward(self, psi: Tensor, z: Tensor) -> Tensor:
+        """Return f [n] at features [n, p] and covariates [n, k]."""
+        return (self.wide(psi) + self.out(self.scale * torch.tanh(self.hidden(z)))).squeeze(1)
+
+    @torch.no_grad()
+    def squares(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squared derivatives of f in output weights and in biases, [n, width] each.
+
+        Those in hidden weights are the latter times z^2.
+        """
+        h = torch.tanh(z @ self.hidden.weight.T + self.hidden.bias)
+        slope = (1 - h.square()) * self.out.weight
+        return (self.scale * h).square(), (self.scale * slope).square()
+
+    @torch.no_grad()
+    def inverse_norms(self, features: Tensor | float, z: Tensor) -> Tensor:
+        """Return one over the norm of f's gradient, [n], of squared norms of features and of covariates [n, k]."""
+        out, bias = self.squares(z)
+        return (features + out.sum(1) + bias.sum(1) * (1 + z.square().sum(1))).rsqrt()
+
+    def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Weighted losses `[B]` over the slope, of a batch of features, covariates and targets."""
+        psi, z, targets = batch
+        fit = replace(self.fit, predictors=psi, targets=targets)
+        return self.inverse_norms(psi.square().sum(1), z) * fit.losses(self(psi, z)) / fit.slope
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The plan's steps."""
+        assert self.steps is not None
+        return _Optimizer(self.parameters(), self.steps, len(self.fit.targets) * self.fit.slope, self.ordered)
+
+
+def trained(
+    network: Network,
+    plan: FitPlan,
+    z: Tensor,
+    steps: NoisySteps,
+    trainer: "Callable[..., Trainer]",
+    mode: str = "auto",
+    max_physical_batch: int | None = None,
+) -> Callable[[Tensor], Tensor]:
+    """Return f after the plan's steps, which are paid for here, as a function of the records' features [n, p].
+
+    Args:
+        network: Untrained.
+        plan: How the fit is asked for.
+        z: Standardised covariates [n, k].
+        steps: Pays, and draws noise.
+        trainer: Makes a Trainer from keyword arguments.
+        mode: See ``DPSGD``.
+        max_physical_batch: See ``DPSGD``.
+    """
+    fit = network.fit
+    network.steps = NetworkSteps(network, plan, steps.scale(plan.step, 2 * fit.slope))
+    p = sum(parameter.numel() for parameter in network.parameters())
+    most = at_once(mode, max_physical_batch)
+    plans = [full_batches(event, count, len(z), p, most) for event, count in plan.pay(steps)]
+    psi = fit.predictors[:, : network.wide.in_features].contiguous()
+    train(network, (psi, z, fit.targets), plans, steps.session.noise, trainer, mode, most)
+    network.steps.finish()
+    network.to(z.device)
+
+    @torch.no_grad()
+    def learnt(features: Tensor) -> Tensor:
+        return network(features[:, : network.wide.in_features], z)
+
+    return learnt
+
+
+class NetworkSteps:
+    """Scaled steps with momentum by noisy gradients of a network, and the mean of its late weights: post-processing.
+
+    Args:
+        network: The network.
+        plan: Scaling and ridge of the features' coefficients, number of steps and their size.
+        noise: Standard deviation of the noise that all steps would have as one event, in the units of the fit's sum.
+    """
+
+    def __init__(self, network: Network, plan: FitPlan, noise: float) -> None:
+        fit, wide = network.fit, network.wide.in_features
+        self._network, self._plan = network, plan
+        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.reach
+        self._ridge = plan.ridge[:wide]
+        curvature = plan.preconditioner[:wide, :wide] - self._ridge.diag()
+        # a hidden layer takes its part of a record's gradient
+        self._root = torch.linalg.cholesky(curvature * math.sqrt(1 - network.share) + self._ridge.diag())
+        self._whole = float(plan.scaling.sum()) / _MEAN_NORM  # of a feature that is one everywhere, and has no weight
+        self._features = float(plan.scaling[:wide].sum() / plan.scaling.sum())
+        generator = torch.Generator().manual_seed(_SEED + 1)
+        sample = torch.randn(_SAMPLE, network.hidden.in_features, generator=generator, dtype=torch.float64)
+        self._sample = sample.clamp(-_MOST, _MOST)
+        self._velocity = [torch.zeros_like(p) for p in network.ordered]
+        self._sum = [torch.zeros_like(p) for p in network.ordered]
+        self._taken, self._first = 0, round(plan.steps * (1 - _LATE))
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Take a step by noisy gradients of the sum, in the order of ``Network.ordered``."""
+        parameters = self._network.ordered
+        scalings, ridges = self._scaled(parameters[0].device)
+        for i, (p, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            pull = gradient + ridges[i] * p
+            step = pull / scalings[i - 1] if i else torch.cholesky_solve(pull.T, self._root.to(p)).T
+            self._velocity[i] = _MOMENTUM * self._velocity[i].to(step) + step
+            p -= self._plan.size * self._velocity[i]
+            if self._taken >= self._first:
+                self._sum[i] = self._sum[i].to(p) + p
+        self._taken += 1
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Leave the network with the mean of its late weights."""
+        for p, total in zip(self._network.ordered, self._sum, strict=True):
+            p.copy_(total / (self._taken - self._first))
+
+    def _scaled(self, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+        """Return scalings of the hidden layer's parameters and ridges of all, by present weights and public facts."""
+        z = self._sample.to(device)
+        weights = self._network.inverse_norms(self._features, z)
+        out, bias = self._network.squares(z)
+        share = self._whole / len(z)
+        curved_out, curved_bias = share * (weights @ out), share * (weights @ bias)
+        curved_hidden = share * ((bias * weights[:, None]).T @ z.square())
+        # noise and sampling over prior variance, as features have it
+        ridge = (self._noise**2 + _CLIPPED * curved_out * self._slope**2) / (curved_out * self._prior**2)
+        # hidden weights have no prior: under noise alone they wander by this much at most
+        least = self._plan.size * self._noise * self._plan.steps / _WALK
+        nothing = torch.zeros((), dtype=torch.float64, device=device)
+        return (
+            [(curved_out + ridge)[None], curved_bias.clamp_min(least), curved_hidden.clamp_min(least)],
+            [self._ridge.to(device)[None], ridge[None], nothing, nothing],
+        )
+
+
+class _Optimizer(torch.optim.Optimizer):
+    """Hands a network's gradients to its steps, in the units of the fit's sum."""
+
+    def __init__(self, parameters: Any, steps: NetworkSteps, units: float, ordered: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {})
+        self.steps, self.units, self.ordered = steps, units, ordered
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Take a step."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.steps.step([_gradient(p) * self.units for p in self.ordered])
+        return loss
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def _layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    """Return a layer of zeros; nothing is drawn from the global generator."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=torch.float64)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer

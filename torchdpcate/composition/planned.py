@@ -1,0 +1,355 @@
+"""What follows from a public plan alone: noise, error, regret, where intervals hold, and the least budget."""
+
+import math
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from torchdpcate.composition.builder import composed_plan, rebuilt
+from torchdpcate.composition.constants import EXPECTED, logit_curvature, of_kind
+from torchdpcate.composition.plan import ComposedPlan, PlanFacts
+from torchdpcate.composition.priors import held_shares
+from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
+from torchdpcate.composition.screening import CENTRE
+from torchdpcate.composition.steps import (
+    AVERAGE,
+    CORRECTION,
+    COUNTS,
+    HALVINGS,
+    MATRIX,
+    MODIFIERS,
+    PAIRS,
+    PROGNOSTIC,
+    SCREENING,
+    WINDOWS,
+    gradient_rounding,
+    mechanism_of,
+)
+from torchdpcate.erm.perturbation import SOLVER_SHARE
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.mechanisms import KNormMechanism
+
+
+def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
+    r"""Return the root mean squared errors of the effect's constant, and of how it varies, in residual scales S.
+
+    They are what noise and prior leave:
+
+    .. math:: \sqrt{v_0}, \quad \Big(g - \sum_j \big(f_j g_j (2 w_j - w_j^2) - v_j w_j^2\big)\Big)^{1/2}, \quad
+        w_j = \frac{p_j}{p_j + v_j}
+
+    with the prior variance g of all that varies, whether it is asked for or not, its parts g_j, of which the kept
+    covariates hold the shares f_j, and the prior variances p_j by which the plan shrinks. An effect that is one
+    number in any case does not vary.
+
+    Args:
+        plan: Of the composition.
+    """
+    effect, variance = plan.effect(), plan.head_variance
+    noise = effect.noise / effect.basis.energies
+    if plan.constant_only:
+        return math.sqrt(float(noise[0])), 0.0
+    weight = effect.prior / (effect.prior + noise[1:])
+    features = effect.basis.features
+    held = held_shares(features, plan.kept, plan.covariates) * effect.prior * variance / plan.shrinking_variance
+    explained = held * (2 * weight - weight**2) - noise[1:] * weight**2
+    return math.sqrt(float(noise[0])), math.sqrt(max(variance - float(explained.sum()), 0.0))
+
+
+def effect_error(plan: ComposedPlan) -> float:
+    """Return the root mean squared error of the effect that noise and prior leave, in residual scales S.
+
+    Args:
+        plan: Of the composition.
+    """
+    return math.hypot(*effect_errors(plan))
+
+
+def effect_noise(plan: ComposedPlan) -> float:
+    r"""Return the standard deviation of the effect's noise before it is shrunk, in residual scales S.
+
+    .. math:: 1.3\, \sigma \Big(\sum_j 1/e_j\Big)^{1/2}
+
+    over records like those that were fitted; the factor is for the nuisances' noise, and for propensities away from
+    one half (``experiments/defaults/noise.py``).
+
+    Args:
+        plan: Of the composition.
+    """
+    regression = plan.effect()
+    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.energies).sum()))
+
+
+def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
+    """Return the noise to expect of the effect before it is shrunk, in outcome units.
+
+    Args:
+        plan: Of the composition.
+        outcome_range: Of the domain.
+        scale: The effect's scale as released, in outcome units, if it is known; None takes a fourteenth of the range
+            for that of residuals, which may be off by a factor of three.
+    """
+    return effect_noise(plan) * _residual_scale(plan, outcome_range, scale)
+
+
+def planned_error(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
+    """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow.
+
+    The effect's own noise after shrinkage, and what the plan does not ask for, by its priors.
+
+    Args:
+        plan: Of the composition.
+        outcome_range: Of the domain.
+        scale: As of ``planned_noise``.
+    """
+    return effect_error(plan) * _residual_scale(plan, outcome_range, scale)
+
+
+def propensity_noise(plan: ComposedPlan) -> float:
+    r"""Return the root mean squared noise and sampling error to expect of the estimated propensity.
+
+    .. math:: 0.2\, \Big(\sum_j \frac{v_j}{(1 + v_j / g_j)^2}\Big)^{1/2}, \quad
+        v_j = \frac{1.1\,\sigma^2}{e_j} + \frac{5}{n}
+
+    over the features of its regression, g_j their prior variances by its ridge.
+
+    Args:
+        plan: Of a composition that estimates the propensity.
+    """
+    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
+    variance = EXPECTED.wandering * regression.noise / regression.basis.energies + sampling
+    if plan.budget is None:  # where sampling is what features are held against, and counted
+        variance = variance.new_full(variance.shape, sampling)
+    prior = torch.cat([variance.new_tensor([EXPECTED.logit_constant]), EXPECTED.logit_prior * regression.prior])
+    return logit_curvature(plan.treated) * math.sqrt(float((variance / (1 + variance / prior).square()).sum()))
+
+
+def _residual_scale(plan: ComposedPlan, outcome_range: float, scale: float | None) -> float:
+    """Return the residual scale S in outcome units: planned, or by the effect's released one."""
+    return outcome_range * plan.residual_scale if scale is None else scale / plan.score_scale
+
+
+_UNIT = math.sqrt(1 / (2 * math.pi))  # half the mean of |N(0, 1)|
+
+
+class Regret(NamedTuple):
+    """Regrets in residual scales S, against the rule that knows the effect.
+
+    Attributes:
+        rule: Of the plan's rule.
+        constant: Of the better one of treating everybody and nobody.
+    """
+
+    rule: float
+    constant: float
+
+
+def planned_regret(plan: ComposedPlan) -> Regret:
+    r"""Return the expected regret of the sign of the plan's effect, and that of the best constant rule.
+
+    With an effect tau ~ N(0, G), the prior of a linear rule, and a score t of the correlation rho with it,
+
+    .. math:: E[\tau^+] - E[\tau\, 1\{t > 0\}] = \sqrt{\tfrac{G}{2\pi}}\,(1 - \rho)
+
+    Effects s tau of several sizes s are expected, and the score's correlation with them grows with s: rho is its mean
+    with the weights s (``Sign.correlation``), so that regrets are means over s, over the mean size.
+    A constant rule that is the better one has :math:`\rho^2 = g_0 / G`.
+
+    Args:
+        plan: The public plan of a rule.
+
+    Example:
+        >>> from torchdpcate.composition.constants import RuleConstants
+        >>> from torchdpcate.privacy.budget import PrivacyBudget
+        >>> budget = PrivacyBudget(1.0, 1e-5)
+        >>> few, many = (composed_plan(n, budget, 6, constants=RuleConstants()) for n in (500, 50_000))
+        >>> planned_regret(many).rule < planned_regret(few).rule
+        True
+    """
+    rules = plan.sign.rules
+    total = rules.constant_variance + rules.linear_variance
+    size, constant = _UNIT * math.sqrt(total), math.sqrt(rules.constant_variance / total)
+    return Regret(size * (1 - plan.planned_correlation()), size * (1 - constant))
+
+
+GATE = 0.06
+"""Largest root mean squared error of an estimated propensity, of noise and sampling, at which there are intervals."""
+PLANNED = 0.9 * GATE
+"""Largest planned one at which they are asked for: what is then released of it is hardly ever beyond the gate."""
+NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
+"""Why a composition of pure events has none."""
+_RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
+_WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
+
+
+def require_gate(plan: ComposedPlan, by_features: bool) -> None:
+    """Refuse intervals with an estimated propensity where they would not hold; public.
+
+    Args:
+        plan: With intervals.
+        by_features: Whether features alone make up its nuisances.
+
+    Raises:
+        InputError: The planned noise is too large, and from where on it is not; or there is no planned noise.
+    """
+    if not plan.estimates_propensity:
+        return
+    if not by_features:
+        raise InputError(f"intervals = true: with an estimated propensity they need {_WHERE}, whose noise is known")
+    if plan.screens:
+        raise InputError(
+            f"intervals = true: {plan.covariates - plan.kept} of {plan.covariates} covariates would be left out, and "
+            "may confound; name fewer in the domain, or leave intervals out"
+        )
+    if propensity_noise(plan) > PLANNED:
+        raise InputError(
+            f"intervals = true: they hold where the propensity is known (propensity: in the domain), or estimated with "
+            f"a planned noise of at most {PLANNED:g}; here it is {propensity_noise(plan):.2g}{_from(plan)}"
+        )
+
+
+def why_none(plan: ComposedPlan, withheld: bool) -> str:
+    """Return in one line why a release has no intervals, and from where on it could have some.
+
+    Args:
+        plan: Of the release.
+        withheld: Whether it asked for them, and what it released says that the propensity's noise is too large.
+    """
+    if withheld:
+        return (
+            f"the noise of its estimated propensity is above {GATE:g} by its released covariance, and then they would "
+            "not hold"
+        )
+    if plan.budget is not None and plan.budget.delta == 0:
+        return NO_DELTA
+    if "intervals" not in of_kind(plan.kind)["may"]:
+        return "doubly robust scores have none; learner=r (RLearner) has"
+    if plan.known_propensity:
+        return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
+    asked = rebuilt(plan, intervals=True)
+    if asked.screens:
+        return f"its propensity is estimated; of {plan.covariates} covariates some would be left out, and may confound"
+    if propensity_noise(asked) <= PLANNED:
+        return (
+            "its propensity is estimated; second_stage.intervals=true asks for the numbers they rest on, about a fifth "
+            "of mu^2, and they hold if the propensity's model is right"
+        )
+    return (
+        f"its propensity is estimated, with a planned noise of {propensity_noise(asked):.2g}, and above {PLANNED:g} "
+        f"they would not hold{_from(asked)}"
+    )
+
+
+def _from(plan: ComposedPlan) -> str:
+    """Return with how many records, and at which epsilon, the planned noise is within the gate, as words."""
+    records, epsilon = least(plan.made_of)
+    parts = [] if records is None else [f"about {records:,} records at this budget"]
+    parts += [] if epsilon is None else [f"epsilon = {epsilon:g} with these records"]
+    return f"; second_stage.intervals=true has some at {', or at '.join(parts)}" if parts else ""
+
+
+@lru_cache(maxsize=256)
+def least(facts: PlanFacts) -> tuple[int | None, float | None]:
+    """Return the least number of records, and the least epsilon, at which a plan with intervals passes the gate.
+
+    To within a fifth; None where there is none up to a thousand times as much.
+
+    Args:
+        facts: Of a plan with intervals and an estimated propensity.
+
+    Example:
+        >>> least(PlanFacts(1_500, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1, intervals=True))
+        (2600, 2.0)
+    """
+    factors = [_RATIO**k for k in range(1, _MOST + 1)]
+    records = next((n for n in (_rounded(facts.n * factor) for factor in factors) if _passes(facts, n=n)), None)
+    budget = facts.budget
+    if budget is None:
+        return records, None
+    epsilons = (float(f"{budget.epsilon * factor:.2g}") for factor in factors)
+    tried = (epsilon for epsilon in epsilons if epsilon <= 50)
+    passes = (epsilon for epsilon in tried if _passes(facts, budget=PrivacyBudget(epsilon, budget.delta)))
+    return records, next(passes, None)
+
+
+def _passes(facts: PlanFacts, **changes: Any) -> bool:
+    plan = composed_plan(**{f.name: getattr(facts, f.name) for f in fields(facts)} | changes)
+    return propensity_noise(plan) <= PLANNED
+
+
+def _rounded(n: float) -> int:
+    """Return n with two digits, rounded up."""
+    unit = 10 ** max(math.floor(math.log10(n)) - 1, 0)
+    return math.ceil(n / unit) * unit
+
+
+_QUANTILES = ("centre", OUTCOME, RESIDUAL)
+_FEW = {COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
+_CURVATURES = " curvatures"
+
+
+def require_noise(plan: ComposedPlan) -> None:
+    """Refuse a budget of which a step's noise would be so large that its grid would matter.
+
+    Each step would refuse it by itself, when those before it are paid for. Sizes are those of covariates without two
+    levels, the most that a step can have.
+
+    Args:
+        plan: The public plan; nothing is refused without privacy.
+
+    Raises:
+        InputError: Names the step.
+    """
+    if not math.isfinite(plan.shares.total):
+        return
+    for step in plan.shares.shares:
+        try:
+            _require(plan, step)
+        except InputError as error:
+            raise InputError(f"privacy.epsilon: too small for step {step!r} on n = {plan.n}: {error}") from error
+
+
+def _require(plan: ComposedPlan, step: str) -> None:
+    whole = plan.shares.event(step)
+    pure = isinstance(whole, PureEvent)
+    if step in _QUANTILES and not pure:
+        mechanism_of(plan.shares.event(step, count=plan.constants.quantile_levels), 1.0, 1).released_scale(1)
+    elif step == WINDOWS:
+        size = 2 * (plan.covariates if plan.numbers is None else plan.numbers)
+        mechanism_of(plan.shares.event(step, count=HALVINGS), 1.0, size).released_scale(size)
+    elif step in (PROGNOSTIC, MODIFIERS, PAIRS):
+        mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
+    elif step in _QUANTILES or step == SCREENING:
+        return  # choices, whose noise is on no grid
+    elif step == "moments" or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
+        size = _released(plan, step)
+        mechanism_of(whole, 1.0, size).released_scale(size)
+    elif isinstance(whole, PureEvent):
+        p, sums = _features(plan, step), plan.by_sums and step == "effect"
+        epsilon = whole.epsilon * (1 if sums else SOLVER_SHARE)
+        KNormMechanism(epsilon, 1.0, math.inf if sums else 2.0).released_scale(p)
+    else:
+        gradient_rounding(plan.shares.event(step, 0.5, plan.steps), _features(plan, step))
+
+
+def _released(plan: ComposedPlan, step: str) -> int:
+    """Return how many numbers a step's one event releases."""
+    if step == "moments":
+        return 2 * (plan.covariates if plan.windows else plan.kept)
+    if step in _FEW:
+        return _FEW[step]
+    p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))
+    return p * (p + 1) // 2
+
+
+def _features(plan: ComposedPlan, regression: str) -> int:
+    """Return how many coefficients a regression has."""
+    if regression == "effect":
+        return plan.effect().basis.dimension * (plan.arms - 1)
+    if regression == "outcome":
+        return len((plan.both_arms() if plan.scores else plan.outcome()).basis.energies)
+    return plan.propensity().basis.dimension

@@ -1,0 +1,387 @@
+"""What is expected of features, which are asked for with which energies, and how estimates are drawn to zero."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.errors import InputError
+from torchdpcate.features.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis, all_features
+
+
+class Filling(NamedTuple):
+    """How one noise is divided.
+
+    Attributes:
+        noise: sigma^2, variance of the noise of a function of energy one.
+        constant: e_0, energy of the constant.
+        energies: e, of the features, [p].
+        error: Expected squared error of the function.
+    """
+
+    noise: float
+    constant: float
+    energies: Tensor
+    error: float
+
+
+def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
+    r"""Return energies e_0 of the constant and e_j of features, together one, of least expected error.
+
+    .. math:: \min_e \sum_{j \ge 0} \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
+        \qquad e_j = \max(0, \lambda - \sigma^2/g_j)
+
+    With an infinite prior variance of the constant, :math:`\lambda = e_0`: a feature is asked for only where its prior
+    variance g_j exceeds the constant's noise.
+
+    Args:
+        prior: g, variances of the features' parts of a function, float64 [p], positive.
+        noise: sigma^2, variance of the noise of a function of energy one.
+        constant: g_0, prior variance of the constant; at least that of any feature, so that it is always asked for.
+
+    Returns:
+        e_0, and e [p].
+
+    Example:
+        >>> constant, rest = water_filling(torch.tensor([1.0, 0.1]).double(), 0.2)
+        >>> round(constant, 6), [round(e, 6) for e in rest.tolist()]
+        (0.6, [0.4, 0.0])
+    """
+    needs, own = noise / prior, noise / constant
+    ordered = needs.sort().values
+    level = (1 + own + torch.cat([needs.new_zeros(1), ordered.cumsum(0)])) / torch.arange(1, len(needs) + 2)
+    asked = int((level[1:] > ordered).sum())  # levels exceed needs for the first few, and for no others
+    return level[asked].item() - own, (level[asked] - needs).clamp_min(0)
+
+
+def gaussian_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
+    """Return the energies of ``water_filling`` with what is to be expected; see there."""
+    return Filling(noise, *water_filling(prior, noise, constant), sum(expected_error(prior, noise, constant)))
+
+
+def sampling_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
+    """Return equal energies of all features whose prior variance exceeds what sampling leaves of them.
+
+    Args:
+        prior: g, [p].
+        noise: Variance of a feature's part by sampling, whatever its energy.
+        constant: g_0.
+    """
+    asked = (prior > noise).double()
+    even = 1 / (1 + float(asked.sum()))
+    return Filling(noise, even, even * asked, sum(expected_error(prior, noise, constant)))
+
+
+def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Filling:
+    r"""Return energies of least expected error where noise grows with the number of features.
+
+    K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
+    Features are asked for by falling prior variance, those of one variance together.
+
+    Args:
+        prior: g, [p], positive.
+        unit: u.
+        constant: Prior variance of the constant; see ``water_filling``.
+
+    Example:
+        >>> found = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
+        >>> round(found.noise, 6), round(found.constant, 6), [round(e, 6) for e in found.energies.tolist()]
+        (0.2, 0.466667, [0.266667, 0.266667, 0.0])
+    """
+    least, found = _constant_error(unit, constant) + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
+    for value in prior.unique().flip(0).tolist():
+        asked = prior >= value
+        noise = unit * (2 + int(asked.sum())) / 2
+        error = sum(expected_error(prior[asked], noise, constant)) + float(prior[~asked].sum())
+        if error < least:
+            own, some = water_filling(prior[asked], noise, constant)
+            energies = torch.zeros_like(prior)
+            energies[asked] = some
+            least, found = error, (noise, own, energies)
+    noise, own, energies = found
+    rest = float((prior * noise / (prior * energies + noise)).sum())
+    return Filling(noise, own, energies, _constant_error(noise, constant, own) + rest)
+
+
+def _constant_error(noise: float, prior: float, energy: float = 1.0) -> float:
+    return noise / energy if math.isinf(prior) else prior * noise / (prior * energy + noise)
+
+
+def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:
+    """Return the expected squared error of the constant, and that of all features, by ``water_filling``.
+
+    Args:
+        prior: g, [p].
+        noise: sigma^2.
+        constant: g_0.
+    """
+    own, energies = water_filling(prior, noise, constant)
+    first = noise / own if math.isinf(constant) else constant * noise / (constant * own + noise)
+    return first, float((prior * noise / (prior * energies + noise)).sum()) if noise else 0.0
+
+
+STEPS = "t"
+"""Kind of the features that a private choice gives the effect alone."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What one regression of the plan asks for, and what it may expect.
+
+    Attributes:
+        basis: Its features, with energies.
+        prior: Prior variance of each feature's part of the function, [p], in units of its squared scale.
+        noise: Variance of the noise of a function of energy one, in units of its squared scale.
+        error: Expected squared error, in units of its squared scale.
+    """
+
+    basis: WeightedBasis
+    prior: Tensor
+    noise: float
+    error: float
+
+
+def prior_variances(
+    features: Sequence[Feature],
+    variance: float,
+    constants: PlanConstants,
+    size: float,
+    heads: int | None = None,
+    confounds: bool = True,
+) -> Tensor:
+    """Return each feature's prior variance: its kind's share, evenly.
+
+    What bends and interacts enters as n mu grows; products with a step are there where they were chosen.
+
+    Args:
+        features: All that may be asked for.
+        variance: Prior variance of a function of them, at large n mu.
+        constants: Of the plan.
+        size: N mu.
+        heads: How many of the covariates, the first ones, were chosen; None: all. The linear features of the others
+            have ``tail_variance`` times an even part of all linear ones each, and no more than one of a chosen one.
+        confounds: Whether what is not asked for may confound; else that is one such part.
+    """
+    low, high = constants.rough_sizes
+    rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
+    first = [heads is None or feature.j < heads for feature in features]
+    counts = Counter(feature.kind for feature, own in zip(features, first, strict=True) if own)
+    share = {feature.kind: constants.part_share(feature.kind) for feature in features}
+    whole = KINDS[0], STEPS
+    each = {kind: variance * share[kind] / count * (1 if kind in whole else rough) for kind, count in counts.items()}
+    if not all(first):
+        linear = sum(feature.kind == KINDS[0] for feature in features)
+        tail = (constants.tail_variance if confounds else 1.0) * variance * constants.part_share(KINDS[0]) / linear
+        tail = min(tail, each.get(KINDS[0], math.inf))
+    return torch.tensor([each[f.kind] if own else tail for f, own in zip(features, first, strict=True)]).double()
+
+
+def held_shares(features: Sequence[Feature], k: int, covariates: int, found: float = 1.0) -> Tensor:
+    """Return the shares of prior variances that features of k chosen covariates hold, [p].
+
+    The r-th covariate's weight is 1/r; a product needs both of its own.
+
+    Args:
+        features: Of the chosen covariates.
+        k: How many are chosen.
+        covariates: Number of all covariates q.
+        found: Share of what the best choice holds beyond one at random that the choice holds.
+    """
+    weight = 1 / torch.arange(1.0, covariates + 1, dtype=torch.float64)
+    share = k / covariates + found * (float(weight[:k].sum() / weight.sum()) - k / covariates)
+    return torch.tensor([share ** (1 + (feature.kind in PRODUCTS)) for feature in features], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a regression may ask for, and what its features cost.
+
+    Attributes:
+        constants: Of the plan.
+        size: N mu.
+        confounds: Whether what is not asked for may confound.
+        fill: Energies by prior variances, noise, and the prior variance of the constant.
+        variance: Prior variance of its features; zero leaves the constant alone.
+        noise: Variance of the noise of a function of energy one; by sums how far one record moves the constant, over
+            epsilon.
+        kinds: Kinds of features that it may have.
+        constant: Prior variance of its constant, which is asked for in any case.
+        least: Prior variance that its features must exceed, but for linear ones.
+        heads: How many covariates, the first ones, have features of all kinds; None: all.
+    """
+
+    constants: PlanConstants
+    size: float
+    confounds: bool
+    fill: Callable[[Tensor, float, float], Filling]
+    variance: float
+    noise: float
+    kinds: str
+    constant: float = math.inf
+    least: float = 0.0
+    heads: int | None = None
+
+    def priors(self, features: Sequence[Feature]) -> Tensor:
+        """Return the prior variances of features, [p]; see ``prior_variances``."""
+        return prior_variances(features, self.variance, self.constants, self.size, self.heads, self.confounds)
+
+    def regression(self, two_levels: Sequence[bool], pairs: tuple[Feature, ...] = ()) -> Regression:
+        """Return what is asked for: the features that are worth their noise.
+
+        Args:
+            two_levels: Whether each covariate has two levels.
+            pairs: Products with a step beside the features of these.
+        """
+        features = all_features(two_levels, self.constants.kinds, self.heads) + pairs if self.variance else ()
+        prior = self.priors(features)
+        may = [
+            feature.kind in self.kinds and (feature.kind == KINDS[0] or variance > self.least)
+            for feature, variance in zip(features, prior.tolist(), strict=True)
+        ]
+        candidates = torch.nonzero(torch.tensor(may, dtype=torch.bool)).flatten()
+        left_out = float(prior.sum() - prior[candidates].sum())
+        found = self.fill(prior[candidates], self.noise, max([self.constant, *prior[candidates].tolist()]))
+        there = found.energies > 0
+        chosen = candidates[there]
+        constant = torch.tensor([found.constant], dtype=torch.float32).double()  # rounded, as all releases have had it
+        energies = torch.cat([constant, found.energies[there]])
+        basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), energies)
+        return Regression(basis, prior[chosen], found.noise, found.error + left_out)
+
+
+@dataclass(frozen=True)
+class Sign:
+    r"""What the sign of an effect is planned by.
+
+    Effects have the prior of a linear rule, and several sizes: standard deviations over that of the prior.
+
+    Attributes:
+        rules: Constants of rules, with the prior variances that effects on this kind of outcome have.
+        shrinks: Whether coefficients are shrunk.
+        variance: Prior variance of the effect's features, as they are asked for.
+        found: Share of what the best choice of covariates holds beyond one at random that a choice holds.
+        noise: Standard deviation of the score's noise over that of the effect's own steps.
+        limit: Correlation of a score without noise, over that of one with all steps.
+        sizes: Of the effects.
+    """
+
+    rules: RuleConstants
+    shrinks: bool
+    variance: float
+    found: float
+    noise: float
+    limit: float
+    sizes: tuple[float, ...]
+
+    def correlation(self, effect: Regression, k: int, covariates: int) -> float:
+        r"""Return the planned correlation of effects and their estimate, which its sign follows.
+
+        .. math:: \rho^2 = \frac{1}{G} \sum_j \frac{g_j^2}{g_j + v_j} \;\text{ or }\;
+            \frac{(\sum_j g_j)^2}{G \sum_j (g_j + v_j)}
+
+        of shrunk and of unshrunk coefficients, with the noise v_j and the prior variance G of a linear rule; averaged
+        over the sizes, with the size as weight.
+
+        Args:
+            effect: The effect's regression.
+            k: Number of covariates that it is of, which hold their share of that variance.
+            covariates: Number of all.
+        """
+        rules, found = self.rules, 1.0 if self.shrinks else self.found
+        held = effect.prior * (rules.linear_variance / self.variance)
+        held = held * held_shares(effect.basis.features, k, covariates, found)
+        prior = torch.cat([held.new_tensor([rules.constant_variance]), held])
+        total = rules.constant_variance + rules.linear_variance
+
+        def of(size: float) -> float:
+            noise = (self.noise / size) ** 2 * effect.noise / effect.basis.energies
+            if self.shrinks:
+                return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
+            return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
+
+        return math.fsum(size * (self.limit * of(size)) for size in self.sizes) / math.fsum(self.sizes)
+
+    def worth(self, correlation: float, constant: bool) -> float:
+        """Return what falls with a rule's planned regret: a constant rule's correlation counts for less."""
+        return correlation / (self.rules.constant_gain if constant else 1.0)
+
+
+def matrix_noise(basis: WeightedBasis, unit: float) -> float:
+    r"""Return the planned noise of a matrix of second moments, scaled to its planned diagonal.
+
+    Its spectral norm is about :math:`2\sqrt{p}` times the root mean square of the entries' noise.
+
+    Args:
+        basis: Features with energies; the matrix is of features of energy one.
+        unit: Standard deviation of the noise of an entry beside the diagonal.
+    """
+    p, inverse = basis.dimension, 1 / basis.energies
+    squares = inverse.outer(inverse) * (0.5 + 0.5 * torch.eye(p, dtype=torch.float64))
+    return 2 * unit * math.sqrt(float(squares.mean()) * p)
+
+
+_TAUS = torch.logspace(-1.3010299956639813, 0.47712125471966244, 20, dtype=torch.float64)  # .05 to 3
+_SPARSITY = (1.0, 0.5, 0.25, 0.1, 0.04)
+
+
+@dataclass(frozen=True)
+class EmpiricalBayes:
+    r"""Posterior means of parameters that may be small, or mostly zero; post-processing, which costs nothing.
+
+    .. math:: t_j \sim N(\theta_j, v_j), \qquad
+        \theta_j \sim r\, N(0, (\tau s_j)^2 / r) + (1 - r)\, \delta_0
+
+    with tau on 20 points between .05 and 3 and r in {1, .5, .25, .1, .04}, all equally likely, and tau = 0 (all of
+    them are zero) with probability ``spike``. Source: after Johnstone & Silverman (2004), with weights over the grid
+    in place of a maximum.
+
+    Args:
+        spike: Prior probability that all parameters are zero, in (0, 1).
+
+    Raises:
+        InputError: A spike outside (0, 1).
+
+    Example:
+        >>> t = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64)
+        >>> EmpiricalBayes(0.5).mean(t, torch.full_like(t, 0.1), torch.ones_like(t)).round(decimals=8).tolist()
+        [0.50101118, -0.13995869, 0.04641532]
+    """
+
+    spike: float = 0.7
+
+    def __post_init__(self) -> None:
+        if not 0 < self.spike < 1:
+            raise InputError(f"spike = {self.spike}: give a probability strictly between 0 and 1")
+
+    def mean(self, t: Tensor, variance: Tensor, scale: Tensor) -> Tensor:
+        """Return the posterior means, float64 [p]; arguments are those of ``moments``."""
+        return self.moments(t, variance, scale)[0]
+
+    def moments(self, t: Tensor, variance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return posterior means and variances, float64 [p] each.
+
+        Args:
+            t: Estimates [p].
+            variance: v, of their noise, [p].
+            scale: s, typical sizes that differ among parameters, [p].
+        """
+        tau, r = torch.meshgrid(_TAUS, torch.tensor(_SPARSITY, dtype=torch.float64), indexing="ij")
+        tau, r = tau.reshape(-1, 1), r.reshape(-1, 1)
+        wide = variance + (tau * scale).square() / r
+        off = -0.5 * (variance.log() + t.square() / variance)
+        on = r.log() - 0.5 * (wide.log() + t.square() / wide)
+        none = off + torch.log1p(-r)  # minus infinity where r = 1
+        both = torch.logaddexp(on, none)
+        kept = 1 - variance / wide
+        means = kept * t * (on - both).exp()
+        squares = ((kept * t).square() + kept * variance) * (on - both).exp()
+        cell = torch.tensor((1 - self.spike) / len(tau), dtype=torch.float64).log()
+        zero = off.sum() + torch.tensor(self.spike, dtype=torch.float64).log()
+        weights = torch.softmax(torch.cat([zero[None], both.sum(1) + cell]), 0)
+        mean = weights[1:] @ means
+        return mean, weights[1:] @ squares - mean.square()
