@@ -29,7 +29,7 @@ from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
@@ -37,7 +37,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import torchdpcate
 from torchdpcate.audit.registry import registry
-from torchdpcate.erm.private_fit import PrivateLinearFit
+from torchdpcate.erm.linear_fits import PrivateLinearFit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.weighted import EffectEstimator

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.records import Batch, Records, predictor
+from torchdpcate.erm.records import Batch, Records
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.ratio_of_sums import NoisySums, Sums
 from torchdpcate.estimators.average.weighted import EffectFacts, ReleasedRanges, released_ranges
 from torchdpcate.features.maps import FeatureMap, Identity
@@ -175,7 +176,9 @@ class BalanceStatistics(NoisySums):
         """Return the imbalance as it is. The curator's, never to be published."""
         theta = self.theta
         assert theta is not None
-        size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
+        size = records.total(
+            lambda b: self.estimand.weights(linear_predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2
+        )
         return self.table(self.exact(records.total), size[0, 0].item(), noise=False)
 
     def _names(self, way: str) -> tuple[str, ...]:
@@ -197,7 +200,7 @@ def _imbalances(
 ) -> tuple[Tensor, ...]:
     """Return what records add to each plain sum, then to each weighted one, over its unit [runs, 2 features]."""
     phi = (batch.psi[:, 1:] / largest_entry).T
-    g = predictor(batch.psi, theta)
+    g = linear_predictor(batch.psi, theta)
     z = batch.z.expand_as(g)
     w = ranges.within(estimand.weights(g, z), z)[0]
     plain = (batch.z - share[:, None, None]) * phi

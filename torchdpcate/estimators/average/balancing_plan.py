@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, PreparedFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Records, Target, arm, outcome
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance

@@ -11,11 +11,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balancing_plan import (

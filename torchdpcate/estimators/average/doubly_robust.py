@@ -24,9 +24,8 @@ from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_sq
 from torchdpcate.estimators.average.weighted import EffectFacts
 from torchdpcate.laws import CLOSE, AddedNoise, Training
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.nuisance.ranges import nuisance_range
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import nuisance_range
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.trainer import check_device, default_trainer
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import as_number, integer, split_epsilon

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.erm.linear_fits import PreparedFit
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError

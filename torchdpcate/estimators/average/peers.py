@@ -11,11 +11,10 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
+from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
-from torchdpcate.erm.records import Batch, Records, StackedRecords, arm, predictor
-from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.records import Batch, Records, StackedRecords, arm
+from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -86,7 +85,7 @@ class InverseWeights(RatioOfSums):
 def _inverse_weighted(facts: EffectFacts, theta: Tensor | None, batch: Batch) -> Tensor:
     """Return z y / e - (1 - z) y / (1 - e) of the records of a batch, [runs, b]."""
     assert theta is not None
-    g, of = predictor(batch.psi, theta), facts.estimand
+    g, of = linear_predictor(batch.psi, theta), facts.estimand
     z = batch.z.expand_as(g)
     w = of.weights(g, z)
     w = w if facts.ranges is None else facts.ranges.within(w, z)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.records import Batch, predictor
+from torchdpcate.erm.records import Batch
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.ratio_of_sums import RatioOfSums
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.registry import Registry
@@ -185,11 +186,11 @@ class Weigh:
 
     def __call__(self, batch: Batch) -> Weighted:
         """Return the weighted records, [runs, b]."""
-        g, (low, high) = predictor(batch.psi, self.theta), (self.facts.low, self.facts.high)
+        g, (low, high) = linear_predictor(batch.psi, self.theta), (self.facts.low, self.facts.high)
         z, y = batch.z.expand_as(g), batch.y.expand_as(g)
         m = torch.full_like(g, (low + high) / 2)
         if self.model is not None:
-            m = torch.sigmoid(predictor(batch.psi, self.model)).clamp(low, high)
+            m = torch.sigmoid(linear_predictor(batch.psi, self.model)).clamp(low, high)
         ranges = self.facts.ranges
         assert ranges is not None
         return Weighted(z, y, *ranges.clamp(self.facts.estimand.weights(g, z), z, m))

@@ -15,9 +15,8 @@ from torchdpcate.composition.average_nuisances import AverageNuisances
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
 from torchdpcate.estimators.average.effect_plan import exact_fit
