@@ -9,7 +9,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES

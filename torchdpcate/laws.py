@@ -163,6 +163,10 @@ class AddedNoise(Law):
         yield from grid_problems(name, answer, self.scale)
         yield from far_problems(name, answer, self.bound, self.scale)
 
+    def log_density(self, answers: Tensor, exact: Tensor) -> Tensor:
+        """Return that of answers [runs, p] given their exact numbers, up to a constant, [runs]; of noise e^(-|z|/s)."""
+        return -self.mechanism.size(answers - exact) / self.scale
+
     def evidence(self, one: Tensor, other: Tensor) -> Evidence:
         """Return the exact log-likelihood ratio of the answers on two data sets, whose exact numbers are given."""
         one, other = one.flatten(), other.flatten()

@@ -98,8 +98,10 @@ class Query:
         return answers if self.law.hands_out else session.noise.released(answers)
 
 
-class Plan(ABC):
+class StatedPlan(ABC):
     """What one release asks of the records, by public facts alone; a frozen dataclass.
+
+    A release may rest on more, such as nuisances that were paid for before; see ``Plan`` for those that do not.
 
     Attributes:
         name: What statements call the mechanism.
@@ -160,10 +162,6 @@ class Plan(ABC):
     @abstractmethod
     def answers(self, release: "Release") -> Mapping[str, Tensor]:
         """Return the released numbers that a release holds: answers of queries by their names, and what follows."""
-
-    @abstractmethod
-    def conclude(self, answers: Mapping[str, Tensor], privacy: "PrivacyStatement") -> "Release":
-        """Return the release that these numbers make, by public facts alone."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -246,13 +244,6 @@ class Plan(ABC):
             release: As read from its file; every value in it may be forged.
         """
         yield from self.statement_problems(release)
-        yield from self.conclusion_problems(release)
-
-    def conclusion_problems(self, release: "Release") -> Iterator[str]:
-        """Return what in a release does not follow from its answers by this plan."""
-        made = self.conclude(self.answers(release), release.privacy)
-        yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
-        yield from _tensor_differences(release.tensors(), made.tensors(), self.close)
 
     def statement_problems(self, release: "Release") -> Iterator[str]:
         """Return what a release states, was charged or holds as answers that this plan does not make."""
@@ -293,7 +284,26 @@ class Plan(ABC):
             yield from query.law.charge_problems(name, own[name][-1:] if last else own[name])
 
 
-PLANS: dict[str, type[Plan]] = {}
+class Plan(StatedPlan):
+    """A plan from which a release follows, given the answers of its queries."""
+
+    @abstractmethod
+    def conclude(self, answers: Mapping[str, Tensor], privacy: "PrivacyStatement") -> "Release":
+        """Return the release that these numbers make, by public facts alone."""
+
+    def problems(self, release: "Release") -> Iterator[str]:
+        """See ``StatedPlan``; what it holds follows from its answers."""
+        yield from super().problems(release)
+        yield from self.conclusion_problems(release)
+
+    def conclusion_problems(self, release: "Release") -> Iterator[str]:
+        """Return what in a release does not follow from its answers by this plan."""
+        made = self.conclude(self.answers(release), release.privacy)
+        yield from differences("facts ", release.facts(), json.loads(json.dumps(made.facts())))
+        yield from _tensor_differences(release.tensors(), made.tensors(), self.close)
+
+
+PLANS: dict[str, type[StatedPlan]] = {}
 """Plans by the names of their mechanisms, of the modules imported so far."""
 
 

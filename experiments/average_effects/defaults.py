@@ -17,11 +17,11 @@ from torch import Tensor
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.planned_error import ErrorPrior
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.release.estimate import half_width
 

@@ -11,12 +11,11 @@ from experiments.average_effects.designs import Design, Sample
 from experiments.average_effects.literal import hajek, literal
 from torchdpcate import CausalData, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans, plain_difference
-from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, default_nuisances
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
+from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.estimators.average.doubly_robust import DoublyRobust, default_nuisances
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeans, plain_difference
+from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.estimate import half_width
 

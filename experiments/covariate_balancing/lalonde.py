@@ -21,7 +21,7 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import linear_predictor
-from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

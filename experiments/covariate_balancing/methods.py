@@ -10,10 +10,9 @@ from experiments.average_effects.methods import Found, found
 from experiments.covariate_balancing.laws import LEAST_OVERLAP, Law, Sample
 from torchdpcate import PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
-from torchdpcate.estimators.average.plan import make_plan
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
+from torchdpcate.estimators.average.covariate_balancing import make_plan
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
+from torchdpcate.estimators.average.peers import HorvitzThompson, SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS = (0.5, 1.0, 5.0)

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,7 +25,6 @@ from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
@@ -101,30 +100,28 @@ def effect(law: str) -> float:
 class OneByOne(BalancedDifference):
     """Each sum charged by itself, as before."""
 
-    def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
+    @cached_property
+    def units(self) -> dict[str, Tensor]:
         """See ``BalancedDifference``."""
-        epsilon = math.fsum(epsilons[part] for part in self.parts)
-        return {part: moved * epsilon / epsilons[part] for part, moved in self.moved(facts).items()}
+        epsilon = math.fsum(self.epsilons[part] for part in self.parts)
+        return {part: moved * epsilon / self.epsilons[part] for part, moved in self.moved(self.facts).items()}
 
 
 def _balancing(
-    estimator: BalancedDifference, ranges: bool, law: str, epsilon: float, records: StackedRecords, noise: NoiseSource
+    kind: type[BalancedDifference], ranges: bool, law: str, epsilon: float, records: StackedRecords, noise: NoiseSource
 ) -> Found:
     """Covariate balancing, with noise by released coefficients or by bounds for all."""
     plan = CovariateBalancingEffect(domain(law), PrivacyBudget(epsilon, 0.0)).plan(N)
     learnt = plan.learn(records, FitSession(noise))
     facts = plan.released(learnt)
     facts = facts if ranges else replace(facts, ranges=None)
-    if isinstance(estimator, OneByOne):  # intervals did not count what noise in weights and outcome model do together
+    if kind is OneByOne:  # intervals did not count what noise in weights and outcome model do together
         facts = replace(facts, slope_bound=0.0)
-    laws = estimator.laws(facts, plan.epsilons)
+    estimator = kind(facts, plan.epsilons)
     answers = estimator.ask(
-        plan.total(records, learnt),
-        facts,
-        plan.epsilons,
-        lambda part, exact: laws[part].draw(noise, len(exact), exact),
+        plan.total(records, learnt), lambda query, exact: estimator.laws[query].draw(noise, len(exact), exact)
     )
-    found = estimator.estimate(answers, facts, plan.epsilons)
+    found = estimator.concluded(answers)
     return found.estimate - effect(law), half_width(LEVEL, found.gaussian, found.laplace, found.polytope)
 
 
@@ -140,9 +137,9 @@ def _composed(law: str, epsilon: float, records: StackedRecords, noise: NoiseSou
 
 
 METHODS: dict[str, Callable[[str, float, StackedRecords, NoiseSource], Found]] = {
-    "bounds for all coefficients": partial(_balancing, OneByOne(), False),
-    "released coefficients": partial(_balancing, OneByOne(), True),
-    "one event": partial(_balancing, BalancedDifference(), True),
+    "bounds for all coefficients": partial(_balancing, OneByOne, False),
+    "released coefficients": partial(_balancing, OneByOne, True),
+    "one event": partial(_balancing, BalancedDifference, True),
     "composed": _composed,
 }
 """Three states of covariate balancing, the oldest first, and the composition."""

@@ -17,18 +17,14 @@ from experiments.words import paragraph, table
 from torchdpcate import NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.balanced_difference import UPPER
-from torchdpcate.estimators.average.centred_sums import CentredSums, contrast
-from torchdpcate.estimators.average.doubly_robust_plan import (
+from torchdpcate.estimators.average.doubly_robust import (
     DoublyRobust,
     default_nuisances,
-    fit_nuisances,
-    ranges_of,
     score_records,
 )
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate, group_estimates
-from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
+from torchdpcate.estimators.average.known_propensity import DesignPlan, contrast
+from torchdpcate.estimators.average.peers import SubsampleAggregate, group_estimates
+from torchdpcate.estimators.average.ratio_of_sums import UPPER, NoisyEstimate
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 
@@ -62,8 +58,8 @@ def of_groups(repeats: int, epsilon: float) -> tuple[Law, Law]:
     terms = torch.cat([group_estimates(OBSERVED.data_sets(10, N, seed), plan) for seed in range(repeats // 10)])
     two, most = torch.full((len(terms),), 2.0, dtype=torch.float64), 4 * (1 - 1 / plan.many)
     before = apart(terms, two, lambda tau: torch.full_like(tau, most), (epsilon / 2, epsilon / 2))
-    session = FitSession(NoiseSource.fixed(1))
-    return before, _law(plan.estimate({"sums": plan.ask_each(session, 1, "sums", sum_and_half_squares(terms))}))
+    exact, session = plan.readout({}).sums("sums", {}).exact(terms), FitSession(NoiseSource.fixed(1))
+    return before, _law(plan.estimate({"sums": plan.ask_each(session, 1, "sums", exact)}))
 
 
 def of_scores(repeats: int, epsilon: float) -> tuple[Law, Law]:
@@ -72,23 +68,23 @@ def of_scores(repeats: int, epsilon: float) -> tuple[Law, Law]:
     plan = DoublyRobust(N, schema, ATE(0.1), PrivacyBudget(epsilon, DELTA), recipe=recipe)
     stacked = OBSERVED.data_sets(repeats, N, 0).batch
     records = CausalData(stacked.x, stacked.z, stacked.y)
-    models = fit_nuisances(records, plan, FitSession(NoiseSource.fixed(2)))
-    scored, ranges = score_records(records, plan, models), ranges_of(models, plan)
+    learnt = plan.learn(records, FitSession(NoiseSource.fixed(2)))
+    scored, ranges = score_records(records, plan, learnt["nuisances"]), plan.readout(learnt).ranges
     terms, _ = ranges.clip(*plan.estimand.score(*scored))
     shares = 0.75 / 0.95 * epsilon, 0.2 / 0.95 * epsilon
     before = apart(terms, ranges.change, lambda tau: ranges.reach(tau).square(), shares)
-    answers = plan.sums(records, FitSession(NoiseSource.fixed(1)), {"nuisances": models})
+    answers = plan.sums(records, FitSession(NoiseSource.fixed(1)), learnt)
     return before, _law(plan.estimate(answers))
 
 
 def of_trials(repeats: int, epsilon: float) -> tuple[Law, Law]:
     """Return estimates by a known propensity; the centre costs the same before and after."""
-    plan = CentredSums(N, TableSchema.of(TRIAL.domain), ATE(0.1), PrivacyBudget(epsilon, 0.0))
+    plan = DesignPlan(N, TableSchema.of(TRIAL.domain), ATE(0.1), PrivacyBudget(epsilon, 0.0))
     facts, records = plan.facts, TRIAL.data_sets(repeats, N, 0)
     after = plan.run(records, NoiseSource.fixed(1))
     shares = 0.73 / 0.95 * epsilon, 0.14 / 0.95 * epsilon
     centre = facts.centre(after.released["centre"], shares[0])
-    terms, within = contrast(records.batch, facts, centre), facts.terms(centre)
+    terms, within = contrast(facts, centre, records.batch), facts.terms(centre)
     before = apart(terms, within.high - within.low, lambda tau: facts.reach(centre, tau).square(), shares)
     return before, _law(after)
 

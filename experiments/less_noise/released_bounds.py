@@ -14,12 +14,11 @@ from experiments.average_effects.defaults import DESIGNS, ODDS, Design
 from experiments.words import paragraph, table
 from torchdpcate import NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference, record_cost
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Total
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
-from torchdpcate.estimators.average.joint_cost import joint_cost
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference, joint_cost, record_cost
+from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.peers import HorvitzThompson
+from torchdpcate.estimators.average.weighted import EffectFacts
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 
@@ -33,14 +32,14 @@ def tables(design: Design, name: str, overlap: float) -> float:
     plan = make_plan(N, on_domain(None, design.domain), estimand, PURE, readout="outcome_table")
     records = design.data_sets(RUNS, N, 0)
     learnt = plan.learn(records, FitSession(NoiseSource.fixed(1)))
-    facts, total, readout = plan.released(learnt), plan.total(records, learnt), OutcomeTable()
+    facts, total = plan.released(learnt), plan.total(records, learnt)
 
-    def pulls(facts: EffectFacts, total: Total) -> Tensor:
-        found = readout.planned(total, facts, {part: plan.epsilons[part] for part in readout.parts})
+    def pulls(facts: EffectFacts) -> Tensor:
+        found = OutcomeTable(facts, plan.epsilons).planned(total)
         assert found.polytope is not None
         return found.polytope
 
-    now, everywhere = pulls(facts, total), pulls(replace(facts, ranges=None), total)
+    now, everywhere = pulls(facts), pulls(replace(facts, ranges=None))
     before = _deviation(everywhere) if estimand.symmetric else math.sqrt(8) * everywhere.norm(dim=1)
     return _mean(_deviation(now) / before)
 
@@ -49,15 +48,15 @@ def sums(design: Design, overlap: float) -> tuple[float, float]:
     """Return the noise by released weights over that by bounds for all: of Horvitz-Thompson sums, and of balance."""
     plan = HorvitzThompson(N, TableSchema.of(design.domain), ATE(overlap), PURE)
     records = design.data_sets(RUNS, N, 0)
-    facts = plan.released(plan.learn(records, FitSession(NoiseSource.fixed(1)))["propensity"])
-    largest = facts.weight_bounds.amax(-1) / ATE(overlap).largest
-    return _mean(plan.sum_scale(facts) / plan.sum_scale(plan.facts)), _mean(largest)
+    own, everywhere = plan.readout(plan.learn(records, FitSession(NoiseSource.fixed(1)))), plan.readout({})
+    largest = own.facts.weight_bounds.amax(-1) / ATE(overlap).largest
+    return _mean(own.scales({})["sum"] / everywhere.scales({})["sum"]), _mean(largest)
 
 
 def counts(name: str, overlap: float) -> float:
     """Return the noise of a balanced difference whose joint cost knows a count over that with N in full beside it."""
-    facts, readout = EffectFacts(N, make_estimand(name, overlap), 0.3, 0.7), BalancedDifference()
-    scales, of = readout.scales(facts, readout.parts), facts.estimand
+    facts = EffectFacts(N, make_estimand(name, overlap), 0.3, 0.7)
+    scales, of = BalancedDifference(facts, BalancedDifference.parts).scales({}), facts.estimand
     (treated, control), least = facts.weight_bounds.split(1, -1), torch.tensor([of.smallest], dtype=torch.float64)
     low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
     others = {part: scale for part, scale in scales.items() if part != "size"}

@@ -6,9 +6,9 @@ from importlib import import_module
 import torchdpcate
 from torchdpcate.audit.registry import registry
 from torchdpcate.erm.linear_fits import PrivateLinearFit
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.weighted import EffectEstimator
 from torchdpcate.estimators.cate.learner import CATELearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner

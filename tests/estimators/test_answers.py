@@ -24,9 +24,8 @@ from torchdpcate.estimators.answers import Answering
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner

@@ -12,10 +12,9 @@ from torchdpcate.erm.linear_fits import NoisyGradient
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule

@@ -13,10 +13,9 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead, averaged_noise

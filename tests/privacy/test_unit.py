@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.worst_case_known_propensity import centred_sums_game
+from torchdpcate.estimators.average.worst_case import centred_sums_game
 from torchdpcate.privacy import GaussianEvent, PrivacyBudget
 from torchdpcate.privacy.accounting import compose, privacy_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

@@ -16,18 +16,14 @@ from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
+from torchdpcate.estimators.average.doubly_robust import SHARES, DoublyRobustEffect
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
-from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.score_sums import SHARES
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.outcome_table import CELLS, DifferenceInMeansEffect, OutcomeTable
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -4,13 +4,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.erm.losses import Loss, LossBounds
-from torchdpcate.erm.private_fit import PERTURBATIONS, SOLVER_SHARE, PrivateFit, WeightBounds, ridge_ratio
+from torchdpcate.erm.private_fit import (
+    PERTURBATIONS,
+    SOLVER_SHARE,
+    ObjectiveNoise,
+    PrivateFit,
+    WeightBounds,
+    ridge_ratio,
+)
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import summed_gradient
 from torchdpcate.errors import InputError
@@ -170,18 +178,12 @@ class ObjectiveFit(PrivateLinearFit):
         fit = PrivateFit(LossBounds.of(loss), once, ridge, size, features.largest_entry)
         objective = fit.objective(budget, self.perturbation)
 
-        def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            def minimise(linear_terms: Tensor) -> Tensor:
-                return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
-
-            return objective.release(minimise, noise, runs)
-
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^8 records on
         stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.spread.deviation / features.largest_entry, added)
         public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public}
-        return PreparedFit(objective.event, public, draw, imbalance, ridge)
+        return PreparedFit(objective.event, public, partial(_perturbed, objective, loss, ridge), imbalance, ridge)
 
     @classmethod
     def recompute(
@@ -204,6 +206,23 @@ class ObjectiveFit(PrivateLinearFit):
         if self.share is not None:
             return float(self.share)
         return _FLAT_SHARE if loss.curvature <= _FLAT else _STEEP_SHARE
+
+
+def _perturbed(
+    objective: ObjectiveNoise,
+    loss: Loss,
+    ridge: float,
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """Return minimisers of the perturbed sum, [runs, p]; a module's function, so that a prepared fit pickles."""
+
+    def minimise(linear_terms: Tensor) -> Tensor:
+        return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
+
+    return objective.release(minimise, noise, runs)
 
 
 def typical_curvature(loss: Loss) -> float:
@@ -329,21 +348,35 @@ def _prepared(
     """Return the fit with this noise in every gradient."""
     if length * ridge > 1:
         raise InputError(f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge")
-    size, scale, pull = features.dimension, mechanism.released_scale(features.dimension), _pull(loss, features)
-
-    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-        def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-            return ((batch.psi, target(batch)) for batch in records.batches())
-
-        def gradient(theta: Tensor) -> Tensor:
-            return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
-
-        return _descend(gradient, torch.zeros(runs, size, dtype=torch.float64), steps, length, momentum)
-
+    scale, pull = mechanism.released_scale(features.dimension), _pull(loss, features)
     settings = {"steps": steps, "length": length, "momentum": momentum, "ridge": ridge}
     public = {"fitter": NoisyGradient.name, **settings, "gradient_scale": scale}
     imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
+    draw = partial(_noisy_descent, mechanism, loss, n, pull, settings)
     return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
+
+
+def _noisy_descent(
+    mechanism: GaussianMechanism,
+    loss: Loss,
+    n: int,
+    pull: float,
+    settings: Mapping[str, Any],
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """Return where steps by noisy gradients end, [runs, p]; a module's function, so that a prepared fit pickles."""
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+        return ((batch.psi, target(batch)) for batch in records.batches())
+
+    def gradient(theta: Tensor) -> Tensor:
+        return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + settings["ridge"] * theta
+
+    start = torch.zeros(runs, records.size, dtype=torch.float64)
+    return _descend(gradient, start, settings["steps"], settings["length"], settings["momentum"])
 
 
 def _pull(loss: Loss, features: FeatureMap) -> float:

@@ -186,11 +186,17 @@ class Guarantee:
 def of_library(value: object) -> bool:
     """Return whether a value's own class, not one above it, is the library's: proofs are of its code alone.
 
+    A class that is given in place of a value is meant itself.
+
     Example:
         >>> of_library(PrivacyBudget(1.0, 0.0)), of_library([])
         (True, False)
     """
-    return is_library_class(type(value))
+    return is_library_class(_class_of(value))
+
+
+def _class_of(value: object) -> type:
+    return value if isinstance(value, type) else type(value)
 
 
 def is_library_class(cls: type) -> bool:
@@ -217,7 +223,9 @@ def own_code(role: str, value: object) -> tuple[Condition, ...]:
     """
     if value is None or of_library(value):
         return ()
-    text = f"{role} = {type(value).__name__}, which is no class of the library, keeps what those promise; not tried"
+    text = (
+        f"{role} = {_class_of(value).__name__}, which is no class of the library, keeps what those promise; not tried"
+    )
     return (Condition(role, text),)
 
 

@@ -95,6 +95,10 @@ class AdditiveMechanism(ABC):
     def event(self) -> Event:
         """The event to charge to a ledger before ``release``."""
 
+    def size(self, moved: Tensor) -> Tensor:
+        """Return the norm of the sensitivity of vectors, [...], of differences of values [..., p]."""
+        return torch.linalg.vector_norm(moved, self.norm, dim=-1)
+
     @abstractmethod
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         """Noise for values of the shape [runs, p] of ``like``."""
@@ -382,6 +386,10 @@ class RootPolytopeMechanism(AdditiveMechanism):
     def event(self) -> PureEvent:
         """``PureEvent`` of this epsilon."""
         return PureEvent(self.epsilon)
+
+    def size(self, moved: Tensor) -> Tensor:
+        """See ``AdditiveMechanism``: the norm of the root polytope."""
+        return root_norm(moved)
 
     def _float_loss(self, size: int) -> float:
         return float_loss(size, self.norm)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.plan import UNFIT, Plan
+from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -303,7 +303,7 @@ def _problems(file: ReleaseFile, release: Release) -> Iterator[str]:
         yield from _planned(kind, release)
 
 
-def _planned(kind: type[Plan], release: Release) -> Iterator[str]:
+def _planned(kind: type[StatedPlan], release: Release) -> Iterator[str]:
     """What is not as the plan makes it that the release's own public facts describe."""
     try:
         yield from kind.restated(release).problems(release)

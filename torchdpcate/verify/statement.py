@@ -14,14 +14,14 @@ from typing import Any
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
-from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.estimators.average.balancing_plan import BalancingPlan
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
-from torchdpcate.plan import PLANS, Plan
+from torchdpcate.plan import PLANS, StatedPlan
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import DPSGDEvent
@@ -68,7 +68,7 @@ def _import_plans() -> None:
         import_module(module)
 
 
-def plan_of(name: str) -> type[Plan] | None:
+def plan_of(name: str) -> type[StatedPlan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
     _import_plans()
     if stated_mechanism(name) is not None:

@@ -9,9 +9,8 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups import learner as module
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
-from torchdpcate.estimators.subgroups.shrunk import shrunk
 from torchdpcate.privacy.budget import PrivacyBudget
 
 N = 150

@@ -1,16 +1,11 @@
-"""Readouts of weighted records with noise, without a plan."""
-
-from collections.abc import Mapping
+"""Readouts of records with noise, without a plan."""
 
 from torchdpcate import NoiseSource
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, EffectFacts, Total
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, RatioOfSums, Total
 
 
-def drawn(
-    readout: EffectEstimator, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], seed: int
-) -> NoisyEstimate:
+def drawn(readout: RatioOfSums, total: Total, seed: int) -> NoisyEstimate:
     """Return the estimate by sums with noise of this seed, one a run of the total."""
-    laws, noise = readout.laws(facts, epsilons), NoiseSource.fixed(seed)
-    answers = readout.ask(total, facts, epsilons, lambda part, exact: laws[part].draw(noise, len(exact), exact))
-    return readout.estimate(answers, facts, epsilons)
+    noise = NoiseSource.fixed(seed)
+    answers = readout.ask(total, lambda query, exact: readout.laws[query].draw(noise, len(exact), exact))
+    return readout.concluded(answers)

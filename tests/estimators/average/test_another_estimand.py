@@ -10,11 +10,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
-from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release

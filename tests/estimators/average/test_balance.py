@@ -25,9 +25,9 @@ def _records(n: int) -> StackedRecords:
 
 def drawn(statistics: BalanceStatistics, records: StackedRecords, size: float, seed: int) -> BalanceTable:
     """The statistics with noise of this seed."""
-    laws, noise = statistics.laws(records.n, 4), NoiseSource.fixed(seed)
-    answers = statistics.ask(records, THETA, FEATURES, lambda part, exact: laws[part].draw(noise, 1, exact))
-    return statistics.table(answers, THETA, FEATURES, records.n, size)
+    laws, noise = statistics.laws, NoiseSource.fixed(seed)
+    answers = statistics.ask(records.total, lambda part, exact: laws[part].draw(noise, 1, exact))
+    return statistics.table(statistics.numbers(answers), size)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -35,17 +35,16 @@ def drawn(statistics: BalanceStatistics, records: StackedRecords, size: float, s
 def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
     """All corners of (treatment, covariates) in the domain, and coefficients that reach every propensity."""
     estimand = make_estimand(estimand, 0.1)
-    statistics = BalanceStatistics(1.0, estimand)
+    treated, n = torch.tensor([1000 * share]).double(), 1000
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 4)
     moved = []
     for theta in (40 * THETA, -40 * THETA):
         rows = []
-        for treated in (0.0, 1.0):
+        sums = BalanceStatistics(n, 1.0, estimand, FEATURES, theta).sums("sums", {"treated": treated})
+        for arm in (0.0, 1.0):
             for x in corners:
-                one = Batch(x[None], FEATURES(x[None]), torch.tensor([treated]).double(), torch.zeros(1).double())
-                rows.append(
-                    StackedRecords(one).total(statistics.terms(theta, FEATURES, torch.tensor([share]).double(), 1))[0]
-                )
+                one = Batch(x[None], FEATURES(x[None]), torch.tensor([arm]).double(), torch.zeros(1).double())
+                rows.append(sums.exact(one)[0])
         each = torch.stack(rows)
         moved.append((each[:, None] - each).abs().amax((0, 1)))
     largest = torch.stack(moved).amax(0)
@@ -54,8 +53,8 @@ def test_one_record_moves_every_sum_by_at_most_its_unit(estimand, share):
 
 
 def test_statistics_are_those_of_the_records_but_for_noise():
-    records, statistics = _records(4_000), BalanceStatistics(1e6, ATE(0.1))
-    exact = statistics.without_noise(records, THETA, FEATURES)
+    records, statistics = _records(4_000), BalanceStatistics(4_000, 1e6, ATE(0.1), FEATURES, THETA)
+    exact = statistics.without_noise(records)
     size = records.total(lambda b: ATE(0.1).weights(b.psi @ THETA[0], b.z).sum(-1, keepdim=True)[None] / 2)
     noisy = drawn(statistics, records, size.item(), 1)
     assert noisy.before == pytest.approx(exact.before, abs=1e-4)
@@ -70,7 +69,7 @@ def test_their_noise_is_what_they_say():
 
     Before weighting the stated one is a bound: it counts the noise of p at its worst, where all records agree.
     """
-    records, statistics = _records(2_000), BalanceStatistics(0.5, ATE(0.1))
+    records, statistics = _records(2_000), BalanceStatistics(2_000, 0.5, ATE(0.1), FEATURES, THETA)
     runs = [drawn(statistics, records, 2_000.0, k) for k in range(400)]
     after = torch.tensor([run.after for run in runs]).std(0) / torch.tensor(runs[0].after_sd)
     before = torch.tensor([run.before for run in runs]).std(0) / torch.tensor(runs[0].before_sd)

@@ -8,8 +8,9 @@ import torch
 from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER, BalancedDifference
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, UPPER
+from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 
 ATE = make_estimand("ATE", ETA)
 EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}
@@ -21,7 +22,7 @@ def _weighted(estimand: Estimand = ATE, m: float = 0.4) -> Weighted:
 
 
 def test_sums_of_the_note() -> None:
-    found = BalancedDifference().without_noise(lambda terms: terms(_weighted()), EffectFacts(8, ATE, 0.4, 0.4))
+    found = BalancedDifference(EffectFacts(8, ATE, 0.4, 0.4), EPSILONS).without_noise(lambda exact: exact(_weighted()))
     assert abs(found.released["difference"].item() - 1.31877828) < 5e-9
     assert abs(found.released["size"].item() - 11.10323404) < 5e-9
     assert abs(found.released["spread"].item() - 11.33179688) < 5e-9
@@ -43,7 +44,8 @@ def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, 
     w = of.at(ETA + (1 - 2 * ETA) * e, z)
     m = low + (high - low) * m
     one = Weighted(z[:, None], y[:, None], w[:, None], m[:, None])  # a run a record
-    found = BalancedDifference().without_noise(lambda terms: terms(one), EffectFacts(1, of, low, high)).released
+    readout = BalancedDifference(EffectFacts(1, of, low, high), EPSILONS)
+    found = readout.without_noise(lambda exact: exact(one)).released
     for part, bound in BalancedDifference.sensitivities(EffectFacts(1, of, low, high)).items():
         moved = (found[part][:, None] - found[part]).abs().max().item()
         assert moved <= bound * (1 + 1e-12)
@@ -52,9 +54,9 @@ def test_sensitivities_are_attained_by_the_worst_pair_of_records(estimand: str, 
 
 
 def test_an_estimate_is_what_its_released_numbers_say() -> None:
-    facts = EffectFacts(8, ATE, 0.4, 0.4)
-    found = drawn(BalancedDifference(), lambda terms: terms(_weighted()), facts, EPSILONS, 1)
-    assert list(BalancedDifference().laws(facts, EPSILONS)) == ["sums"]
+    readout = BalancedDifference(EffectFacts(8, ATE, 0.4, 0.4), EPSILONS)
+    found = drawn(readout, lambda exact: exact(_weighted()), 1)
+    assert list(readout.laws) == ["sums"]
     size = found.released["size"].clamp(8 * ATE.smallest / 2, 8 * ATE.largest / 2)
     torch.testing.assert_close(found.estimate, (found.released["difference"] / size).clamp(-1, 1))
 
@@ -63,7 +65,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
     facts = EffectFacts(100_000, ATE, 0.3, 0.7, imbalance=50.0, slope_bound=0.25)
     batch = _weighted()
     many = Weighted(*(part.repeat(1, 12_500) for part in batch))
-    found = drawn(BalancedDifference(), lambda terms: terms(many), facts, EPSILONS, 2)
+    found = drawn(BalancedDifference(facts, EPSILONS), lambda exact: exact(many), 2)
     size = found.released["size"]
     scales = {
         part: bound / EPSILONS[part] * 0.4079 / 0.55 for part, bound in BalancedDifference.sensitivities(facts).items()
@@ -80,7 +82,7 @@ def test_the_law_of_the_error_follows_section_3_6() -> None:
 def test_noise_that_swamps_the_denominator_is_said() -> None:
     att = make_estimand("ATT", ETA)
     facts, epsilons = EffectFacts(8, att, 0.5, 0.5), {"difference": 1.0, "size": 1e-3, "spread": 1.0}
-    found = drawn(BalancedDifference(), lambda terms: terms(_weighted(att, 0.5)), facts, epsilons, 0)
+    found = drawn(BalancedDifference(facts, epsilons), lambda exact: exact(_weighted(att, 0.5)), 0)
     assert found.noise_dominated.all()
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
@@ -90,7 +92,7 @@ def test_noise_that_swamps_the_denominator_is_said() -> None:
 def test_where_all_weights_are_equal_the_size_is_public_and_free() -> None:
     equal = make_estimand("ATE", 0.5)
     facts = EffectFacts(8, equal, 0.5, 0.5)
-    scales = BalancedDifference().scales(facts, EPSILONS)
+    scales = BalancedDifference(facts, EPSILONS).scales({})
     assert list(scales) == ["difference", "spread"]
     # all of the three shares is for the other two, and the squares are free: 2 P / epsilon
     assert scales["difference"].item() == pytest.approx(2 / 0.55, rel=1e-4)

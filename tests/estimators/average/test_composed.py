@@ -16,8 +16,8 @@ from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, noise_of
-from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.composed import SCORES as SUMS
+from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.charge import Purpose
@@ -67,18 +67,18 @@ def test_one_record_moves_both_sums_by_two_at_most_and_some_pair_does():
     assert mechanism.scale >= 4.0
     scores = torch.full((2, 100), 0.2, dtype=torch.float64)
     scores[:, 0] = torch.tensor([-50.0, 50.0])
-    moved = clipped_sums(scores, 0.2, 0.4)[1] - clipped_sums(scores, 0.2, 0.4)[0]
+    sums = ClippedScores(100, 0.5, 0.2, 0.4).sums(SUMS, {}).exact(scores)
+    moved = sums[1] - sums[0]
     assert moved.tolist() == [2.0, 0.0]
 
 
 def test_without_noise_and_clip_it_is_the_textbook_estimate_and_its_deviation():
     scores = torch.randn(1, 500, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / 20 + 0.1
-    sums = clipped_sums(scores, 0.08, 1.0)
-    found = conclude(sums[:, 0], 2 * sums[:, 1], 0.08, 1.0, 0.0, 500, 0.0)
+    found = ClippedScores(500, 1.0, 0.08, 1.0).without_noise(lambda exact: exact(scores))
     assert found.estimate.item() == pytest.approx(scores.mean().item(), abs=1e-9)
     about = (scores - 0.08).square().mean().sqrt().item()
     assert found.gaussian.item() == pytest.approx(about / math.sqrt(500), abs=1e-9)
-    wider = conclude(sums[:, 0], 2 * sums[:, 1], 0.08, 1.0, 0.03, 500, 0.0)
+    wider = ClippedScores(500, 1.0, 0.08, 1.0, 0.03).without_noise(lambda exact: exact(scores))
     assert wider.gaussian.item() == pytest.approx(math.hypot(found.gaussian.item(), 0.03))
 
 
@@ -97,10 +97,9 @@ def test_scores_are_those_of_a_known_propensity_and_the_mean_is_unbiased_by_wron
 def test_the_sums_have_the_noise_that_is_paid_for():
     runs, epsilon = 20_000, 0.4
     scores = torch.rand(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    exact = clipped_sums(scores[None], 0.3, 0.4)[0]
-    law = noise_of(400, epsilon)
-    total, half = law.draw(NoiseSource.fixed(0), runs, exact).T
-    found = conclude(total, 2 * half, 0.3, 0.4, 0.0, 400, law.scale)
+    readout = ClippedScores(400, epsilon, 0.3, 0.4)
+    exact = readout.sums(SUMS, {}).exact(scores[None])[0]
+    found = readout.concluded({SUMS: readout.laws[SUMS].draw(NoiseSource.fixed(0), runs, exact)})
     for name, at, times in (("difference", exact[0], 1), ("spread", 2 * exact[1], 2)):
         size = (found.released[name] - at).abs().mean().item()
         assert size == pytest.approx(times * 2 / epsilon, rel=6 / math.sqrt(runs))
@@ -128,8 +127,8 @@ def test_steps_and_sums_spend_all_of_the_budget_and_no_more(epsilon):
 
 def test_the_share_of_the_treated_may_lie_below_the_clip():
     rare = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, overlap=0.01, treated=0.03)
-    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).steps.treated == 0.05
-    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).steps.treated == 0.03
+    assert ComposedAverageEffect(rare, BUDGET, overlap=0.05).plan(4_000).steps.plan.treated == 0.05
+    assert ComposedAverageEffect(rare, BUDGET).plan(4_000).steps.plan.treated == 0.03
 
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
@@ -240,7 +239,7 @@ def test_unasked_features_count_with_their_prior():
     """At little n epsilon the plan asks for no feature, and the interval says that something may confound."""
     of, facts = records(300), domain()
     few = ComposedAverageEffect(facts, PrivacyBudget(0.3, 1e-5), noise=NoiseSource.fixed(0)).fit(of.x, of.a, of.y)
-    assert not few.plan(300).steps.propensity().basis.features
+    assert not few.plan(300).steps.plan.propensity().basis.features
     assert few.nuisances_.error(0.2) > 0.05 * of.y.std().item()
 
 

@@ -17,8 +17,8 @@ from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError, PrivacyWarning
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
+from torchdpcate.estimators.average.balancing_plan import BalancingPlan
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession

@@ -5,10 +5,7 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, NAIVE_BIAS, arrays, data_sets
 from torchdpcate import NoiseSource, PrivacyBudget
-from torchdpcate.estimators.average.difference_in_means import (
-    DifferenceInMeansEffect,
-    plain_difference,
-)
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect, plain_difference
 from torchdpcate.release.estimate import half_width
 
 

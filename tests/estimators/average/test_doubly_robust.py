@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, SCHEMA, arrays, data_sets
+from tests.estimators.average.drawn import drawn
 from tests.sums import given
 from torchdpcate import CausalData, Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
@@ -14,20 +15,21 @@ from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.erm.records import StackedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.doubly_robust_plan import (
+from torchdpcate.estimators.average.doubly_robust import (
     NUISANCE,
     DoublyRobust,
+    DoublyRobustEffect,
+    ScoreSums,
     default_nuisances,
+    epsilons_of,
     fit_nuisances,
     ranges_of,
     score_records,
 )
-from torchdpcate.estimators.average.learner import RECORDS
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.score_sums import ScoreSums, conclude, epsilons_of, sensitivities
-from torchdpcate.estimators.average.worst_case_peers import _scored
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.estimators.average.worst_case import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
@@ -49,8 +51,8 @@ def planned(n: int, estimand: Estimand, budget: PrivacyBudget) -> DoublyRobust:
 
 def released(scored: Scored, ranges: ScoreRanges, estimand: Estimand, epsilon: float) -> NoisyEstimate:
     """The estimate by sums with noise of these scores, one a run."""
-    sums, noise = ScoreSums.of(ranges, estimand, scored.z.shape[1], epsilon), NoiseSource.fixed(0)
-    return sums.estimate(sums.ask(scored, lambda part, exact: sums.laws[part].draw(noise, len(exact), exact)))
+    sums = ScoreSums(ranges, estimand, scored.z.shape[1], epsilon)
+    return drawn(sums, sums.total(scored), 0)
 
 
 def random_records(runs: int, n: int) -> Scored:
@@ -107,7 +109,8 @@ def test_where_the_size_is_public_both_sums_are_one_event():
 
 def test_without_noise_it_is_the_textbook_estimate_and_its_standard_error():
     scored = random_records(1, 500)
-    found = conclude(scored, ScoreRanges.widest(ATE), ATE)
+    sums = ScoreSums(ScoreRanges.widest(ATE), ATE, 500, 1.0)
+    found = sums.without_noise(sums.total(scored))
     z, y, e, mu0, mu1 = (part[0] for part in scored)
     psi = mu1 - mu0 + z * (y - mu1) / e - (1 - z) * (y - mu0) / (1 - e)
     assert found.estimate.item() == pytest.approx(psi.mean().item())
@@ -290,8 +293,10 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
     ranges, n = ScoreRanges.of(score, e, mu), 500
     seen = given(monkeypatch)
     found = released(scored, ranges, score, 1.0)
-    units = sensitivities(ranges, n).values()
-    sums = [value.flatten() * unit for value, unit in zip(seen, units, strict=False)]
+    readout = ScoreSums(ranges, score, n, 1.0)
+    sums = [
+        value.flatten() * readout.sums(query, {}).moved for query, value in zip(("score", "size"), seen, strict=False)
+    ]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9
     reach = ranges.reach(found.estimate).square()
     assert (seen[-1].flatten() * reach).item() <= n * reach.item() + 1e-6

@@ -15,15 +15,14 @@ from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_estimator import EffectFacts
-from torchdpcate.estimators.average.horvitz_thompson import (
+from torchdpcate.estimators.average.peers import (
     HorvitzThompson,
     HorvitzThompsonEffect,
-    horvitz_thompson_terms,
-    sum_unit,
+    InverseWeights,
 )
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.worst_case_peers import _opposed
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.estimators.average.weighted import EffectFacts
+from torchdpcate.estimators.average.worst_case import _opposed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
@@ -38,13 +37,13 @@ def planned(n: int, epsilon: float, ridge: float | None = None) -> HorvitzThomps
 
 def summed(records: StackedRecords, plan: HorvitzThompson, theta: torch.Tensor) -> NoisyEstimate:
     """The estimate by these coefficients."""
-    return plan.estimate(plan.sums(records, FitSession(NoiseSource.fixed(0)), {"propensity": theta}))
+    return plan.estimate(plan.sums(records, FitSession(NoiseSource.fixed(0)), {"weights": theta}))
 
 
 def test_constants_of_the_plan():
     plan = planned(5000, 2.0)
-    assert sum_unit(plan.facts).item() == pytest.approx(20)  # 2 / eta
-    assert plan.sum_scale(plan.facts).item() == pytest.approx(20, rel=1e-6)  # 2 / (eta epsilon / 2)
+    assert plan.readout({}).sums("sum", {}).moved.item() == pytest.approx(20)  # 2 / eta
+    assert plan.readout({}).scales({})["sum"].item() == pytest.approx(20, rel=1e-6)  # 2 / (eta epsilon / 2)
     # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at what determinants leave of 0.99
     assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
     left = 0.99 - logistic_jacobian(0.99, 1.0, plan.fit.ridge)
@@ -78,9 +77,9 @@ def test_no_neighbour_moves_the_sum_by_more_than_its_sensitivity_and_one_attains
     terms = []
     for row in theta:
         rows = row.expand(len(z), -1)
-        terms.append(horvitz_thompson_terms(every, plan.released(rows), rows))
-    moved, units = (each.amax(0) - each.amin(0) for each in [torch.cat(terms, 1)]), sum_unit(plan.released(theta))
-    (moved,) = moved
+        terms.append(plan.readout({"weights": rows}).sums("sum", {}).exact(every))
+    every_term, units = torch.cat(terms, 1), plan.readout({"weights": theta}).sums("sum", {}).moved[:, 0]
+    moved = every_term.amax(0) - every_term.amin(0)
     assert bool((moved <= units).all())
     torch.testing.assert_close(moved, units, rtol=1e-9, atol=0)
     assert units.amax().item() == pytest.approx(20)
@@ -99,20 +98,20 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     found = summed(records, plan, theta.expand(runs, -1))
     errors = found.released["sum"] - exact
     # the mean absolute value of Laplace noise is its scale, with deviation scale / sqrt(runs): six of them
-    scale = plan.sum_scale(plan.released(theta)).item()
+    scale = plan.readout({"weights": theta}).scales({})["sum"].item()
     assert errors.abs().mean().item() == pytest.approx(scale, rel=6 / math.sqrt(runs))
     assert errors.mean().abs().item() < 6 * math.sqrt(2 / runs) * scale
-    assert scale < 0.75 * plan.sum_scale(plan.facts).item()
+    assert scale < 0.75 * plan.readout({}).scales({})["sum"].item()
     assert found.estimate.abs().max() <= 1
 
 
 def test_data_sets_side_by_side_give_what_each_gives_alone():
     records, facts = data_sets(3, 300, seed=0), EffectFacts(300, ATE)
     theta = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    together = records.total(lambda batch: horvitz_thompson_terms(batch, facts, theta))
+    together = records.total(InverseWeights(facts, theta, 1.0).sums("sum", {}).exact)
     for k in range(3):
         alone = StackedRecords(Batch(*(part[k] for part in records.batch)))
-        found = alone.total(lambda batch, k=k: horvitz_thompson_terms(batch, facts, theta[k : k + 1]))
+        found = alone.total(InverseWeights(facts, theta[k : k + 1], 1.0).sums("sum", {}).exact)
         assert together[k].item() == pytest.approx(found.item())
 
 
@@ -120,7 +119,7 @@ def test_mean_squared_error_on_the_confounded_design():
     """Sampling and the sum's noise predict it; the propensity's noise adds less than as much again (60 data sets)."""
     plan = planned(2000, 2.0)
     found = plan.run(data_sets(60, 2000, seed=0), NoiseSource.fixed(0))
-    noise = 2 * (plan.sum_scale(plan.facts).item() / 2000) ** 2
+    noise = 2 * (plan.readout({}).scales({})["sum"].item() / 2000) ** 2
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (noise + 1.0 / 2000)
 
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference, record_cost
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, ReleasedRanges, Weighted
-from torchdpcate.estimators.average.joint_cost import Range, joint_cost
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference, Range, joint_cost, record_cost
+from torchdpcate.estimators.average.weighted import EffectFacts, ReleasedRanges, Weighted
 
 PARTS = ("difference", "size", "spread")
 EPSILONS = {"difference": 0.40, "size": 0.05, "spread": 0.10}
@@ -115,7 +114,7 @@ def test_a_pair_of_records_attains_what_a_release_costs(estimand, ranges, bounds
     if ranges:
         model = number(low + 0.1 * (high - low)), number(high)
         facts = replace(facts, ranges=ReleasedRanges(*(_weights_within(of, z, 0.2, 0.7) for z in (1.0, 0.0)), model))
-    readout, places = BalancedDifference(), torch.linspace(0, 1, 201, dtype=torch.float64)
+    readout, places = BalancedDifference(facts, EPSILONS), torch.linspace(0, 1, 201, dtype=torch.float64)
     every = []
     for z, index in ((1.0, 0), (0.0, 1)):
         weights = _weights_within(of, z, 0.1, 0.9)
@@ -129,8 +128,8 @@ def test_a_pair_of_records_attains_what_a_release_costs(estimand, ranges, bounds
         )
         every.append(torch.stack([torch.full_like(w, z), y, w, m]).flatten(1))
     z, y, w, m = torch.cat(every, 1)[..., None]
-    found = readout.without_noise(lambda terms: terms(Weighted(z, y, w, m)), facts).released
-    scales = readout.scales(facts, EPSILONS)
+    found = readout.without_noise(lambda exact: exact(Weighted(z, y, w, m))).released
+    scales = readout.scales({})
     placed = torch.stack([found[part] / scale for part, scale in scales.items()], 1)
     corners = placed[(y[:, 0] == 0) | (y[:, 0] == 1)]  # one of the pair is there
     most = torch.cdist(corners[None], placed[None], p=1.0).max().item()
@@ -151,7 +150,7 @@ def test_squares_are_free_up_to_a_quarter_of_the_differences_share(share):
 def test_together_they_cost_less_than_their_sum_and_the_scales_spend_all_of_it(estimand, most):
     facts = EffectFacts(5000, make_estimand(estimand, 0.1), 0.3, 0.7)
     apart = {part: moved / EPSILONS[part] for part, moved in BalancedDifference.moved(facts).items()}
-    together = BalancedDifference().scales(facts, EPSILONS)
+    together = BalancedDifference(facts, EPSILONS).scales({})
     for part in PARTS:
         assert together[part].item() < most * apart[part].item()
     # the noise's own grid takes a millionth of it

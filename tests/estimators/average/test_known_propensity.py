@@ -13,14 +13,14 @@ from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.centred_sums import (
+from torchdpcate.estimators.average.known_propensity import (
     CentredSums,
     DesignFacts,
+    DesignPlan,
     contrast,
-    noise_scales,
-    without_noise,
 )
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
@@ -41,14 +41,19 @@ def trial(runs: int, n: int, low: float, high: float, seed: int, mean=0.4, devia
     return StackedRecords(Batch(x, e[..., None], z, y))
 
 
-def planned(n: int, estimand: str, low: float, high: float, epsilon: float) -> CentredSums:
+def planned(n: int, estimand: str, low: float, high: float, epsilon: float) -> DesignPlan:
     strata = Domain([0.0], [1.0], 0.0, 1.0, propensity={"x0": {0: low, 1: high}}, two_levels=[True])
-    return CentredSums(n, TableSchema.of(strata), make_estimand(estimand, 0.1), PrivacyBudget(epsilon, 0.0))
+    return DesignPlan(n, TableSchema.of(strata), make_estimand(estimand, 0.1), PrivacyBudget(epsilon, 0.0))
 
 
 def truth(estimand: str, low: float, high: float) -> float:
     tilt = ESTIMANDS[estimand].tilt(torch.tensor([low, high], dtype=torch.float64))
     return ((0.1 * tilt[0] + 0.2 * tilt[1]) / tilt.sum()).item()
+
+
+def width(facts: DesignFacts, centre: torch.Tensor) -> float:
+    """By how much one record moves the contrast."""
+    return 2 * facts.terms(centre).half.item()
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
@@ -61,21 +66,20 @@ def test_no_pair_of_records_moves_a_sum_farther_than_is_paid_for(estimand, ends)
     batch = Batch(e[:, None], e[:, None], z, y)
     for c in (0.0, 0.25, 0.5, 0.9):
         centre = torch.tensor([c], dtype=torch.float64)
-        terms, moved = contrast(batch, facts, centre)[0], facts.sensitivities(centre)
-        assert terms.max() - terms.min() <= moved["difference"].item()
-        assert terms.max() - terms.min() >= 0.98 * moved["difference"].item()
+        terms, moved = contrast(facts, centre, batch)[0], width(facts, centre)
+        assert terms.max() - terms.min() <= moved
+        assert terms.max() - terms.min() >= 0.98 * moved
         h = facts.estimand.tilt(e)
-        assert h.max() - h.min() <= moved["size"].item() + 1e-12
+        assert h.max() - h.min() <= facts.tilts[1] - facts.tilts[0] + 1e-12
         for tau in (-1.0, 0.3):
             reach = facts.reach(centre, torch.tensor([tau], dtype=torch.float64)).item()
             assert (terms - tau * h).abs().max().item() <= reach
-    assert facts.sensitivities(torch.tensor([0.5]).double())["centre"].item() == pytest.approx(1)
+    assert CentredSums(facts, 1.0).sums("centre", {}).moved.item() == pytest.approx(1)
 
 
 def test_sensitivities_of_a_fair_coin():
     facts = DesignFacts(1000, make_estimand("ATE", 0.1), 0.5, 0.5)
-    moved = facts.sensitivities(torch.tensor([0.5, 0.25], dtype=torch.float64))
-    assert moved["difference"].tolist() == pytest.approx([2.0, 3.0])
+    assert [width(facts, torch.tensor([c]).double()) for c in (0.5, 0.25)] == pytest.approx([2.0, 3.0])
     assert facts.public_size
     assert not DesignFacts(1000, make_estimand("ATT", 0.1), 0.2, 0.6).public_size
 
@@ -89,29 +93,32 @@ def test_the_centre_is_where_noise_and_sampling_are_least():
         assert facts.centre(total, epsilon).item() == pytest.approx(grid[variance.argmin()].item(), abs=1e-4)
 
 
+def exact(records: StackedRecords, facts: DesignFacts) -> NoisyEstimate:
+    return CentredSums(facts, 1.0).without_noise(records.total)
+
+
 def test_without_noise_it_is_the_centred_weighted_contrast():
     records = trial(1, 500, 0.2, 0.6, 1)
     batch, e = records.batch, records.batch.psi[0, :, 0]
     z, y = batch.z[0], batch.y[0]
-    found = without_noise(records, DesignFacts(500, make_estimand("ATE", 0.1), 0.2, 0.6))
+    found = exact(records, DesignFacts(500, make_estimand("ATE", 0.1), 0.2, 0.6))
     expected = ((z / e - (1 - z) / (1 - e)) * (y - y.mean())).mean()
     assert found.estimate.item() == pytest.approx(expected.item(), rel=1e-9)
     # everybody alike: all four estimands have one estimate
     same = trial(1, 500, 0.3, 0.3, 2)
-    alike = [without_noise(same, DesignFacts(500, make_estimand(name, 0.1), 0.3, 0.3)) for name in ESTIMANDS]
+    alike = [exact(same, DesignFacts(500, make_estimand(name, 0.1), 0.3, 0.3)) for name in ESTIMANDS]
     assert [one.estimate.item() for one in alike] == pytest.approx([alike[0].estimate.item()] * 4, rel=1e-9)
 
 
 def test_the_noise_of_every_sum_has_the_stated_scale():
     """20,000 runs: the mean size of Laplace noise is its scale up to 1/141; 5 % are seven standard errors."""
     runs, plan = 20_000, planned(200, "ATT", 0.2, 0.6, 1.0)
-    records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3), plan.facts, plan.epsilons
+    records, facts, sums = trial(1, 200, 0.2, 0.6, 3), plan.facts, plan.readout({})
     released = plan.run(records, NoiseSource.system(), runs).released
-    centre = facts.centre(released["centre"], epsilons["difference"])
-    scales = noise_scales(facts, epsilons, centre)
+    centre, scales = sums.centre(released), sums.scales(released)
     exact = {
         "centre": records.batch.y.sum(),
-        "difference": contrast(records.batch, facts, centre).sum(1),
+        "difference": contrast(facts, centre, records.batch).sum(1),
         "size": facts.estimand.tilt(records.batch.psi[..., 0]).sum(),
     }
     assert set(released) == {*exact, "spread"}
@@ -122,11 +129,11 @@ def test_the_noise_of_every_sum_has_the_stated_scale():
 def test_where_the_size_is_public_contrast_and_squares_are_one_event():
     """20,000 runs, as above; nine bounds in ten are not below the deviations of the terms from their mean."""
     runs, plan = 20_000, planned(200, "ATE", 0.2, 0.6, 4.0)
-    records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3, mean=0.3), plan.facts, plan.epsilons
+    records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3, mean=0.3), plan.facts, plan.readout({}).epsilons
     assert sum(epsilons.values()) == pytest.approx(4.0)
     found = plan.run(records, NoiseSource.system(), runs)
     centre = facts.centre(found.released["centre"], epsilons["sums"])
-    terms, within = contrast(records.batch, facts, centre), facts.terms(centre)
+    terms, within = contrast(facts, centre, records.batch), facts.terms(centre)
     width = within.high - within.low
     assert (found.laplace[:, 0] * 200 / (width / epsilons["sums"])).tolist() == pytest.approx([1] * runs, rel=1e-5)
     errors = (found.released["difference"] - terms.sum(1)).abs() / (width / epsilons["sums"])

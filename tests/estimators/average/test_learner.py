@@ -10,11 +10,10 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
+from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 
 N = 1_003
 

@@ -8,8 +8,8 @@ import torch
 from tests.estimators.average.drawn import drawn
 from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, floors
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
+from torchdpcate.estimators.average.weighted import EffectFacts, Weighted
 from torchdpcate.privacy.draws import root_norm
 from torchdpcate.privacy.mechanisms import RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
@@ -30,7 +30,7 @@ def _weighted(estimand: Estimand, copies: int = 1) -> Weighted:
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_of_the_note(name: str) -> None:
     estimand = make_estimand(name, ETA)
-    found = OutcomeTable().without_noise(lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand))
+    found = OutcomeTable(EffectFacts(8, estimand), EPSILONS).without_noise(lambda exact: exact(_weighted(estimand)))
     table, contrast = TABLES[name]
     for name, value in zip(CELLS, table, strict=True):
         assert abs(found.released[name].item() - value) < 5e-9
@@ -44,7 +44,7 @@ def test_one_record_moves_the_scaled_table_by_at_most_one(estimand: str) -> None
     ends = torch.linspace(0, 1, 3, dtype=torch.float64)
     z, y, e = (part.flatten() for part in torch.meshgrid(ends[::2], ends, ends, indexing="ij"))
     one = Weighted(*(part[:, None] for part in (z, y, estimand.at(ETA + (1 - 2 * ETA) * e, z), z)))
-    found = OutcomeTable().without_noise(lambda terms: terms(one), EffectFacts(1, estimand)).released
+    found = OutcomeTable(EffectFacts(1, estimand), EPSILONS).without_noise(lambda exact: exact(one)).released
     table = torch.stack([found[name] for name in CELLS], 1)
     moved = (table[:, None] - table) / EffectFacts(1, estimand).weight_bounds.repeat_interleave(2, -1)
     norm = root_norm(moved)
@@ -60,8 +60,7 @@ def test_the_variance_moves_by_no_more_than_its_bound(estimand: str) -> None:
     z, y, e = (part.flatten() for part in torch.meshgrid(ends, ends, ends, indexing="ij"))
     w = estimand.at(ETA + (1 - 2 * ETA) * e, z)
     bounds = EffectFacts(1, estimand).weight_bounds
-    each = means.terms(bounds, 1)
-    shares = torch.stack([each(Weighted(*(p[k : k + 1][None] for p in (z, y, w, z)))) for k in range(len(z))])
+    (shares,) = _variances(means, means.largest_term(bounds)[:, None], Weighted(*(p[None] for p in (z, y, w, z))))
     assert math.isclose(shares.max().item(), 1.0, rel_tol=1e-12)
     mu, size = means.mu[0], means.size[0]
     direct = (torch.where(z > 0.5, 1 / size[0], 1 / size[1]) * w * (y - torch.where(z > 0.5, mu[0], mu[1]))).square()
@@ -72,7 +71,8 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     """To first order: the estimate's error is the noise of the cells times its slopes in them."""
     estimand, facts = ATT(ETA), EffectFacts(16_000, ATT(ETA))
     batch = _weighted(estimand, 2_000)
-    found = drawn(OutcomeTable(), lambda terms: terms(batch), facts, EPSILONS, 3)
+    readout = OutcomeTable(facts, EPSILONS)
+    found = drawn(readout, lambda exact: exact(batch), 3)
     table = torch.tensor([[found.released[name].item() for name in CELLS]], dtype=torch.float64, requires_grad=True)
     pairs = table.reshape(1, 2, 2)
     mu = pairs[:, :, 0] / pairs.sum(2)
@@ -81,7 +81,7 @@ def test_the_law_of_the_error_is_that_of_the_released_means() -> None:
     torch.testing.assert_close(found.polytope, slopes * units / EPSILONS["table"], rtol=1e-4, atol=0)
     assert found.laplace.shape[1] == 0
     # and the noise in the cells is what a draw of the mechanism gives them
-    exact = OutcomeTable().without_noise(lambda terms: terms(batch), facts).released
+    exact = readout.without_noise(lambda exact: exact(batch)).released
     draw = RootPolytopeMechanism(EPSILONS["table"], 1.0).add_noise(torch.zeros(1, 4).double(), NoiseSource.fixed(3))
     noise = table.detach() - torch.stack([exact[name] for name in CELLS], 1)
     torch.testing.assert_close(noise, draw * units, rtol=1e-4, atol=1e-4)
@@ -95,7 +95,7 @@ def test_noise_by_the_root_polytope_is_three_quarters_of_the_variance_of_laplace
     y = torch.tensor([0.0, 1.0], dtype=torch.float64).repeat(1, 8_000)
     z = (torch.arange(16_000) // 2 % 2).double()[None]
     half = Weighted(z, y, estimand.at(torch.full_like(z, 0.5), z), y)
-    found = OutcomeTable().planned(lambda terms: terms(half), facts, {"table": 20.0, "variance": 1.0})
+    found = OutcomeTable(facts, {"table": 20.0, "variance": 1.0}).planned(lambda exact: exact(half))
     sizes = torch.stack([half.w[z == one].sum() for one in (1.0, 0.0)])
     laplace = (2 * facts.weight_bounds / 20.0 / sizes).norm()  # 8 W^2 / epsilon^2 (1/4 + 1/4) / N^2 an arm
     assert found.noise.item() == pytest.approx(math.sqrt(0.75) * laplace.item(), rel=1e-5)
@@ -104,10 +104,8 @@ def test_noise_by_the_root_polytope_is_three_quarters_of_the_variance_of_laplace
 def test_an_arm_that_noise_swamps_has_the_mean_one_half_and_says_so() -> None:
     estimand = ATT(ETA)
     epsilons = {"table": 1e-3, "variance": 1e-3}
-    found = drawn(OutcomeTable(), lambda terms: terms(_weighted(estimand)), EffectFacts(8, estimand), epsilons, 4)
+    readout = OutcomeTable(EffectFacts(8, estimand), epsilons)
+    found = drawn(readout, lambda exact: exact(_weighted(estimand)), 4)
     assert torch.isfinite(found.estimate).all()
     assert torch.isfinite(found.gaussian).all()
-    assert (
-        found.noise_dominated.all()
-        or found.released["treated_high"].abs().item() > floors(EffectFacts(8, estimand), 1e-3)[0, 0].item()
-    )
+    assert found.noise_dominated.all() or found.released["treated_high"].abs().item() > readout.floors[0, 0].item()

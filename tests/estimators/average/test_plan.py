@@ -10,9 +10,13 @@ from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
-from torchdpcate.estimators.average.effect_estimator import EffectFacts
+from torchdpcate.estimators.average.covariate_balancing import (
+    LARGEST_RATIO,
+    make_plan,
+    share_out,
+)
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
-from torchdpcate.estimators.average.plan import LARGEST_RATIO, make_plan, noiseless_plan, share_out
+from torchdpcate.estimators.average.weighted import EffectFacts
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
 
@@ -22,13 +26,13 @@ BUDGET = PrivacyBudget(1.0, 0.0)
 
 
 def test_default_shares_are_those_of_the_note():
-    epsilons = share_out(2.0, BalancedDifference(), CENTRED, None)
+    epsilons = share_out(2.0, BalancedDifference, CENTRED, None)
     expected = {"stage_one": 0.30, "outcome_model": 0.15, "difference": 0.40, "size": 0.05, "spread": 0.10}
     assert epsilons == pytest.approx({name: 2 * share for name, share in expected.items()}, rel=1e-8)
     assert sum(epsilons.values()) <= 2.0
 
 
-@pytest.mark.parametrize("readout", [BalancedDifference(), OutcomeTable()])
+@pytest.mark.parametrize("readout", [BalancedDifference, OutcomeTable])
 @pytest.mark.parametrize("shares", [None, {"stage_one": 5.0}, {"balance": 0.2, "difference_in_means": 0.1}])
 def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, shares):
     epsilons = share_out(0.7, readout, CENTRED, shares)
@@ -37,8 +41,8 @@ def test_shares_never_add_up_to_more_than_the_budget_and_leave_nothing(readout, 
 
 
 def test_equal_bounds_leave_the_outcome_model_out():
-    assert "outcome_model" not in share_out(1.0, BalancedDifference(), FLAT, None)
-    assert "outcome_model" not in share_out(1.0, OutcomeTable(), CENTRED, None)
+    assert "outcome_model" not in share_out(1.0, BalancedDifference, FLAT, None)
+    assert "outcome_model" not in share_out(1.0, OutcomeTable, CENTRED, None)
 
 
 def test_the_loss_follows_the_public_ratio():
@@ -129,6 +133,6 @@ def test_a_budget_too_small_for_any_number_is_refused_before_it_is_spent():
 
 
 def test_a_plan_without_noise_has_no_imbalance():
-    settings = {"readout": "balanced_difference", "outcome_bounds": (0.3, 0.7)}
-    plan = noiseless_plan(100, FEATURES, ATE, balancing=True, **settings)
+    plan = make_plan(100, FEATURES, ATE, None)
+    assert plan.balancing
     assert plan.facts.imbalance == plan.propensity.imbalance == 0

@@ -8,12 +8,12 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.records import Batch
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, size_ends
-from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted, released_ranges
-from torchdpcate.estimators.average.horvitz_thompson import horvitz_thompson_terms, sum_unit
-from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means
+from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
+from torchdpcate.estimators.average.peers import InverseWeights
+from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
@@ -120,12 +120,13 @@ def test_a_record_moves_a_table_by_the_radius_of_the_root_polytope_and_no_more(e
         w = of.weights(batch.psi @ theta, batch.z)
         w, m = facts.ranges.clamp(w, batch.z, torch.full_like(w, 0.5))
         one = Weighted(batch.z, batch.y, w, m)  # a run a record
-        table = OutcomeTable().without_noise(lambda terms, one=one: terms(one), facts).released
+        readout = OutcomeTable(facts, {"table": 1.0, "variance": 1.0})
+        table = readout.without_noise(lambda exact, one=one: exact(one)).released
         cells = torch.stack([table[cell] for cell in CELLS], 1) / facts.weight_bounds.repeat_interleave(2, -1)
         moved = cells[:, None] - cells
         norm = torch.maximum(moved.clamp_min(0).sum(-1), (-moved).clamp_min(0).sum(-1)).max().item()
         means = _Means(torch.tensor([[0.8, 0.3]]).double(), torch.tensor([[50.0, 80.0]]).double())
-        term = means.terms(facts.weight_bounds, 1)(one)
+        (term,) = _variances(means, means.largest_term(facts.weight_bounds)[:, None], one)
         assert norm <= 1 + 1e-12
         assert norm == pytest.approx(1, rel=1e-9)
         assert term.max().item() <= 1 + 1e-12
@@ -139,28 +140,29 @@ def test_a_record_moves_the_horvitz_thompson_sum_by_its_unit_and_no_more():
     for theta in drawn(12, 3, 3, 2.0):
         facts = EffectFacts(N, of)
         facts = replace(facts, ranges=released_ranges(facts, psi, theta[None], None))
-        batch, unit = crowd(), sum_unit(facts).item()
-        terms = horvitz_thompson_terms(batch, facts, theta.expand(len(batch.z), -1))[:, 0]
+        batch = crowd()
+        sums = InverseWeights(facts, theta.expand(len(batch.z), -1), 1.0).sums("sum", {})
+        terms, unit = sums.exact(batch)[:, 0], sums.moved.item()
         assert terms.max() - terms.min() <= unit
         assert (terms.max() - terms.min()).item() == pytest.approx(unit, rel=1e-9)
-        assert unit <= sum_unit(replace(facts, ranges=None)).item() == pytest.approx(40, rel=1e-9)
+        everywhere = InverseWeights(replace(facts, ranges=None), None, 1.0).sums("sum", {}).moved.item()
+        assert unit <= everywhere == pytest.approx(40, rel=1e-9)
 
 
 @pytest.mark.parametrize("estimand", ESTIMANDS)
 def test_a_record_moves_balance_statistics_by_their_units_and_no_more(estimand):
     """A feature that the weights do not follow is at either end where they are largest."""
-    statistics, psi = BalanceStatistics(1.0, make_estimand(estimand, 0.05)), on_domain(None, DOMAIN)
-    share = torch.tensor([0.3], dtype=torch.float64)
+    of, psi, treated = make_estimand(estimand, 0.05), on_domain(None, DOMAIN), torch.tensor([300.0]).double()
     corners = torch.cartesian_prod(torch.tensor([-1.0, 2.0]), torch.tensor([0.0, 1.0])).double()
     inside = torch.tensor([[0.3, 0.4]], dtype=torch.float64)
     x = torch.cat([corners, inside]).repeat(2, 1)[:, None]
     records = [(row, psi(row), torch.full((1,), float(k < 5)).double()) for k, row in enumerate(x)]
     for theta in drawn(6, 3, 3, 2.0):
         theta[2] = 0.0
-        terms = statistics.terms(theta[None], psi, share, 1)
-        rows = [StackedRecords(Batch(*record, torch.zeros(1).double())).total(terms) for record in records]
-        sums = torch.cat(rows)
-        width = sums.amax(0) - sums.amin(0)
+        sums = BalanceStatistics(1000, 1.0, of, psi, theta[None]).sums("sums", {"treated": treated})
+        rows = [sums.exact(Batch(*record, torch.zeros(1).double())) for record in records]
+        every = torch.cat(rows)
+        width = every.amax(0) - every.amin(0)
         assert bool((width <= 1 + 1e-12).all())
         assert width[3].item() == pytest.approx(1, rel=1e-9)
 
@@ -180,9 +182,9 @@ def test_data_that_leave_their_ranges_are_moved_into_them():
     facts = replace(facts, ranges=released_ranges(facts, psi, theta, None))
     largest = facts.ranges.treated[1].item()
     assert largest < 3
-    assert horvitz_thompson_terms(one, facts, theta).item() == pytest.approx(largest, rel=1e-12)
-    statistics = BalanceStatistics(1.0, of)
+    assert InverseWeights(facts, theta, 1.0).sums("sum", {}).exact(one).item() == pytest.approx(largest, rel=1e-12)
+    statistics = BalanceStatistics(2, 1.0, of, psi, theta)
     x[:] = 0.5 + 1e-3
     near = Batch(x, psi(x), torch.ones(1).double(), torch.ones(1).double())
-    moved = StackedRecords(near).total(statistics.terms(theta, psi, torch.tensor([0.5]).double(), 1))
+    moved = statistics.sums("sums", {"treated": torch.ones(1).double()}).exact(near)
     assert moved.abs().max().item() <= 1

@@ -15,15 +15,14 @@ from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.subsample_aggregate import (
+from torchdpcate.estimators.average.peers import (
     SubsampleAggregate,
     SubsampleAggregateEffect,
     group_estimates,
     group_positions,
 )
-from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
-from torchdpcate.estimators.average.worst_case_peers import _groups, _plan_of_groups
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.estimators.average.worst_case import _groups, _plan_of_groups
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -40,7 +39,7 @@ def planned(n: int, estimand, epsilon: float, **settings) -> SubsampleAggregate:
 
 def released(estimates: torch.Tensor, plan: SubsampleAggregate, runs: int = 1) -> NoisyEstimate:
     """What follows from these estimates of groups."""
-    exact = sum_and_half_squares(estimates)
+    exact = plan.readout({}).sums("sums", {}).exact(estimates)
     return plan.estimate({"sums": plan.ask_each(FitSession(NoiseSource.fixed(0)), runs, "sums", exact)})
 
 

@@ -5,17 +5,22 @@ import math
 import pytest
 import torch
 
-from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_half_squares, sums_mechanism
+from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_squares, sums_mechanism
 from torchdpcate.privacy.noise import NoiseSource
 
 RUNS = 40_000
+
+
+def sums_of(values: torch.Tensor) -> torch.Tensor:
+    """The exact sums of values and of half their squares."""
+    return sum_and_squares(values.shape[-1]).exact(values)
 
 
 def test_no_replaced_value_costs_more_than_the_mechanism_answers_for():
     """All pairs of values on a grid: |t - t'| (1 + |t + t'| / 2) is 2 at the ends, and nowhere more."""
     values = torch.linspace(-1, 1, 401, dtype=torch.float64)
     others = torch.tensor([0.3, -0.9, 1.0], dtype=torch.float64)
-    sums = sum_and_half_squares(torch.cat([values[:, None], others.expand(401, -1)], 1))
+    sums = sums_of(torch.cat([values[:, None], others.expand(401, -1)], 1))
     moved = (sums[:, None] - sums[None]).abs().sum(-1)
     closed = (values[:, None] - values).abs() * (1 + (values[:, None] + values).abs() / 2)
     assert (moved - closed).abs().max() < 1e-12
@@ -28,7 +33,7 @@ def test_no_replaced_value_costs_more_than_the_mechanism_answers_for():
 def test_nine_in_ten_bounds_are_not_below_the_truth(epsilon, mean):
     values = torch.linspace(-1, 1, 240, dtype=torch.float64)[None] * 0.8 + 0.7 * mean
     values = values.clamp(-1, 1)
-    exact, scale = sum_and_half_squares(values), sums_mechanism(240, epsilon).released_scale(2)
+    exact, scale = sums_of(values), sums_mechanism(240, epsilon).released_scale(2)
     noisy = exact + NoiseSource.fixed(0).laplace(2 * RUNS, scale).reshape(RUNS, 2)
     bound = most_deviations(noisy[:, 0], 2 * noisy[:, 1], 240, scale)
     truth = (values - values.mean()).square().sum().item()
@@ -50,6 +55,6 @@ def test_quantiles_are_those_of_closed_forms():
 
 def test_without_noise_it_is_the_sum_of_squared_deviations():
     values = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    total, half = sum_and_half_squares(values).T
+    total, half = sums_of(values).T
     truth = (values - values.mean(1, keepdim=True)).square().sum(1)
     assert most_deviations(total, 2 * half, 50, 0.0).tolist() == pytest.approx(truth.tolist())

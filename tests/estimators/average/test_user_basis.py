@@ -12,8 +12,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import BalancingLoss, Logistic
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.estimators.average.plan import make_plan
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -3,7 +3,7 @@
 import torch
 
 from torchdpcate.audit.registry import find
-from torchdpcate.estimators.average import worst_case_user_basis as own
+from torchdpcate.estimators.average import worst_case_fits as own
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
@@ -13,8 +13,8 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
 def test_the_worlds_differ_in_one_record():
-    features = on_domain(own._Ages(), own._DOMAIN)
-    before, after = (own._records(features, treated).batch for treated in (0.0, 1.0))
+    features = on_domain(own._Ages(), own._YEARS)
+    before, after = (own._ages(features, treated).batch for treated in (0.0, 1.0))
     assert torch.equal(before.psi, after.psi)
     assert (before.z != after.z).nonzero().flatten().tolist() == [0]
     assert before.psi.norm(dim=1).max().item() <= 1

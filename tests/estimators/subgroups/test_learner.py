@@ -10,11 +10,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
 from torchdpcate.estimators.subgroups.plan import plan_subgroups
-from torchdpcate.estimators.subgroups.shrunk import shrunk
-from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers, sensitivity
-from torchdpcate.estimators.subgroups.weighting import EQUAL, KNOWN, Weighting
+from torchdpcate.estimators.subgroups.terms import EQUAL, KNOWN, Weighting, cell_sums, record_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.gaussian_dp import gaussian_dp
 from torchdpcate.privacy.noise import NoiseSource
@@ -121,9 +119,9 @@ def test_the_released_noise_is_that_of_the_plan(law):
     fitted = learner(law=law, released="separate").fit(x, a, y)
     plan, sums, runs = fitted.plan_, fitted._sums, 2_000
     moved = sensitivity(law, 2, len(x))
-    mu = gaussian_dp([(plan.mechanism.event, 1)], 1e-5).mu
+    mu = gaussian_dp([(plan.sums_law.mechanism.event, 1)], 1e-5).mu
     assert plan.scale == pytest.approx(moved if law == LAPLACE else moved / mu, rel=1e-3)
-    outputs = plan.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
+    outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members = torch.eye(plan.strata.size, dtype=torch.float64)
     one = cell_effects(sums, members, law, plan.scale, 2.0)
     found = torch.stack(
@@ -139,7 +137,7 @@ def test_one_partition_costs_as_much_as_one_cell():
     few, many = (
         learner(PURE, subgroups=[{"x0": cuts}]).plan(1000) for cuts in ([0.5], [0.1 * k for k in range(1, 10)])
     )
-    assert few.mechanism.sensitivity == many.mechanism.sensitivity == pytest.approx(2.0)
+    assert few.sums_law.mechanism.sensitivity == many.sums_law.mechanism.sensitivity == pytest.approx(2.0)
     assert many.expected_noise == pytest.approx(5 * few.expected_noise, rel=1e-4)
 
 
@@ -233,8 +231,8 @@ def covered(law, eps, n, partitions, seeds, level=0.95):
     schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
     asked, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
     plan = plan_subgroups(n, schema, Subgroups.of(asked, schema), budget, weighting, law, "separate")
-    assert plan.mechanism.sensitivity == moved
-    noisy = plan.mechanism.add_noise(sums.reshape(seeds, -1), NoiseSource.fixed(2)).reshape(sums.shape)
+    assert plan.sums_law.mechanism.sensitivity == moved
+    noisy = plan.sums_law.mechanism.add_noise(sums.reshape(seeds, -1), NoiseSource.fixed(2)).reshape(sums.shape)
     found = cell_effects(noisy, torch.eye(seeds * cells, dtype=torch.float64), law, plan.scale, 0.5)
     off = (found.estimate.reshape(seeds, cells) - effect).abs()
     widths = [found.half_width(p).reshape(seeds, cells) for p in (level, level ** (1 / cells))]

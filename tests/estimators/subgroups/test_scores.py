@@ -8,7 +8,6 @@ import torch
 
 from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.hospital_tune import subgroups
-from torchdpcate.causal.estimand import ATE
 from torchdpcate.composition.average_nuisances import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.steps import total_mu
@@ -16,10 +15,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.clipped_scores import clipped_domain
+from torchdpcate.estimators.average.composed import ScoreSteps
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.estimators.subgroups.scores import ScorePlan
-from torchdpcate.estimators.subgroups.sums import cell_sums, score_numbers, sensitivity
+from torchdpcate.estimators.subgroups.plan import CellSteps
+from torchdpcate.estimators.subgroups.terms import cell_sums, score_numbers, sensitivity
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -55,7 +54,7 @@ def learner(budget=BUDGET, domain=DOMAIN, **settings):
 def test_without_privacy_each_cell_has_the_mean_of_the_textbook_scores(released):
     x, a, y = records()
     fitted = learner(None, propensity="composed", released=released).fit(x, a, y)
-    domain = clipped_domain(DOMAIN, ATE(0.1))
+    domain = ScoreSteps(1, None, SCHEMA, 0.1).domain
     plan = average_plan(len(x), None, domain, least=0.1)
     order = NoiseSource.fixed(5)
     found = average_nuisances(CausalData(x, a, y), domain, plan, FitSession(order), (False, False, True))
@@ -112,15 +111,15 @@ def test_steps_and_sums_share_the_budget(law):
     assert fitted.ledger_.spent()["total"]["epsilon"] == pytest.approx(BUDGET.epsilon, rel=1e-6)
     *steps, sums = entries
     assert {entry.charge.purpose for entry in steps} == {COMPOSED_SCORES.purpose}
-    assert (sums.charge.purpose, sums.event) == (Purpose.RELEASE, plan.mechanism.event)
+    assert (sums.charge.purpose, sums.event) == (Purpose.RELEASE, plan.sums_law.mechanism.event)
     release = fitted.release()
     assert len(fitted.ledger_.entries) == len(entries)  # the fit has paid for it
     assert release.privacy.public["weights"] == "composed"
     if law == LAPLACE:
-        assert sums.event.epsilon == plan.scores.steps.score_epsilon
+        assert sums.event.epsilon == plan.scores.plan.score_epsilon
     else:
         mu = 1 / sums.event.noise_multiplier
-        assert math.hypot(mu, plan.scores.steps.shares.total) == pytest.approx(total_mu(BUDGET), rel=1e-6)
+        assert math.hypot(mu, plan.scores.plan.shares.total) == pytest.approx(total_mu(BUDGET), rel=1e-6)
         assert plan.scale == pytest.approx(sensitivity(law, len(plan.strata.partitions), 800) / mu, rel=1e-3)
 
 
@@ -198,13 +197,13 @@ def test_the_mean_square_that_errors_follow_from_is_a_bound():
 def test_the_released_noise_is_that_of_the_plan():
     fitted = learner(law=LAPLACE, released="separate").fit(*records())
     plan, sums, runs = fitted.plan_, fitted._sums, 2_000
-    outputs = plan.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
+    outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members, held = torch.eye(plan.strata.size, dtype=torch.float64), fitted.release().scores
     one = cell_effects(sums, members, LAPLACE, plan.scale, 10.0, scores=held)
     found = [cell_effects(out.reshape(-1, 1, 3), members, LAPLACE, plan.scale, 10.0, scores=held) for out in outputs]
     # 2,000 runs: a standard deviation is off by 9 % once in a hundred million
     assert torch.allclose(torch.stack([each.estimate for each in found]).std(0), one.noise, rtol=0.09)
-    even = plan.cell_noise * held.clip / plan.scores.clip * plan.records / sums[:, 0].sum(1)
+    even = plan.cell_noise * held.clip / plan.scores.expected_clip * plan.records / sums[:, 0].sum(1)
     assert torch.allclose(one.noise, even, rtol=0.05)
 
 
@@ -217,10 +216,9 @@ def test_expected_noise_says_what_it_leaves_out():
 
 
 def test_the_plan_is_that_of_an_average_effect():
-    plan = ScorePlan.of(3000, BUDGET, SCHEMA, 0.2)
-    same = average_plan(3000, BUDGET, clipped_domain(DOMAIN, ATE(0.2)), least=0.1)
-    assert plan.steps == same
-    assert plan.public() == same.facts()
+    plan = CellSteps(3000, BUDGET, SCHEMA, 0.2)
+    same = average_plan(3000, BUDGET, plan.domain, least=0.1)
+    assert plan.plan == same
 
 
 @pytest.mark.parametrize("seed", [101, 108])

@@ -19,7 +19,7 @@ def test_the_pairs_attain_the_sensitivity(law, order):
     for same_cell in (False, True):
         one, other = worst_case.worst_sums(plan, same_cell)
         moved = float((one - other).norm(order))
-        assert moved == pytest.approx(plan.mechanism.sensitivity, rel=1e-9)
+        assert moved == pytest.approx(plan.sums_law.mechanism.sensitivity, rel=1e-9)
 
 
 def test_the_evidence_never_passes_the_pure_claim():

@@ -13,7 +13,7 @@ from torchdpcate.cli.curator import read_table
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
 from torchdpcate.drawing.releases import interval_row, released_rows
-from torchdpcate.estimators.average.clipped_scores import ClippedScores
+from torchdpcate.estimators.average.composed import ComposedScoresPlan
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -78,7 +78,7 @@ def curator_balances(runs: pd.DataFrame) -> "dict[str, Figure]":
         else:
             released = None
         columns = {column: table[column].tolist() for column in ("before", "after") if column in table}
-        composed = release is not None and release.privacy.mechanism == ClippedScores.name
+        composed = release is not None and release.privacy.mechanism == ComposedScoresPlan.name
         exact = (StandardisedBalance if composed else BalanceTable)(names, **columns)
         mark = "" if len(runs) == 1 else f", run {name}"
         figures[f"Balance of the arms before and after weighting{mark}"] = balance_figure(released, nonprivate=exact)

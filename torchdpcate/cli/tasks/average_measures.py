@@ -68,7 +68,7 @@ def unreleased(
         budget: Privacy budget of the run.
         noise: Privacy noise of the run.
     """
-    from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
+    from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     with warnings.catch_warnings():

@@ -119,14 +119,12 @@ class SubgroupTask(TaskSpec):
     def choices(self) -> dict[str, str | None]:
         """Return what the plan chose."""
         plan = self.learner.plan_
-        assert plan is not None
         return {"law": plan.law, "released": plan.released, "weights": plan.weighting.way}
 
     def results(self) -> dict[str, Any]:
         """Return the cells with their intervals, and errors where the truth is known."""
         release, truth, exact = self.release, self._truth, self.learner.nonprivate_effects()
         plan = self.learner.plan_
-        assert plan is not None
         inside, at_once = release.interval(), release.interval(simultaneous=True)
         noise = release.effects.noise.numpy()
         found: dict[str, Any] = {
@@ -154,7 +152,7 @@ class SubgroupTask(TaskSpec):
 
     def facts(self) -> dict[str, Any]:
         """Return the public settings of the fit."""
-        return {"public": {} if self.learner.plan_ is None else self.learner.plan_.public()}
+        return {"public": self.learner.plan_.public()}
 
     def secrets(self) -> dict[str, Tensor]:
         """Return the effects without noise."""
@@ -170,7 +168,6 @@ class SubgroupTask(TaskSpec):
         figure = plot_subgroups(release, nonprivate=exact, truth=self._truth)
         save_figure(figure, curator / FOREST_FILE, PRIVATE)
         plan = self.learner.plan_
-        assert plan is not None
         write_text(curator / "plan.txt", plan.table().to_string(index=False) + "\n", PRIVATE)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:

@@ -8,11 +8,10 @@ __getattr__, __dir__, __all__ = exports(
         "automatic": ("AverageEffect",),
         "composed": ("ComposedAverageEffect",),
         "covariate_balancing": ("CovariateBalancingEffect",),
-        "difference_in_means": ("DifferenceInMeansEffect",),
         "doubly_robust": ("DoublyRobustEffect",),
-        "horvitz_thompson": ("HorvitzThompsonEffect",),
         "known_propensity": ("KnownPropensityEffect",),
         "learner": ("AverageEffectLearner",),
-        "subsample_aggregate": ("SubsampleAggregateEffect",),
+        "outcome_table": ("DifferenceInMeansEffect",),
+        "peers": ("HorvitzThompsonEffect", "SubsampleAggregateEffect"),
     },
 )

@@ -1,7 +1,7 @@
 """The average effect by the estimator of least planned error among those that are valid for what is known."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,8 +13,8 @@ from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, Parameters
+from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -133,14 +133,12 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         found: list[tuple[PlannedError, AverageEffectLearner]] = []
         refused: dict[str, str] = {}
         problem: InputError | None = None
-        for name, make in self._valid().items():
+        for name, kind in self._valid().items():
             try:
-                learner = make()
-                planned = self._planned(learner, n, stream)
+                learner = self._make(name, kind)
+                found.append((self._planned(learner, n, stream), learner))
             except InputError as refusal:
                 refused[name], problem = str(refusal), problem or refusal
-                continue
-            found.append((planned, learner))
         if not found:
             assert problem is not None
             raise problem
@@ -155,7 +153,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """Return the planned error of what is chosen for n records; see ``AverageEffectLearner.planned_error``."""
         choice = self.choose(n)
-        return choice.error if prior is None else choice.learner.planned_error(n, prior) or choice.error
+        return choice.error if prior is None else choice.learner.planned_error(n, prior)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """Return the noise to expect of what is chosen for n records; see ``PrivateEstimator.expected_noise``."""
@@ -250,56 +248,41 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         if stream and not learner.streams:
             raise InputError(f"{type(learner).__name__}: needs all records at once; use fit(X, A, Y)")
         learner.check(n)
-        planned = learner.planned_error(n, self.prior)
-        if planned is None:
-            raise InputError(f"{type(learner).__name__}: its error cannot be planned")
-        return planned
+        return learner.planned_error(n, self.prior)
 
-    def _valid(self) -> dict[str, Callable[[], AverageEffectLearner]]:
+    def _valid(self) -> dict[str, type[AverageEffectLearner]]:
         """Return what is valid for what is known and has an interval, by the names of ``effect=``."""
         from torchdpcate.estimators.average.composed import ComposedAverageEffect
         from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-        from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
         from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
         from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+        from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
-        common: dict[str, Any] = {
-            "estimand": self.estimand,
-            "overlap": self.overlap,
-            "noise": self.noise,
-            "ledger_path": self.ledger_path,
-        }
         known = TableSchema.of(self.domain).domain.known_propensity
-        if known is not None:
-            valid: dict[str, Callable[[], AverageEffectLearner]] = {
-                "known_propensity": lambda: KnownPropensityEffect(self.domain, self.budget, **common)
+        if known is None:
+            return {
+                "covariate_balancing": CovariateBalancingEffect,
+                "composed": ComposedAverageEffect,
+                "doubly_robust": DoublyRobustEffect,
             }
-            if known.bounds[0] == known.bounds[1]:
-                valid["difference_in_means"] = lambda: DifferenceInMeansEffect(self.domain, self.budget, **common)
-            return valid
-        balancing: dict[str, Any] = {"basis": self.basis, "public_sample": self.public_sample}
+        valid: dict[str, type[AverageEffectLearner]] = {"known_propensity": KnownPropensityEffect}
+        if known.bounds[0] == known.bounds[1]:
+            valid["difference_in_means"] = DifferenceInMeansEffect
+        return valid
 
-        def composed() -> AverageEffectLearner:
-            """Return it, unless what was asked for needs balancing weights.
+    def _make(self, name: str, kind: type[AverageEffectLearner]) -> AverageEffectLearner:
+        """Return the estimator of this name with those settings of this object that it has.
 
-            Raises:
-                InputError: It does.
-            """
-            for name, wanted in (
-                ("budget", self.budget is None),
-                ("basis", not isinstance(self.basis, Identity | None)),
-                ("public_sample", self.public_sample is not None),
-            ):
-                if wanted:
-                    raise InputError(f"{name} = {getattr(self, name)!r}: ComposedAverageEffect has no use for it")
-            return ComposedAverageEffect(self.domain, self.budget, **common)
-
-        robust: dict[str, Any] = {"nuisance": self.nuisance, "trainer": self.trainer, "seed": self.seed}
-        return {
-            "covariate_balancing": lambda: CovariateBalancingEffect(self.domain, self.budget, **balancing, **common),
-            "composed": composed,
-            "doubly_robust": lambda: DoublyRobustEffect(self.domain, self.budget, **robust, **common),
-        }
+        Raises:
+            InputError: What was asked for needs balancing weights, or no privacy, and it has neither.
+        """
+        without = {"budget": self.budget is None, "public_sample": self.public_sample is not None}
+        needed = without | {"basis": not isinstance(self.basis, Identity | None)}
+        for setting in needed if name == "composed" else ():
+            if needed[setting]:
+                raise InputError(f"{setting} = {getattr(self, setting)!r}: {kind.__name__} has no use for it")
+        own = {field.name for field in fields(kind)} & {field.name for field in fields(self)} - {"domain", "budget"}
+        return kind(self.domain, self.budget, **{field: getattr(self, field) for field in own})
 
     def _reason(self, planned: tuple[PlannedError, ...]) -> str:
         known = TableSchema.of(self.domain).domain.known_propensity

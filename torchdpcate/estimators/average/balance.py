@@ -3,17 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.records import Batch, Records, Terms
+from torchdpcate.erm.records import Batch, Records
 from torchdpcate.erm.solver import linear_predictor
-from torchdpcate.estimators.average.effect_estimator import Ask, EffectFacts, ReleasedRanges, released_ranges
+from torchdpcate.estimators.average.ratio_of_sums import NoisySums, Sums
+from torchdpcate.estimators.average.weighted import EffectFacts, ReleasedRanges, released_ranges
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.laws import AddedNoise
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
 from torchdpcate.release.released_weights import BalanceTable
 
@@ -49,8 +51,8 @@ def expected_balance(theta: Tensor, features: FeatureMap, ridge: float, imbalanc
     return BalanceTable(names_of(features), expected=mean, expected_sd=[imbalance / size] * len(mean))
 
 
-@dataclass(frozen=True)
-class BalanceStatistics:
+@dataclass(frozen=True, eq=False)
+class BalanceStatistics(NoisySums):
     r"""Private imbalance of every feature phi_j in [-1, 1] before and after weighting.
 
     .. math::
@@ -65,161 +67,142 @@ class BalanceStatistics:
         ``covariate_balancing``, section 8.1 (balance tables are private statistics);
         docs/guarantees/balance_statistics.md.
 
-    Args:
+    Attributes:
+        n: Number of records.
         epsilon: What they cost.
         estimand: Estimand and clip.
+        features: Feature map.
+        theta: Released coefficients of the weights, [1, p]; None before there are any.
     """
 
+    n: int
     epsilon: float
     estimand: Estimand
+    features: FeatureMap
+    theta: Tensor | None = None
 
-    def laws(self, n: int, features: int) -> dict[str, AddedNoise]:
-        """Return the noise of the number of treated, and of all sums, each in units of what one record moves it by.
-
-        Args:
-            n: Number of records.
-            features: How many there are.
-        """
+    @cached_property
+    def laws(self) -> Mapping[str, AddedNoise]:
+        """See ``NoisySums``: the number of treated, and all sums, in units of what one record moves them by."""
         # terms are rounded so that sums are exact, each by half a step
-        cube = KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(n, 1.0), math.inf)
-        count = AddedNoise(LaplaceMechanism(COUNT * self.epsilon, 1.0), 1, float(n))
-        return {"treated": count, "sums": AddedNoise(cube, 2 * features, float(n))}
+        cube = KNormMechanism((1 - COUNT) * self.epsilon, 1 + sum_grid(self.n, 1.0), math.inf)
+        count = AddedNoise(LaplaceMechanism(COUNT * self.epsilon, 1.0), 1, float(self.n))
+        return {"treated": count, "sums": AddedNoise(cube, 2 * self.many, float(self.n))}
 
-    def ask(self, records: Records, theta: Tensor, features: FeatureMap, ask: Ask) -> dict[str, Tensor]:
-        """Return the numbers that everything follows from, with noise: the treated, and sums in their units.
+    def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
+        """See ``NoisySums``."""
+        if query == "treated":
+            return Sums(("treated",), _treated, self.n, (1.0,))
+        share, names = self.share(numbers), self._names("before") + self._names("after")
+        unit = self.units(share)
+        assert self.theta is not None
+        terms = partial(_imbalances, self.estimand, self.ranges, self.features.largest_entry, self.theta, share, unit)
+        return Sums(names, terms, self.n, (1.0,) * len(names), unit=unit)
 
-        Args:
-            records: The records.
-            theta: Released coefficients of the weights, [1, p].
-            features: Feature map.
-            ask: Charges before it draws.
-        """
-        treated = ask("treated", _treated(records))
-        terms = self.terms(theta, features, self.share(treated[:, 0], records.n), records.n)
-        return {"treated": treated, "sums": ask("sums", records.total(terms))}
-
-    def table(
-        self, answers: Mapping[str, Tensor], theta: Tensor, features: FeatureMap, n: int, size: float
-    ) -> BalanceTable:
-        """Return the statistics that follow from the answers of ``ask``, the first run's.
+    def table(self, numbers: Mapping[str, Tensor], size: float, noise: bool = True) -> BalanceTable:
+        """Return the statistics that follow from the released numbers, the first run's.
 
         Args:
-            answers: By the names of ``laws``.
-            theta: Released coefficients of the weights, [1, p].
-            features: Feature map.
-            n: Number of records.
+            numbers: By the names of ``sums``.
             size: N, released.
+            noise: Whether the numbers have noise, whose deviations are stated.
         """
-        share, half = self.share(answers["treated"][:, 0], n)[0].item(), features.dimension - 1
-        plain, most = n * share * (1 - share), self.largest(features, theta)
-        moved = answers["sums"][0] * self.units(share, half, most)[0]
-        before_sd, after_sd = self.deviations(n, share, half, size, most.item())
+        share = self.share(numbers)[0].item()
+        plain = self.n * share * (1 - share)
+        moved = {way: torch.stack([numbers[name][0] for name in self._names(way)]) for way in ("before", "after")}
+        before_sd, after_sd = ([sd] * self.many for sd in self.deviations(share, size)) if noise else (None, None)
         return BalanceTable(
-            names_of(features),
-            before=(moved[:half] / plain).tolist(),
-            before_sd=[before_sd] * half,
-            after=(moved[half:] / size).tolist(),
-            after_sd=[after_sd] * half,
+            names_of(self.features),
+            before=(moved["before"] / plain).tolist(),
+            before_sd=before_sd,
+            after=(moved["after"] / size).tolist(),
+            after_sd=after_sd,
         )
 
-    def places(
-        self, table: BalanceTable, treated: float, theta: Tensor, features: FeatureMap, n: int, size: float
-    ) -> dict[str, Tensor]:
-        """Return the answers by a released table and number of treated, but for rounding; see ``table``."""
-        count = torch.tensor([[treated]], dtype=torch.float64)
-        share, half = self.share(count[:, 0], n)[0].item(), features.dimension - 1
+    def stated(self, table: BalanceTable, treated: float, size: float) -> dict[str, Tensor]:
+        """Return the numbers by a released table and number of treated, but for rounding; the inverse of ``table``."""
+        numbers = {"treated": torch.tensor([treated], dtype=torch.float64)}
+        share = self.share(numbers)[0].item()
         assert table.before is not None
         assert table.after is not None
-        plain = torch.tensor(table.before, dtype=torch.float64) * (n * share * (1 - share))
-        weighted = torch.tensor(table.after, dtype=torch.float64) * size
-        units = self.units(share, half, self.largest(features, theta))
-        return {"treated": count, "sums": torch.cat([plain, weighted])[None] / units}
+        for way, column, unit in (
+            ("before", table.before, self.n * share * (1 - share)),
+            ("after", table.after, size),
+        ):
+            values = torch.tensor(column, dtype=torch.float64) * unit
+            numbers |= dict(zip(self._names(way), values[:, None], strict=True))
+        return numbers
 
-    def share(self, treated: Tensor, n: int) -> Tensor:
-        """Return p, the share of treated by their released number, inside (0, 1)."""
-        return treated.clamp(1.0, n - 1.0) / n
+    @property
+    def many(self) -> int:
+        """How many features there are beside the intercept."""
+        return self.features.dimension - 1
 
-    def deviations(self, n: int, share: float, features: int, size: float, most: float) -> tuple[float, float]:
+    def share(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        """Return p, the share of treated by their released number, inside (0, 1), [runs]."""
+        return numbers["treated"].clamp(1.0, self.n - 1.0) / self.n
+
+    def deviations(self, share: float, size: float) -> tuple[float, float]:
         """Return the standard deviation of the noise in each b and in each a.
 
         Args:
-            n: Number of records.
             share: p.
-            features: How many there are.
             size: N, released.
-            most: W, the largest weight.
         """
-        plain, laws = n * share * (1 - share), self.laws(n, features)
-        noise = laws["sums"].scale
-        before, after = (
-            self.units(share, 1, torch.tensor([most], dtype=torch.float64))[0]
-            * noise
-            * k_norm_deviation(2 * features, math.inf)
-        ).tolist()
+        plain = self.n * share * (1 - share)
+        units = self.units(torch.tensor([share], dtype=torch.float64))[0, :: self.many]
+        before, after = (units * self.laws["sums"].scale * k_norm_deviation(2 * self.many, math.inf)).tolist()
         # p is off by that, and with it the centre of z: times the mean of phi, which is at most 1
-        off = laws["treated"].scale * math.sqrt(2) / plain
+        off = self.laws["treated"].scale * math.sqrt(2) / plain
         return math.hypot(before / plain, off), after / size
 
-    def ranges(self, features: FeatureMap, theta: Tensor) -> ReleasedRanges:
-        """Return the ranges of weights that released coefficients [runs, p] leave."""
-        return released_ranges(EffectFacts(1, self.estimand), features, theta, None)
+    @cached_property
+    def ranges(self) -> ReleasedRanges:
+        """Of weights, as released coefficients leave them."""
+        assert self.theta is not None
+        return released_ranges(EffectFacts(1, self.estimand), self.features, self.theta, None)
 
-    def largest(self, features: FeatureMap, theta: Tensor) -> Tensor:
-        """Return W, the largest weight at released coefficients [runs, p], [runs]."""
-        return EffectFacts(1, self.estimand, ranges=self.ranges(features, theta)).weight_bounds.amax(-1)
-
-    def units(self, share: float | Tensor, features: int, most: Tensor) -> Tensor:
-        """Return by how much one record moves an entry of the plain and of the weighted sums, [runs, 2 * features].
+    def units(self, share: Tensor) -> Tensor:
+        """Return by how much one record moves an entry of the plain and of the weighted sums, [runs, 2 features].
 
         Args:
-            share: p, of each run, or of all.
-            features: How many there are.
-            most: W, of each run, or of all in [1].
-        """
-        share = torch.as_tensor(share, dtype=torch.float64)
-        plain, weighted = torch.broadcast_tensors(torch.maximum(share, 1 - share), most)
-        return 2 * torch.stack([plain, weighted], -1).repeat_interleave(features, -1)
-
-    def terms(self, theta: Tensor, features: FeatureMap, share: Tensor, n: int) -> Terms:
-        """Return the sums of a batch in their ``units``, [runs, 2 (p - 1)]: plain ones, then weighted ones.
-
-        Args:
-            theta: Released coefficients of the weights, [1, p].
-            features: Feature map.
             share: p of each run, [runs].
-            n: Number of records.
         """
-        ranges = self.ranges(features, theta)
-        unit = self.units(share, features.dimension - 1, self.largest(features, theta))[..., None]
+        most = EffectFacts(1, self.estimand, ranges=self.ranges).weight_bounds.amax(-1)
+        plain, weighted = torch.broadcast_tensors(torch.maximum(share, 1 - share), most)
+        return 2 * torch.stack([plain, weighted], -1).repeat_interleave(self.many, -1)
 
-        def terms(batch: Batch) -> Tensor:
-            phi = (batch.psi[:, 1:] / features.largest_entry).T
-            g = linear_predictor(batch.psi, theta)
-            z = batch.z.expand_as(g)
-            w = ranges.within(self.estimand.weights(g, z), z)[0]
-            plain = (batch.z - share[:, None, None]) * phi
-            weighted = ((2 * batch.z - 1) * w * phi).expand_as(plain)
-            return exact_sum(torch.cat([plain, weighted], -2).div_(unit), n, 1.0)
-
-        return terms
-
-    def without_noise(self, records: Records, theta: Tensor, features: FeatureMap) -> BalanceTable:
+    def without_noise(self, records: Records) -> BalanceTable:
         """Return the imbalance as it is. The curator's, never to be published."""
-        share = _treated(records)[0, 0].item() / records.n
-        units = self.units(share, features.dimension - 1, self.largest(features, theta))[0]
-        one = torch.tensor([share], dtype=torch.float64)
-        sums = records.total(self.terms(theta, features, one, records.n))[0] * units
+        theta = self.theta
+        assert theta is not None
         size = records.total(
             lambda b: self.estimand.weights(linear_predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2
         )
-        half, plain = len(sums) // 2, records.n * share * (1 - share)
-        return BalanceTable(
-            names_of(features),
-            before=(sums[:half] / plain).tolist(),
-            after=(sums[half:] / size[0, 0]).tolist(),
-        )
+        return self.table(self.exact(records.total), size[0, 0].item(), noise=False)
+
+    def _names(self, way: str) -> tuple[str, ...]:
+        return tuple(f"{way}_{k}" for k in range(self.many))
 
 
-def _treated(records: Records) -> Tensor:
-    """Return the number of treated of one data set, [1, 1]."""
-    return records.total(lambda batch: batch.z.sum(-1).reshape(1, 1))
+def _treated(batch: Batch) -> tuple[Tensor]:
+    return (batch.z.reshape(1, -1),)
+
+
+def _imbalances(
+    estimand: Estimand,
+    ranges: ReleasedRanges,
+    largest_entry: float,
+    theta: Tensor,
+    share: Tensor,
+    unit: Tensor,
+    batch: Batch,
+) -> tuple[Tensor, ...]:
+    """Return what records add to each plain sum, then to each weighted one, over its unit [runs, 2 features]."""
+    phi = (batch.psi[:, 1:] / largest_entry).T
+    g = linear_predictor(batch.psi, theta)
+    z = batch.z.expand_as(g)
+    w = ranges.within(estimand.weights(g, z), z)[0]
+    plain = (batch.z - share[:, None, None]) * phi
+    weighted = ((2 * batch.z - 1) * w * phi).expand_as(plain)
+    return torch.cat([plain, weighted], -2).div_(unit[..., None]).unbind(-2)

@@ -1,38 +1,33 @@
 """Stage two by default: a balanced difference, its size and its sum of squares, released with noise."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.effect_estimator import (
-    Ask,
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, SUMS, UPPER, NoisyEstimate, Sums
+from torchdpcate.estimators.average.weighted import (
     EffectEstimator,
     EffectFacts,
     ReleasedRanges,
-    Total,
     Weighted,
     contrast_assumption,
 )
-from torchdpcate.estimators.average.joint_cost import joint_cost
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
-UPPER = math.log(5)
-"""One-sided 90 % quantile of Laplace noise, in its scale: 1.609438."""
-SUMS = "sums"
-"""The part of the release that all three sums are."""
-SCALES = 3.0
-"""A denominator below this many scales of its noise is dominated by noise."""
+Range = tuple[Tensor, Tensor]
+"""Least and largest value, [runs] each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BalancedDifference(EffectEstimator):
     r"""The contrast D / N of residuals of the outcome model, with the sum of squares Q of its terms.
 
@@ -74,78 +69,65 @@ class BalancedDifference(EffectEstimator):
         """See ``EffectEstimator``."""
         return contrast_assumption(public)
 
-    def laws(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
-        """See ``EffectEstimator``: one event; how large its numbers may be depends on the coefficients."""
-        mechanism = LaplaceMechanism(math.fsum(epsilons[part] for part in self.parts), 1.0)
-        return {SUMS: AddedNoise(mechanism, len(self.noisy(facts)), math.inf)}
+    @cached_property
+    def laws(self) -> Mapping[str, AddedNoise]:
+        """See ``NoisySums``: one event; how large its numbers may be depends on the coefficients."""
+        mechanism = LaplaceMechanism(math.fsum(self.epsilons[part] for part in self.parts), 1.0)
+        return {SUMS: AddedNoise(mechanism, len(self.noisy), math.inf)}
 
-    def noisy(self, facts: EffectFacts) -> list[str]:
-        """Return the parts that have noise: a size that is public, as it is where all weights are equal, has none."""
-        return [part for part, moved in self.sensitivities(facts).items() if moved > 0]
+    def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
+        """See ``NoisySums``."""
+        noisy, largest = self.noisy, largest_terms(self.facts)
+        moved = torch.stack(torch.broadcast_tensors(*self.units.values()), -1)
+        terms = partial(_terms, self.facts.estimand, noisy)
+        return Sums(noisy, terms, self.facts.n, tuple(largest[part] for part in noisy), moved)
 
-    def ask(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
-        """See ``EffectEstimator``."""
-        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        units = self.units(facts, epsilons)
-        return {SUMS: ask(SUMS, torch.stack([sums[part] / unit for part, unit in units.items()], -1))}
+    def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``RatioOfSums``."""
+        facts, of = self.facts, self.facts.estimand
+        public = torch.full_like(numbers["difference"], self.public_size)
+        numbers = {part: numbers.get(part, public) for part in self.parts}
+        scales = dict.fromkeys(self.parts, torch.zeros(1, dtype=torch.float64)) | self.scales(numbers)
+        size, least, most_size = numbers["size"], *(facts.n * term for term in size_ends(facts))
+        if of.size_range[0] > 0:
+            size = torch.minimum(torch.maximum(size, least), most_size)
+        dominated = size <= SCALES * scales["size"]
+        if of.size_range[0] == 0:  # nothing public holds it up
+            size = torch.minimum(torch.maximum(size, (SCALES * scales["size"]).clamp_min(1.0)), most_size)
+        most = facts.n * self.moved(facts)["spread"]
+        squares = torch.minimum((numbers["spread"] + UPPER * scales["spread"]).clamp_min(0), most)
+        estimate = (numbers["difference"] / size).clamp(-1, 1)
+        imbalance = facts.slope_bound * facts.imbalance / size
+        gaussian = (squares / size.square() + imbalance.square()).sqrt()
+        noise = scales["difference"], estimate.abs() * scales["size"]
+        return NoisyEstimate.of_ratio(estimate, size, gaussian, noise, numbers, dominated)
 
-    def estimate(
-        self, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        noisy = answers[SUMS]
-        sums = {"size": torch.full_like(noisy[:, 0], self.public_size(facts))}
-        units = self.units(facts, epsilons)
-        sums = {**sums, **{part: noisy[:, k] * unit for k, (part, unit) in enumerate(units.items())}}
-        return _estimate({part: sums[part] for part in self.parts}, facts, self.scales(facts, epsilons))
-
-    def places(
-        self, numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> dict[str, Tensor]:
-        """See ``EffectEstimator``."""
-        units = self.units(facts, epsilons)
-        return {SUMS: torch.stack([numbers[part] / unit for part, unit in units.items()], -1)}
-
-    def reaches(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """See ``EffectEstimator``."""
-        terms, scales = largest_terms(facts), self.scales(facts, epsilons)
-        return {part: (facts.n * terms[part], scale[0].item()) for part, scale in scales.items()}
-
-    @staticmethod
-    def public_size(facts: EffectFacts) -> float:
-        """Return N where no record moves it."""
-        term = torch.tensor([facts.estimand.size_range[1]], dtype=torch.float64)
-        return facts.n * exact_sum(term, facts.n, term.item()).item()
-
-    def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        return _estimate(sums, facts, {})
-
-    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        sums = dict(zip(self.parts, total(_terms(facts)).T, strict=True))
-        return _estimate(sums, facts, self.scales(facts, epsilons))
-
-    def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
+    def public(self) -> dict[str, Any]:
         """Return the noise scales of the sums, of outcomes scaled to [0, 1], and the ranges that they follow from."""
-        scales = {f"scale_{part}": scale[0].item() for part, scale in self.scales(facts, epsilons).items()}
-        return scales if facts.ranges is None else {**scales, **facts.ranges.stated}
+        scales = {f"scale_{part}": scale[0].item() for part, scale in self.scales({}).items()}
+        return scales if self.facts.ranges is None else {**scales, **self.facts.ranges.stated}
 
-    def units(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
-        r"""Return in which units one record moves all sums by 1 in the :math:`\ell_1` norm, [runs] each.
+    @property
+    def noisy(self) -> tuple[str, ...]:
+        """The parts that have noise: a size that is public, as it is where all weights are equal, has none."""
+        return tuple(part for part, moved in self.sensitivities(self.facts).items() if moved > 0)
+
+    @property
+    def public_size(self) -> float:
+        """N where no record moves it."""
+        n, term = self.facts.n, torch.tensor([self.facts.estimand.size_range[1]], dtype=torch.float64)
+        return n * exact_sum(term, n, term.item()).item()
+
+    @cached_property
+    def units(self) -> dict[str, Tensor]:
+        r"""In which units one record moves all sums by 1 in the :math:`\ell_1` norm, [runs] each.
 
         They are in the ratio of :math:`\Delta / \epsilon`.
         """
-        moved = self.moved(facts)
-        scales = {part: moved[part] / epsilons[part] for part in self.noisy(facts)}
-        cost = record_cost(facts, scales)
+        moved = self.moved(self.facts)
+        scales = {part: moved[part] / self.epsilons[part] for part in self.noisy}
+        cost = record_cost(self.facts, scales)
         return {part: scale * cost for part, scale in scales.items()}
-
-    def scales(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
-        """Return the scale of the noise in each sum that has some, [runs]."""
-        scale = self.laws(facts, epsilons)[SUMS].scale
-        return {part: unit * scale for part, unit in self.units(facts, epsilons).items()}
 
     @staticmethod
     def sensitivities(facts: EffectFacts) -> dict[str, float]:
@@ -232,39 +214,79 @@ def largest_terms(facts: EffectFacts) -> dict[str, float]:
     return {"difference": reach, "size": of.size_range[1], "spread": reach**2}
 
 
-def _terms(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
-    largest, of = largest_terms(facts), facts.estimand
-
-    def terms(batch: Weighted) -> Tensor:
-        pull = batch.w * (batch.y - batch.m)
-        size = of.size(batch.w, batch.z).clamp(*of.size_range)  # an estimand of the user's need not keep to it
-        each = ((2 * batch.z - 1) * pull, size.expand_as(pull), pull.square())
-        return torch.stack([exact_sum(v, facts.n, largest[part]) for part, v in zip(largest, each, strict=True)], -1)
-
-    return terms
+def _terms(of: Estimand, parts: tuple[str, ...], batch: Weighted) -> list[Tensor]:
+    pull = batch.w * (batch.y - batch.m)
+    size = of.size(batch.w, batch.z).clamp(*of.size_range)  # an estimand of the user's need not keep to it
+    each = {"difference": (2 * batch.z - 1) * pull, "size": size.expand_as(pull), "spread": pull.square()}
+    return [each[part] for part in parts]
 
 
-def _estimate(sums: Mapping[str, Tensor], facts: EffectFacts, scales: Mapping[str, Tensor]) -> NoisyEstimate:
-    """Return the estimate from sums [runs] with noise of these scales; parts that are not named have none."""
-    none = torch.zeros(1, dtype=torch.float64)
-    noise_d, noise_n, noise_q = (scales.get(part, none) for part in BalancedDifference.parts)
-    least, most_size = (facts.n * term for term in size_ends(facts))
-    size = torch.maximum(sums["size"], least) if facts.estimand.size_range[0] > 0 else sums["size"]
-    size = torch.minimum(size, most_size) if facts.estimand.size_range[0] > 0 else size
-    noise_dominated = size <= SCALES * noise_n
-    if facts.estimand.size_range[0] == 0:  # nothing public holds it up
-        size = torch.minimum(torch.maximum(size, (SCALES * noise_n).clamp_min(1.0)), most_size)
-    most = facts.n * BalancedDifference.moved(facts)["spread"]
-    squares = torch.minimum((sums["spread"] + UPPER * noise_q).clamp_min(0), most)
-    estimate = (sums["difference"] / size).clamp(-1, 1)
-    laplace = torch.stack([noise_d / size, estimate.abs() * noise_n / size], -1)
-    imbalance = facts.slope_bound * facts.imbalance / size
-    return NoisyEstimate(
-        estimate,
-        (squares / size.square() + imbalance.square()).sqrt(),
-        laplace,
-        None,
-        noise_dominated,
-        size,
-        dict(sums),
-    )
+def joint_cost(
+    treated: Range,
+    control: Range,
+    model: Range,
+    scales: Mapping[str, Tensor],
+    counts: tuple[float, float] | None = None,
+) -> Tensor:
+    r"""Return the largest privacy loss, [runs], of Laplace noise of these scales on D, N and Q together.
+
+    A record's terms are :math:`(t w r, w / 2, w^2 r^2)` with r = y - m(x); for two records, a and b, it is
+
+    .. math:: \sup \frac{|t_a w_a r_a - t_b w_b r_b|}{b_D} + \frac{|w_a - w_b|}{2 b_N}
+        + \frac{|w_a^2 r_a^2 - w_b^2 r_b^2|}{b_Q} .
+
+    Let a be the record of the larger size :math:`|w r|`. The loss is convex in its (w, w r), so that a is a corner.
+    Written without the absolute value of its last term, which is no less then, it is concave in the size q of the
+    other, whose best is :math:`q = b_Q / 2 b_D`, and along its weight piecewise so: finitely many candidates, of which
+    none is more than the loss of some pair (docs/guarantees/balanced_difference.md). With :math:`\Delta_D = 2 P` and
+    :math:`b_Q \ge 2 P b_D` the squares cost nothing beside the difference. Where N counts an arm, its term is the same
+    for all weights, and two records of one arm do not differ by it.
+
+    Args:
+        treated: Least and largest weight of a treated record, [runs] each.
+        control: Of a control.
+        model: Least and largest value of the outcome model, for outcomes in [0, 1].
+        scales: b of ``difference``, ``spread`` and, unless its noise is none, ``size``, [runs] each.
+        counts: The term of N of a treated record, and of a control; None where it is w / 2.
+
+    Example:
+        >>> one, ten = torch.ones(1).double(), torch.full((1,), 10.0).double()
+        >>> scales = {"difference": 35.0 * one, "size": 800 / 9 * one, "spread": 490.0 * one}
+        >>> weights, model = (10 / 9 * one, ten), (0.3 * one, 0.7 * one)
+        >>> round(joint_cost(weights, weights, model, scales).item(), 4)
+        0.4079
+    """
+    low, high = model
+    per_d, per_q = 1 / scales["difference"], 1 / scales["spread"]
+    per_size = 1 / scales["size"] if "size" in scales else torch.zeros_like(per_d)
+    per_n = per_size / 2 if counts is None else torch.zeros_like(per_d)
+    # the size of a residual that moves D up, and down, in either arm
+    up, down = ((*treated, 1 - low), (*control, high)), ((*treated, high), (*control, 1 - low))
+    pairs = [(*one, *other) for rising, falling in ((up, down), (down, up)) for one, other in product(rising, falling)]
+    values = torch.stack(torch.broadcast_tensors(*chain(*pairs))).unflatten(0, (len(pairs), 6))
+    w, reach, others, other_reach = (part.unsqueeze(2) for part in values.split([2, 1, 2, 1], 1))  # [8, ., 1, runs]
+    v, q = _others(others[:, :1, 0], others[:, 1:, 0], other_reach[:, :, 0], per_d, per_n, per_q)  # [8, 5, runs]
+    v, q = v[:, None], q[:, None]
+    p = w * reach
+    losses = ((p + q) * per_d + (w - v).abs() * per_n + (p.square() - q.square()) * per_q).flatten(1, 2).amax(1)
+    if counts is not None:
+        apart = [abs(one - other) for _ in range(2) for one, other in product(counts, counts)]
+        return (losses + per_size * torch.tensor(apart, dtype=torch.float64)[:, None]).amax(0)
+    # two records without a residual, of either arm, differ by their weights alone
+    most = torch.maximum(treated[1], control[1]) - torch.minimum(treated[0], control[0])
+    return torch.maximum(losses.amax(0), most * per_n)
+
+
+def _others(
+    least: Tensor, most: Tensor, reach: Tensor, per_d: Tensor, per_n: Tensor, per_q: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return weights and sizes at which the loss of the record of the smaller size may be largest, [pairs, 5, runs].
+
+    Range and reach are [pairs, 1, runs].
+    """
+    best = per_d / (2 * per_q)
+    # where the loss is stationary along q = v reach, N rising or falling with v
+    stationary = [(per_d * reach + sign * per_n) / (2 * per_q * reach.square()) for sign in (1.0, -1.0)]
+    at = torch.cat(torch.broadcast_tensors(least, most, best / reach, *stationary), 1)
+    v = torch.minimum(torch.maximum(at.nan_to_num(nan=0.0), least), most)
+    return v, torch.minimum(v * reach, best)

@@ -1,31 +1,264 @@
 """Average effects by one composition on all records: private nuisances, then sums of clipped doubly robust scores."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
+from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
+from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
+from torchdpcate.composition.settings import known_propensities
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.estimators.average.clipped_scores import SUMS, ClippedScores
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.names import RECORDS
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
+from torchdpcate.estimators.average.ratio_of_sums import UPPER, NoisyEstimate, RatioOfSums, Sums, Total
+from torchdpcate.estimators.average.sum_and_squares import sum_and_squares, sums_law
 from torchdpcate.estimators.weighted_balance import weighted_balance
+from torchdpcate.laws import CLOSE, AddedNoise
+from torchdpcate.plan import RECORDS, Query
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
+from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.release import Release
 from torchdpcate.release.released_weights import BalanceTable
 
+SCORES = "scores"
+"""The query of both sums."""
 CLIPPED = "a bias where the nuisances' features do not follow the truth, or where scores beyond the clip do not cancel"
 """What its planned error does not count."""
+NUMBERS = ("centre", "clip", "error")
+"""Numbers that the steps before the sums have paid for, in outcome ranges."""
+_MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSteps:
+    """The steps of one composition by which records get doubly robust scores; public facts alone.
+
+    Attributes:
+        n: Number of records.
+        budget: Of the steps and the sums of scores together; None without privacy.
+        schema: Columns and public bounds.
+        overlap: Public clip of the propensity in scores.
+    """
+
+    n: int
+    budget: PrivacyBudget | None
+    schema: TableSchema
+    overlap: float
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The domain with the clip as its overlap, which may be a half or beyond the share of the treated."""
+        facts, overlap = self.schema.domain.to_dict(), min(self.overlap, _MOST_OVERLAP)
+        treated = self.schema.domain.treated
+        share = {} if treated is None else {"treated": min(max(treated, overlap), 1 - overlap)}
+        return Domain.from_dict({**facts, "overlap": overlap, **share})
+
+    @cached_property
+    def plan(self) -> ComposedPlan:
+        """The plan of the steps."""
+        return average_plan(self.n, self.budget, self.domain, least=self.schema.domain.overlap)
+
+    @property
+    def query(self) -> Query:
+        """What the steps ask of the records."""
+        return Query(COMPOSED_SCORES, self.plan.law)
+
+    def nuisances(self, records: CausalData, session: FitSession) -> AverageNuisances:
+        """Pay for the steps, and return what they released with the scores by it, which are the curator's.
+
+        Args:
+            records: Within the domain, in an order that does not depend on them.
+            session: Scope of the block of records.
+        """
+        known = known_propensities(records, self.domain)
+        return average_nuisances(records, self.domain, self.plan, session, self.schema.two_levels, known)
+
+    def problems(self, centre: float, clip: float, error: float) -> Iterator[str]:
+        """Return what of the numbers that the steps paid for, in outcome ranges, no steps of this plan leave."""
+        scales, unit = ScoreScales.of(self.domain), self.domain.outcome_range
+        levels = self.plan.constants.quantile_levels
+        if not (same(clip * unit, scales.high) or scales.on_grid(clip * unit / self.plan.clip_factor, levels)):
+            yield f"its clip {clip * unit:.6g} is not on the grid of its quantile"
+        if not (abs(centre) <= 1 + CLOSE and 0 <= error <= 1 + CLOSE):
+            yield "its centre or its error is larger than the outcome's range"
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedScores(RatioOfSums):
+    r"""Sums of clipped doubly robust scores and of their squares.
+
+    .. math:: v_i = \mathrm{clip}\Big(\frac{\varphi_i - c}{S}, -1, 1\Big), \quad D = \sum_i v_i, \quad
+        Q = \sum_i v_i^2, \quad \tau = c + \frac{S D}{n}
+
+    Attributes:
+        n: Number of records.
+        epsilon: Of both sums.
+        centre: c, in outcome ranges.
+        clip: S.
+        error: Standard deviation by the errors of both nuisances, [runs].
+    """
+
+    n: int
+    epsilon: float
+    centre: float = 0.0
+    clip: float = 1.0
+    error: Tensor | float = 0.0
+
+    @cached_property
+    def laws(self) -> Mapping[str, AddedNoise]:
+        """See ``NoisySums``."""
+        return {SCORES: sums_law(self.n, self.epsilon)}
+
+    def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
+        """See ``NoisySums``; of scores [runs, n] in outcome ranges."""
+        return sum_and_squares(self.n, partial(_clipped, self.centre, self.clip), names=("difference", "spread"))
+
+    def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``RatioOfSums``."""
+        total, n = numbers["difference"], self.n
+        every = torch.ones_like(total)
+        gaussian = (self.clip * self.upper_squares(numbers["spread"]).sqrt() / n).hypot(self.error * every)
+        steps = {name: value * every for name, value in zip(NUMBERS, (self.centre, self.clip, self.error), strict=True)}
+        noise = (self.clip * self.scales(numbers)["difference"],)
+        tau = (self.centre + self.clip * total / n).clamp(-1, 1)
+        return NoisyEstimate.of_ratio(tau, every * n, gaussian, noise, {**numbers, **steps})
+
+    def upper_squares(self, squares: Tensor) -> Tensor:
+        """Return the sums of squares [runs] that intervals count."""
+        return (squares + UPPER * 2 * self.scale(SCORES)).clamp(0, self.n)
+
+
+def _clipped(centre: float, clip: float, scores: Tensor) -> Tensor:
+    return ((scores - centre) / clip).clamp(-1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedScoresPlan(EffectPlan):
+    """The plan of ``ClippedScores`` by nuisances that are steps of one composition.
+
+    Centre, clip and error, of outcomes scaled to [0, 1], are numbers that the steps have paid for.
+
+    Raises:
+        InputError: Another estimand than the ATE, or a budget without delta.
+    """
+
+    name: ClassVar[str] = "clipped_scores"
+    formula: ClassVar[str] = (  # type: ignore[override]
+        "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; Laplace noise of scale "
+        "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
+        "in one event; composed_estimator section 3"
+    )
+    assumption: ClassVar[str] = (
+        "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
+        "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
+        "biased and the interval may never hold the effect"
+    )
+    uses_delta: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if type(self.estimand) is not ATE:
+            raise InputError(f"clipped scores are none of the {self.estimand.name}")
+
+    @cached_property
+    def steps(self) -> ScoreSteps:
+        """The steps before the sums."""
+        return ScoreSteps(self.n, self.budget, self.schema, self.estimand.overlap)
+
+    def learning(self) -> dict[str, Query]:
+        """See ``EffectPlan``."""
+        return {"steps": self.steps.query}
+
+    def readout(self, learnt: Mapping[str, Any]) -> ClippedScores:
+        """See ``EffectPlan``."""
+        epsilon = self.steps.plan.score_epsilon or 1.0
+        if not learnt:
+            return ClippedScores(self.n, epsilon)
+        (centre, clip, _), error = learnt["steps"][0].tolist(), learnt["steps"][:, 2]
+        return ClippedScores(self.n, epsilon, centre, clip, error)
+
+    def total(self, records: AverageNuisances, learnt: Mapping[str, Any]) -> Total:
+        """See ``EffectPlan``; of records with their nuisances."""
+        scores = records.scores[None] / self.schema.domain.outcome_range
+        return lambda exact: exact(scores)
+
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return self.steps.plan.facts() | super().own_settings()
+
+    def sums(
+        self, records: AverageNuisances, session: FitSession, learnt: Mapping[str, Any], runs: int = 1
+    ) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``; the error of the nuisances follows from the sum of squares."""
+        unit = self.schema.domain.outcome_range
+        centre, clip = records.centre / unit, records.clip / unit
+        own = torch.tensor([[centre, clip, 0.0]], dtype=torch.float64)
+        answers = super().sums(records, session, {"steps": own}, runs)
+        squares = self.readout({}).upper_squares(2 * answers[SCORES][:, 1]) / self.n
+        numbers = [[centre, clip, min(records.error(square) / unit, 1.0)] for square in squares.tolist()]
+        return {**answers, "steps": torch.tensor(numbers, dtype=torch.float64)}
+
+    def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
+        """See ``EffectPlan``."""
+        return {"steps": torch.tensor([[release.numbers[name] for name in NUMBERS]], dtype=torch.float64)}
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; numbers of the steps are on their grids."""
+        yield from super().problems(release)
+        yield from self.steps.problems(*self.answers(release)["steps"][0].tolist())
+
+    def without_noise(self, records: AverageNuisances, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
+        """See ``EffectPlan``; of records with their nuisances, none of whose scores is clipped."""
+        scores = records.scores[None] / self.schema.domain.outcome_range
+        size, deviation = torch.full_like(scores[:, 0], self.n), scores.std(1, correction=0)
+        none = torch.zeros_like(size)
+        return NoisyEstimate.of_ratio(scores.mean(1), size, deviation / math.sqrt(self.n), (none,), {})
+
+    def planned(self, prior: ErrorPrior) -> PlannedError:
+        """See ``EffectPlan``: the prior says how far scores lie from their mean."""
+        plan, noise, nuisances = self.steps.plan, 0.0, 0.0
+        if plan.score_epsilon is not None:
+            noise = laplace(planned_clip(plan, prior) * self.readout({}).scale(SCORES) / self.n)
+            if not plan.known_propensity:
+                nuisances = _planned_nuisances(plan, prior)
+        sampling = planned_deviation(plan, prior) / math.sqrt(self.n)
+        return PlannedError("composed", noise, nuisances, sampling, bias=CLIPPED)
+
+
+def planned_deviation(plan: ComposedPlan, prior: ErrorPrior) -> float:
+    """Return the planned standard deviation of scores, in outcome ranges."""
+    return 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
+
+
+def planned_clip(plan: ComposedPlan, prior: ErrorPrior) -> float:
+    """Return the planned clip of scores, in outcome ranges."""
+    return planned_deviation(plan, prior) * (plan.score_spread if not plan.binary else 2.0)
+
+
+def _planned_nuisances(plan: ComposedPlan, prior: ErrorPrior) -> float:
+    """Return what the product of both nuisances' errors is planned to add, in outcome ranges."""
+    arms = plan.both_arms()
+    size = len(arms.basis.energies)
+    unit = prior.deviation if not plan.binary else 1.0
+    noise = arms.noise / arms.basis.energies
+    held = torch.cat([noise[:1], noise[1:] * arms.prior / (arms.prior + noise[1:])])
+    outcome = unit * math.sqrt(float(held.sum()))
+    return min(4 * propensity_noise(plan) * outcome / math.sqrt(size), prior.furthest)
 
 
 @dataclass(eq=False, repr=False)
@@ -68,43 +301,13 @@ class ComposedAverageEffect(AverageEffectLearner):
         (True, True, 'clipped_scores')
     """
 
-    mechanism: ClassVar[type[EffectPlan]] = ClippedScores
+    mechanism: ClassVar[type[EffectPlan]] = ComposedScoresPlan
     streams: ClassVar[bool] = False
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
         """Whether it is the effect on everybody."""
         return estimand is ATE
-
-    def check(self, n: int) -> None:
-        """See ``AverageEffectLearner``; also refuses delta = 0."""
-        self.plan(n).public()
-
-    def plan(self, n: int) -> ClippedScores:
-        """See ``AverageEffectLearner``."""
-        return ClippedScores(**self._facts(n))
-
-    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
-        """See ``AverageEffectLearner``: the prior says how far scores lie from their mean."""
-        prior, plan = self._prior(prior), self.plan(n).steps
-        deviation = planned_deviation(plan, prior)
-        noise = nuisances = 0.0
-        if plan.score_epsilon is not None:
-            noise = laplace(planned_clip(plan, prior) * sums_mechanism(n, plan.score_epsilon).released_scale(2) / n)
-            if not plan.known_propensity:
-                nuisances = self._planned_nuisances(plan, prior)
-        sampling = deviation / math.sqrt(n)
-        return PlannedError("composed", noise, nuisances, sampling, bias=CLIPPED).in_units(self._unit())
-
-    def _planned_nuisances(self, plan: ComposedPlan, prior: ErrorPrior) -> float:
-        """Return what the product of both nuisances' errors is planned to add, in outcome ranges."""
-        arms = plan.both_arms()
-        size = len(arms.basis.energies)
-        unit = prior.deviation if not plan.binary else 1.0
-        noise = arms.noise / arms.basis.energies
-        held = torch.cat([noise[:1], noise[1:] * arms.prior / (arms.prior + noise[1:])])
-        outcome = unit * math.sqrt(float(held.sum()))
-        return min(4 * propensity_noise(plan) * outcome / math.sqrt(size), prior.furthest)
 
     def _of(self, records: CausalData) -> CausalData:
         """See ``AverageEffectLearner``: in outcome units."""
@@ -113,11 +316,11 @@ class ComposedAverageEffect(AverageEffectLearner):
     def _learnt_first(self, records: CausalData) -> Mapping[str, Tensor]:
         """Pay for the steps, and for the sums, which are part of the plan whose charges compose tightly."""
         plan = self._plan
-        self.nuisances_ = plan.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        self.nuisances_ = plan.steps.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
         if plan.budget is None:
             return {}
         # a charge after the fit would pass the filter
-        own = self._session.scope([RECORDS], plan.queries[SUMS].charge)
+        own = self._session.scope([RECORDS], plan.queries[SCORES].charge)
         answers: Mapping[str, Tensor] = plan.sums(self.nuisances_, own, {})
         self._paid = own.entries
         return answers
@@ -137,14 +340,4 @@ class ComposedAverageEffect(AverageEffectLearner):
             NotFittedError: Before ``fit``.
         """
         self._require_fitted("nonprivate_balance")
-        return weighted_balance(self._plan.domain, self._records, self.nuisances_.propensity)
-
-
-def planned_deviation(plan: ComposedPlan, prior: ErrorPrior) -> float:
-    """Return the planned standard deviation of scores, in outcome ranges."""
-    return 2 * prior.deviation * math.sqrt(prior.spread if not plan.known_propensity else 1.0)
-
-
-def planned_clip(plan: ComposedPlan, prior: ErrorPrior) -> float:
-    """Return the planned clip of scores, in outcome ranges."""
-    return planned_deviation(plan, prior) * (plan.score_spread if not plan.binary else 2.0)
+        return weighted_balance(self._plan.steps.domain, self._records, self.nuisances_.propensity)

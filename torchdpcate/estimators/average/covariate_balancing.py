@@ -1,31 +1,247 @@
-"""Private average effects by covariate balancing: weights, an outcome model, a balanced difference."""
+"""Private average effects by covariate balancing; and which mechanisms they use, at which epsilon: all public."""
 
+import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.linear_fits import LINEAR_FITS, PrivateLinearFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.erm.records import Records
-from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
-from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.plan import (
-    BOTH_MODELS,
-    LARGEST_RATIO,
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balancing_plan import (
+    BALANCE,
+    DIFFERENCE,
+    OUTCOME_MODEL,
+    PLAIN_SLOPE_BOUND,
+    STAGE_ONE,
     BalancingPlan,
-    make_effect_estimator,
-    make_plan,
-    noiseless_plan,
 )
-from torchdpcate.estimators.average.planned import planned_sums, with_typical_ranges
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
+from torchdpcate.estimators.average.effect_plan import exact_fit
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator, EffectFacts, left_imbalance
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.accounting import EventCount
+from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
+from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
 from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
+
+LARGEST_RATIO = 0.05
+"""Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
+MOST_PURE = 30
+"""Features up to which pure objective perturbation is no worse than the noisy gradient (section 3.1)."""
+LOSSES = ("auto", "balancing", "logistic")
+
+_MODEL_SLOPE_BOUND = 0.25  # B of the interval where there is an outcome model
+_VARIANCE = 1 / 3  # of a feature over its largest square, if it is uniform in its range
+_STAGE_ONE_SHARE, _OUTCOME_SHARE = 0.30, 0.15
+
+
+def make_plan(
+    n: int,
+    features: FeatureMap,
+    estimand: Estimand,
+    budget: PrivacyBudget | None,
+    *,
+    schema: TableSchema | None = None,
+    learner: str = "",
+    loss: str = "auto",
+    fitter: str | PrivateLinearFit | None = None,
+    readout: str | type[EffectEstimator] = "balanced_difference",
+    outcome_bounds: tuple[float, float] = (0.3, 0.7),
+    shares: Mapping[str, float] | None = None,
+    slope_bound: float | None = None,
+) -> BalancingPlan:
+    r"""Share the budget, choose the loss and calibrate every mechanism on public facts.
+
+    The balancing loss is taken while :math:`r = \sigma_V / n \le 0.05`, sigma_V the noise in each entry of the summed
+    gradient; beyond, the logistic loss, whose gradient is 1/eta times less sensitive.
+
+    Args:
+        n: Number of records.
+        features: Basis, set up on the domain.
+        estimand: Estimand and clip.
+        budget: Of all of it. Its delta is for Gaussian fits alone. None makes the plan of the same estimate without
+            privacy, whose epsilons have no meaning, with the balancing loss unless ``loss`` is ``logistic``.
+        schema: Columns and public bounds; None takes the features' domain.
+        learner: Name of the learner's class.
+        loss: ``auto``, ``balancing`` or ``logistic``.
+        fitter: Of stage one; None takes the noisy gradient beyond 30 features if there is a delta, else objective
+            perturbation.
+        readout: Stage two, or its name.
+        outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes in [0, 1].
+        shares: Parts of the budget by name, in place of the defaults; divided by their sum.
+        slope_bound: B of the interval; None takes 0.25, 0.5 where there is no outcome model, and with one and the
+            logistic loss what noise in its fit is planned to make it.
+
+    Raises:
+        InputError: An unknown name, or settings that do not fit each other or the budget.
+
+    Example:
+        >>> from torchdpcate import Domain
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> from torchdpcate.features.user_maps import on_domain
+        >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
+        >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
+        >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
+        (False, 0.084, 0.4)
+    """
+    chosen = make_effect_estimator(readout)
+    facts = _facts(n, estimand, chosen, outcome_bounds, slope_bound)
+    columns, model = schema or TableSchema.of(features.domain), None
+    make = partial(BalancingPlan, n, columns, estimand, budget, features, learner=learner)
+    if budget is None:
+        epsilons, exact = share_out(1.0, chosen, facts, None), exact_fit(Logistic(), n, features)
+        model = exact if OUTCOME_MODEL in epsilons else None
+        return make(loss != "logistic", 0.0, exact, model, ("none", "none"), chosen, facts, epsilons).noiseless()
+    epsilons = share_out(budget.epsilon, chosen, facts, shares)
+    first = _fitter(fitter, features, budget)
+    second = None if OUTCOME_MODEL not in epsilons else _fitter(None, features, budget)
+    delta = budget.delta / (1 + (second is not None))
+    stage_one = PrivacyBudget(epsilons[STAGE_ONE], delta)
+    balancing, ratio, propensity = _propensity(loss, first, n, features, estimand, stage_one)
+    if second is not None:
+        model = second.prepare(CrossEntropy(), n, features, PrivacyBudget(epsilons[OUTCOME_MODEL], delta))
+    facts = replace(facts, imbalance=left_imbalance(propensity.imbalance, estimand, balancing))
+    if slope_bound is None and model is not None and not balancing:
+        facts = replace(facts, slope_bound=_planned_slope(model.imbalance / n, features.dimension))
+    fits = (propensity,) if model is None else (propensity, model)
+    epsilons = _within(budget, epsilons, [(fit.event, fit.count) for fit in fits])
+    chosen(facts, epsilons).public()  # which refuses noise that no number could carry
+    names = first.name, second.name if second is not None else "none"
+    return make(balancing, ratio, propensity, model, names, chosen, facts, epsilons)
+
+
+def _within(budget: PrivacyBudget, epsilons: Mapping[str, float], fits: Sequence[EventCount]) -> dict[str, float]:
+    """Return epsilons of which what follows the fits is within what the ledger's filter leaves beside these.
+
+    Gaussian fits that have all of delta leave a little less of epsilon for the sums than their share: the filter keeps
+    some of delta for what may come.
+
+    Raises:
+        InputError: The fits leave nothing.
+    """
+    later = math.fsum(epsilon for part, epsilon in epsilons.items() if part not in (STAGE_ONE, OUTCOME_MODEL))
+    reserve = SumFilter().reserve(fits, budget)
+    if reserve is None:
+        raise InputError(
+            f"privacy.epsilon = {budget.epsilon:g}: the fits of weights and outcomes leave nothing for the estimate; "
+            "give a larger epsilon, or fitter=objective"
+        )
+    factor = min(1.0, reserve.size / later)
+    return {part: epsilon * (1 if part in (STAGE_ONE, OUTCOME_MODEL) else factor) for part, epsilon in epsilons.items()}
+
+
+def _planned_slope(noise: float, dimension: int) -> float:
+    r"""Return how far noise in the outcome model's fit is planned to move its slopes, all features together.
+
+    An entry of the summed gradient has the noise :math:`n r`, and the curvature of a feature of variance k, over its
+    largest square, is :math:`n k` times the slope of the sigmoid, which a slope of the mean has as well: each is off by
+    :math:`r / k`, and what the weights leave of p features adds up to :math:`\sqrt p` times that.
+
+    Args:
+        noise: r, in units of the features' largest entry.
+        dimension: p.
+    """
+    return min(math.sqrt(dimension) * noise / _VARIANCE, _MODEL_SLOPE_BOUND)
+
+
+def make_effect_estimator(readout: str | type[EffectEstimator]) -> type[EffectEstimator]:
+    """Return an effect estimator by its name.
+
+    Raises:
+        InputError: An unknown name.
+    """
+    if isinstance(readout, type):
+        return readout
+    if readout not in EFFECT_ESTIMATORS:
+        raise InputError(f"readout = {readout!r}: choose one of {', '.join(EFFECT_ESTIMATORS)}")
+    estimator: type[EffectEstimator] = EFFECT_ESTIMATORS[readout]
+    return estimator
+
+
+def share_out(
+    epsilon: float, readout: type[EffectEstimator], facts: EffectFacts, shares: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Return the epsilon of every part that has a share.
+
+    Args:
+        epsilon: Of all of it.
+        readout: Stage two, whose parts have default shares.
+        facts: Whether the outcome model has an interval to vary in.
+        shares: In place of the defaults, by name.
+
+    Raises:
+        InputError: An unknown part, a share below 0, or none for a part that is needed.
+    """
+    centred = readout.centred and facts.low < facts.high
+    needed = {STAGE_ONE: _STAGE_ONE_SHARE, **({OUTCOME_MODEL: _OUTCOME_SHARE} if centred else {}), **readout.parts}
+    known = {**needed, BALANCE: 0.0, DIFFERENCE: 0.0}
+    for name, share in (shares or {}).items():
+        if name not in known:
+            raise InputError(f"shares.{name}: no part of readout = {readout.name}; the parts are {', '.join(known)}")
+        if number(f"shares.{name}", share) < 0 or (name in needed and share == 0):
+            least = "above 0" if name in needed else "of at least 0"
+            raise InputError(f"shares.{name} = {share:g}: give a number {least}")
+        known[name] = float(share)
+    return split_epsilon(epsilon, {name: share for name, share in known.items() if share > 0})
+
+
+def _facts(
+    n: int, estimand: Estimand, readout: type[EffectEstimator], bounds: tuple[float, float], slope_bound: float | None
+) -> EffectFacts:
+    if not readout.centred:
+        bounds = (0.5, 0.5)
+    try:
+        low, high = (number("outcome_bounds", bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"outcome_bounds = {bounds!r}: give a pair of numbers, such as (0.3, 0.7)") from None
+    if not 0 <= low <= high <= 1:
+        raise InputError(
+            f"outcome_bounds = ({low:g}, {high:g}): give two numbers in [0, 1], the lower first (outcomes are scaled "
+            "to that); equal ones leave the outcome model out"
+        )
+    default = _MODEL_SLOPE_BOUND if low < high else PLAIN_SLOPE_BOUND
+    slope = default if slope_bound is None else number("slope_bound", slope_bound)
+    if slope < 0:
+        raise InputError(f"slope_bound = {slope:g}: give a number of at least 0")
+    return EffectFacts(n, estimand, low, high, 0.0, slope)
+
+
+def _fitter(fitter: str | PrivateLinearFit | None, features: FeatureMap, budget: PrivacyBudget) -> PrivateLinearFit:
+    if isinstance(fitter, PrivateLinearFit):
+        return fitter
+    if fitter is None:
+        return NoisyGradient() if features.dimension > MOST_PURE and budget.delta > 0 else ObjectiveFit()
+    if fitter not in LINEAR_FITS:
+        raise InputError(f"fitter = {fitter!r}: choose one of {', '.join(LINEAR_FITS)}")
+    return LINEAR_FITS[fitter]()
+
+
+def _propensity(
+    loss: str, fitter: PrivateLinearFit, n: int, features: FeatureMap, estimand: Estimand, budget: PrivacyBudget
+) -> tuple[bool, float, PreparedFit]:
+    """Return whether the balancing loss is fitted, its noise per record r, and the fit."""
+    if loss not in LOSSES:
+        raise InputError(f"loss = {loss!r}: choose one of {', '.join(LOSSES)}")
+    rule = estimand.scoring_rule
+    if rule is None and loss == "balancing":
+        raise InputError(f"loss = balancing: none is known for estimand = {estimand.name}; use loss=logistic")
+    if rule is None or (loss == "logistic" and rule != loss):  # else it is the balancing loss
+        return False, 0.0, fitter.prepare(Logistic(), n, features, budget)
+    fit = fitter.prepare(BalancingLoss(estimand), n, features, budget)
+    ratio = fit.imbalance / n
+    forced = loss == "balancing" or rule == "logistic" or fitter.balancing_only
+    balancing = forced or ratio <= LARGEST_RATIO
+    return balancing, ratio, fit if balancing else fitter.prepare(Logistic(), n, features, budget)
 
 
 @dataclass(eq=False, repr=False)
@@ -57,7 +273,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         loss: ``balancing``, ``logistic``, or ``auto``: balancing while its noise is at most 0.05 a record.
         fitter: ``objective``, ``noisy_gradient``, ``k_norm_gradient`` or a ``PrivateLinearFit``; None takes the noisy
             gradient beyond 30 features if the budget has a delta, else objective perturbation.
-        readout: ``balanced_difference``, ``outcome_table`` or an ``EffectEstimator``.
+        readout: ``balanced_difference``, ``outcome_table`` or a class of ``EffectEstimator``.
         outcome_bounds: Public bounds (lo, hi) of the outcome model, for outcomes scaled to [0, 1]; equal ones leave
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
@@ -86,14 +302,14 @@ class CovariateBalancingEffect(AverageEffectLearner):
     basis: FeatureMap | None = None
     loss: str = "auto"
     fitter: str | PrivateLinearFit | None = None
-    readout: str | EffectEstimator = "balanced_difference"
+    readout: str | type[EffectEstimator] = "balanced_difference"
     outcome_bounds: tuple[float, float] = (0.3, 0.7)
     shares: Mapping[str, float] | None = None
     slope_bound: float | None = None
     public_sample: Any = None
 
     @property
-    def mechanism(self) -> EffectEstimator:  # type: ignore[override]
+    def mechanism(self) -> type[EffectEstimator]:  # type: ignore[override]
         """How weighted records become an estimate."""
         return make_effect_estimator(self.readout)
 
@@ -111,13 +327,13 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def level(self) -> Level:
         """Level of what is released: the fits', and conditional at best with parts that are not the library's."""
         own = Level.CONDITIONAL if self._own_conditions else Level.CERTIFIED
-        return max((own, *(fit.level for fit in self._plan.fits.values())), key=list(Level).index)
+        return max((own, *(own.fit.level for own in self._plan.fits.values())), key=list(Level).index)
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Conditions of the fits, and of parts that are not the library's."""
         fits = self._plan.fits.values()
-        return self._own_conditions + tuple(condition for fit in fits for condition in fit.conditions)
+        return self._own_conditions + tuple(condition for own in fits for condition in own.fit.conditions)
 
     def _user_conditions(self) -> tuple[Condition, ...]:
         """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
@@ -127,39 +343,24 @@ class CovariateBalancingEffect(AverageEffectLearner):
 
     def plan(self, n: int) -> BalancingPlan:
         """See ``AverageEffectLearner``."""
-        features, facts = self.features(), self._facts(n)
-        own = {name: facts[name] for name in ("schema", "learner")}
-        settings: dict[str, Any] = {**own, "readout": self.readout, "outcome_bounds": self.outcome_bounds}
-        if self.budget is None:
-            return noiseless_plan(n, features, self.target, balancing=self.loss != "logistic", **settings)
+        facts = self._facts(n)
         return make_plan(
             n,
-            features,
+            self.features(),
             self.target,
             self.budget,
+            schema=facts["schema"],
+            learner=facts["learner"],
             loss=self.loss,
             fitter=self.fitter,
+            readout=self.readout,
+            outcome_bounds=self.outcome_bounds,
             shares=self.shares,
             slope_bound=self.slope_bound,
-            **settings,
         )
 
-    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
-        """See ``AverageEffectLearner``; None for a ``readout`` whose noise is not known before."""
-        prior, plan = self._prior(prior), self.plan(n)
-        noise: float | None = 0.0
-        if self.budget is not None:
-            facts = with_typical_ranges(plan.facts, prior.reach)
-            noise = planned_sums(plan.estimator, facts, plan.epsilons, prior.treated)
-        if noise is None:
-            return None
-        sampling = planned_sampling(plan.facts, prior)
-        return PlannedError(
-            "covariate_balancing", noise, plan.planned_imbalance(prior), sampling, bias=BOTH_MODELS
-        ).in_units(self._unit())
-
     def _part_levels(self, n: int) -> tuple[Level, ...]:
-        return tuple(fit.level for fit in self.plan(n).fits.values())
+        return tuple(own.fit.level for own in self.plan(n).fits.values())
 
     def _learnt_first(self, records: Records) -> Mapping[str, Tensor]:
         plan = self._plan
@@ -182,7 +383,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         """Return the imbalance before and after weighting as it is. The curator's, never to be published."""
         self._require_fitted("nonprivate_balance")
         plan = self._plan
-        return plan.statistics.without_noise(self._records, self._learnt["weights"], plan.features)  # type: ignore[no-any-return]
+        return plan.balance_statistics(self._learnt["weights"]).without_noise(self._records)  # type: ignore[no-any-return]
 
     def _sample(self) -> Tensor:
         """Return the public sample as encoded covariates, [m, q]."""

@@ -3,20 +3,27 @@
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, NamedTuple, Self
 
+import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR, RECORDS
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.laws import AddedNoise
-from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.erm.linear_fits import PreparedFit
+from torchdpcate.erm.losses import Loss
+from torchdpcate.erm.records import Records, Target
+from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, RatioOfSums, Total
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.laws import LinearFit
+from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.exact_sums import on_grid
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -25,14 +32,32 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
+CHOSEN_BY, PLANNED_ERROR = CHOICE
+AUTO = "auto"
+"""What chose an estimator by its planned error."""
+_NONPRIVATE_RIDGE = 1e-7  # a record; a smaller one leaves no minimiser in float64 where overlap is poor
+
+
+class FirstFit(NamedTuple):
+    """A linear fit before the sums.
+
+    Attributes:
+        charge: What it is charged for.
+        fit: The fit, prepared; exact without privacy.
+        target: What its loss aims at.
+    """
+
+    charge: Charge
+    fit: PreparedFit
+    target: Target
+
 
 @dataclass(frozen=True, eq=False)
 class EffectPlan(Plan):
     """Everything public about an average effect.
 
     What is learnt first, and the sums, are answers of its queries, [runs, p] each: one run in a release, any number in
-    simulations and audits. Sums are answers in units that follow from public facts and the answers before them, so
-    that no law depends on an answer; a release holds them as ``estimate`` makes them.
+    simulations and audits. Which sums are asked for, and what follows from them, its ``readout`` says.
 
     Attributes:
         schema: Columns and public bounds.
@@ -41,12 +66,14 @@ class EffectPlan(Plan):
         chosen: Planned error by which the estimator was chosen, in outcome units; None where it was asked for.
         uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
+        options: Fields of its own, by which learners and statements call them; None is not stated.
         assumption: Which models must follow the truth, in words; the full warning where a class does not say it.
     """
 
     kinds: ClassVar[tuple[str, ...]] = (AverageEffectRelease.kind,)
     uses_delta: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
+    options: ClassVar[tuple[str, ...]] = ()
     assumption: ClassVar[str] = UNSTATED
 
     n: int
@@ -58,9 +85,74 @@ class EffectPlan(Plan):
     chosen: float | None = None
 
     @abstractmethod
-    def sums(
-        self, records: Any, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
-    ) -> Mapping[str, Tensor]:
+    def readout(self, learnt: Mapping[str, Any]) -> RatioOfSums:
+        """Return the sums and the formula of the estimate.
+
+        Args:
+            learnt: Answers of ``learn``; without any, what holds for all of them.
+        """
+
+    @abstractmethod
+    def total(self, records: Any, learnt: Mapping[str, Any]) -> Total:
+        """Return what sums over the records, as the readout's terms take them.
+
+        Args:
+            records: The records, or several data sets side by side.
+            learnt: Answers of ``learn``.
+        """
+
+    @abstractmethod
+    def planned(self, prior: ErrorPrior) -> PlannedError:
+        """Return the error to expect, of outcomes in [0, 1], by public facts and a prior; nothing is spent."""
+
+    def own_settings(self) -> dict[str, Any]:
+        """Return the settings that statements have, besides those of all average effects."""
+        options = {name: getattr(self, name) for name in self.options}
+        stated = {name: value for name, value in options.items() if value is not None}
+        laws = {} if self.budget is None else self.readout({}).laws
+        pure = {name: law.event for name, law in laws.items() if isinstance(law.event, PureEvent)}
+        return {**stated, **{f"epsilon_{name}": event.epsilon for name, event in pure.items()}}
+
+    @classmethod
+    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
+        """Return its further fields by name, by the public facts of a release; each may be forged."""
+        return {name: release.privacy.public.get(name) for name in cls.options}
+
+    @property
+    def fits(self) -> dict[str, FirstFit]:
+        """The linear fits before the sums, by the names of their queries, with which their constants begin."""
+        return {}
+
+    def learning(self) -> dict[str, Query]:
+        """Return the queries of what is learnt before the sums."""
+        fits = self.fits.items()
+        return {name: Query(own.charge, LinearFit(own.fit), own.fit.level, prefix=f"{name}_") for name, own in fits}
+
+    def learn(self, records: Any, session: FitSession, runs: int = 1) -> Mapping[str, Any]:
+        """Pay for what is learnt before the sums, and return it: coefficients of the fits, [runs, p] each."""
+        learnt = {}
+        for name, own in self.fits.items():
+            several = max(runs, records.sets)
+            if self.budget is None:
+                learnt[name] = own.fit.draw(records, own.target, session.noise, several)
+            else:
+                learnt[name] = self.ask_runs(name, session, several, records, own.target)
+        return learnt
+
+    def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
+        """Return what a release, whose values may be forged, holds of what was learnt before the sums."""
+        return {}
+
+    def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
+        """Return what else a release holds, by the names of its fields."""
+        return {}
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: what is learnt first, and the sums."""
+        return {} if self.budget is None else {**self.learning(), **self.summed(self.readout({}))}
+
+    def sums(self, records: Any, session: FitSession, learnt: Mapping[str, Any], runs: int = 1) -> Mapping[str, Tensor]:
         """Pay for the sums, draw them, and return all answers.
 
         Args:
@@ -69,31 +161,43 @@ class EffectPlan(Plan):
             learnt: Answers of ``learn``.
             runs: How many runs on one data set.
         """
+        ask = partial(self.ask_each, session, runs)
+        return {**learnt, **self.readout(learnt).ask(self.total(records, learnt), ask)}
 
-    @abstractmethod
     def estimate(self, answers: Mapping[str, Tensor]) -> NoisyEstimate:
         """Return the estimate and the law of its error by the answers alone, for outcomes in [0, 1]."""
+        return self.readout(answers).concluded(answers)
 
-    @abstractmethod
-    def without_noise(self, records: Any) -> NoisyEstimate:
-        """Return the estimate without noise. The curator's, never to be published."""
+    def without_noise(self, records: Any, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
+        """Return the estimate without noise. The curator's, never to be published.
 
-    @abstractmethod
-    def own_settings(self) -> dict[str, Any]:
-        """Return the settings that statements have, besides those of all average effects."""
+        Args:
+            records: The records.
+            learnt: Answers of ``learn`` without privacy; None learns them.
+        """
+        exact = self.noiseless()
+        learnt = exact.learn(records, FitSession(NoiseSource.system())) if learnt is None else learnt
+        return exact.readout(learnt).without_noise(exact.total(records, learnt))
 
-    @classmethod
-    @abstractmethod
-    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        """Return its further fields by name, by the public facts of a release; each may be forged."""
+    def noiseless(self) -> Self:
+        """Return the plan of the same estimate without privacy."""
+        return replace(self, budget=None)
 
-    def learn(self, records: Any, session: FitSession, runs: int = 1) -> Mapping[str, Tensor]:
-        """Pay for what is learnt before the sums, and return it."""
-        return {}
+    @property
+    def epsilon(self) -> float:
+        """What everything costs together; without privacy, where nothing follows from it, 1."""
+        return 1.0 if self.budget is None else self.budget.epsilon
 
-    def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
-        """Return what else a release holds, by the names of its fields."""
-        return {}
+    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """See ``Plan``: what of the sums follows from what was learnt before."""
+        return {} if self.budget is None else self.readout(answers).public()
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``."""
+        assert isinstance(release, AverageEffectRelease)
+        learnt = self.stated_learnt(release)
+        numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in release.numbers.items()}
+        return {**learnt, **self.readout(learnt).places(numbers)}
 
     def run(self, records: Any, noise: NoiseSource, runs: int = 1) -> NoisyEstimate:
         """Return the estimate of each data set, or of so many runs on one; for simulations and audits.
@@ -158,8 +262,10 @@ class EffectPlan(Plan):
         )
 
     def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``."""
+        """See ``Plan``; numbers are within reach of records and noise."""
         yield from super().problems(release)
+        answers = self.answers(release)
+        yield from self.readout(answers).far_problems(answers)
         if release.privacy.level == Level.CERTIFIED and not of_library(self.estimand):
             yield f"the {self.estimand.name} is no estimand of the library, but it is called certified"
 
@@ -167,26 +273,13 @@ class EffectPlan(Plan):
         """Return the charge of a part of the release."""
         return Charge(Purpose.RELEASE, self.name, name)
 
-    def summed(self, parts: Mapping[str, AddedNoise]) -> dict[str, Query]:
-        """Return the queries of sums, each a part of the release, by these laws."""
-        return {name: Query(self.part(name), law, prefix=None) for name, law in parts.items()}
+    def summed(self, sums: NoisySums) -> dict[str, Query]:
+        """Return the queries of sums, each a part of the release."""
+        return {name: Query(self.part(name), law, prefix=None) for name, law in sums.laws.items()}
 
     def ask_each(self, session: FitSession, runs: int, name: str, exact: Tensor) -> Tensor:
         """Return the answers of so many runs on exact numbers [1, p], or one on each of several, [runs, p]."""
         return self.ask_runs(name, session, max(runs, len(exact)), exact)
-
-    def scale(self, name: str) -> float:
-        """Return the scale of the noise in each number of a query, in its unit."""
-        return self._noise_of(name).scale
-
-    def placed(self, name: str, numbers: Tensor, most: float = 0.0) -> Tensor:
-        """Return released numbers [runs, p] of a query, over their units, on the grid of their noise; ``on_grid``."""
-        return on_grid(numbers, self.scale(name), most)
-
-    def _noise_of(self, name: str) -> AddedNoise:
-        law = self.queries[name].law
-        assert isinstance(law, AddedNoise)
-        return law
 
 
 def _chosen(public: Mapping[str, Any], most: float) -> float | None:
@@ -201,3 +294,17 @@ def _chosen(public: Mapping[str, Any], most: float) -> float | None:
     if public[CHOSEN_BY] != AUTO or not (math.isfinite(error) and 0 < error <= most):
         raise ValueError(f"{CHOSEN_BY} = {public[CHOSEN_BY]}, {PLANNED_ERROR} = {error:g}")
     return error
+
+
+def exact_fit(loss: Loss, n: int, features: FeatureMap) -> PreparedFit:
+    """Return a fit without noise, with a ridge too small to matter."""
+    ridge = _NONPRIVATE_RIDGE * n
+    draw = partial(_minimiser, loss, ridge, features.dimension)
+    return PreparedFit(PureEvent(1.0), {}, draw, imbalance=0.0, ridge=ridge)
+
+
+def _minimiser(
+    loss: Loss, ridge: float, size: int, records: Records, target: Target, noise: NoiseSource, runs: int
+) -> Tensor:
+    start, stop = torch.zeros(runs, size, dtype=torch.float64), default_tolerance(loss.slope, 1.0)
+    return records.minimise(loss, target, ridge, start, stop)

@@ -2,9 +2,8 @@
 
 import math
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,13 +16,13 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
-from torchdpcate.estimators.average.names import RECORDS
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
@@ -99,7 +98,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         records.check()
         return self._fit(records, digest=self._digest(stream))
 
-    @abstractmethod
     def check(self, n: int) -> None:
         """Refuse, before anything is learnt or spent, what could not be released.
 
@@ -109,6 +107,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Raises:
             InputError: Settings that do not fit each other, the domain or the budget.
         """
+        self.plan(n).public()  # whose laws refuse noise that no number could carry
 
     def features(self) -> FeatureMap:
         """Return the feature map, set up on the domain: intercept and scaled covariates unless a learner has more."""
@@ -140,7 +139,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """Pay for the sums, and return all answers."""
         return self._plan.sums(self._records, session, self._learnt)  # type: ignore[no-any-return]
 
-    @abstractmethod
     def plan(self, n: int) -> Any:
         """Return the public plan for n records, with the scales of all noise; nothing is spent.
 
@@ -150,8 +148,10 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Raises:
             InputError: See ``check``.
         """
+        options = {name: getattr(self, name) for name in self.mechanism.options}
+        return self.mechanism(**self._facts(n), **options)
 
-    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError | None:
+    def planned_error(self, n: int, prior: ErrorPrior | None = None) -> PlannedError:
         """Return the error to expect for n records, from public facts and a stated prior; nothing is spent.
 
         Args:
@@ -159,19 +159,20 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
             prior: What to take for what only the records know; None takes ``ErrorPrior.of`` the domain.
 
         Returns:
-            Its parts in outcome units; None where no plan is known, as of a user's own estimator.
+            Its parts in outcome units.
 
         Raises:
             InputError: See ``check``.
         """
-        return None
+        domain = TableSchema.of(self.domain).domain
+        found: PlannedError = self.plan(n).planned(ErrorPrior.of(domain) if prior is None else prior)
+        return found.in_units(domain.outcome_range)
 
     def expected_noise(self, n: int) -> PlannedNoise:
         """See ``PrivateEstimator``: the noise in the sums, and what that of private fits moves the estimate by."""
         budget, planned, name = self._planned(n), self.planned_error(n), f"the average effect ({self.target.name})"
-        if planned is None:
-            return replace(super().expected_noise(n), of=name)
-        prior, unit = self._prior(None), self._unit()
+        domain = TableSchema.of(self.domain).domain
+        prior, unit = ErrorPrior.of(domain), domain.outcome_range
         parts = {"sums": planned.noise, "private fits": planned.nuisances}
         dominated = (DOMINATED,) if math.isinf(planned.noise) else ()
         return PlannedNoise.of_parts(
@@ -195,8 +196,8 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         Args:
             n: Number of records.
         """
-        planned, unit = self.planned_error(n), self._unit()
-        if planned is None or self.budget is None or planned.total <= LARGE * unit:
+        planned, unit = self.planned_error(n), TableSchema.of(self.domain).domain.outcome_range
+        if self.budget is None or planned.total <= LARGE * unit:
             return None
         said = f"estimand = {self.target.name}, n = {n}, epsilon = {self.budget.epsilon:g}: {planned.words(unit)}"
         others = self._other_estimands(n)
@@ -212,12 +213,11 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _other_estimands(self, n: int) -> dict[str, float]:
         """Return the planned error of the same learner for the other estimands that it can estimate, by name."""
-        found: dict[str, float] = {}
-        for name, kind in ESTIMANDS.items():
-            if name != self.target.name and self.supports(kind):
-                planned = clone(self).set_params(estimand=name).planned_error(n)
-                found |= {} if planned is None else {name: planned.total}
-        return found
+        return {
+            name: clone(self).set_params(estimand=name).planned_error(n).total
+            for name, kind in ESTIMANDS.items()
+            if name != self.target.name and self.supports(kind)
+        }
 
     def nonprivate_estimate(self) -> Estimate:
         """Return the estimate without noise in its last step. The curator's, never to be published.
@@ -233,14 +233,6 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         """The estimand, with its overlap."""
         overlap = TableSchema.of(self.domain).domain.overlap if self.overlap is None else self.overlap
         return make_estimand(self.estimand, overlap)
-
-    def _prior(self, prior: ErrorPrior | None) -> ErrorPrior:
-        """Return the given prior, or that of the domain."""
-        return ErrorPrior.of(TableSchema.of(self.domain).domain) if prior is None else prior
-
-    def _unit(self) -> float:
-        """Return the outcome's range."""
-        return TableSchema.of(self.domain).domain.outcome_range
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -272,7 +264,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _without_noise(self, records: Any) -> NoisyEstimate:
         """Return the estimate without noise in its last step."""
-        return self._plan.without_noise(records)  # type: ignore[no-any-return]
+        return self._plan.without_noise(records, None if self.budget else self._learnt)  # type: ignore[no-any-return]
 
     def _prepare(self, records: Any) -> None:
         self._refuse_estimand()

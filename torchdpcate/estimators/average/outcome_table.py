@@ -1,34 +1,35 @@
-"""Stage two as a table: weighted outcomes of either arm, hence two means, and then the variance about them."""
+"""Sums of weighted outcomes of either arm as a table, hence two means; and the difference in means of plain records."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.estimators.average.balanced_difference import SCALES, UPPER
-from torchdpcate.estimators.average.effect_estimator import (
-    Ask,
-    EffectEstimator,
-    EffectFacts,
-    Total,
-    Weighted,
-    contrast_assumption,
-)
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
+from torchdpcate.erm.records import Batch, Records
+from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, planned_noise
+from torchdpcate.estimators.average.ratio_of_sums import SCALES, UPPER, NoisyEstimate, Sums, Total
+from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_assumption
 from torchdpcate.laws import AddedNoise
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.budget import split_epsilon
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
 EQUAL = ATE(0.5)
 """With it all records weigh the same."""
+CONFOUNDING = "whatever confounds, unless everybody was treated with one known probability"
+"""What the planned error of a difference in means does not count."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OutcomeTable(EffectEstimator):
     r"""Weighted sums of y and 1 - y in either arm, and the Hajek contrast of their shares.
 
@@ -64,96 +65,71 @@ class OutcomeTable(EffectEstimator):
         """See ``EffectEstimator``."""
         return contrast_assumption(public)
 
-    @staticmethod
-    def laws(facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
-        """See ``EffectEstimator``: the noise of the table over W_z and of the variance over Delta_V."""
-        n = facts.n
+    @cached_property
+    def laws(self) -> Mapping[str, AddedNoise]:
+        """See ``NoisySums``: the noise of the table over W_z and of the variance over Delta_V."""
+        n = self.facts.n
         step = sum_grid(n, 1.0)  # terms are rounded so that sums are exact, two of a record by half a step each
         return {
-            "table": AddedNoise(RootPolytopeMechanism(epsilons["table"], 1 + 2 * step), len(CELLS), float(n)),
-            "variance": AddedNoise(LaplaceMechanism(epsilons["variance"], 1 + step), 1, float(n)),
+            "table": AddedNoise(RootPolytopeMechanism(self.epsilons["table"], 1 + 2 * step), len(CELLS), float(n)),
+            "variance": AddedNoise(LaplaceMechanism(self.epsilons["variance"], 1 + step), 1, float(n)),
         }
 
-    @staticmethod
-    def ask(total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
-        """See ``EffectEstimator``: the table and, given it, the variance."""
-        table = ask("table", total(_cells(facts)))
-        means = _Means.of(table * _units(facts), floors(facts, epsilons["table"]))
-        return {"table": table, "variance": ask("variance", total(means.terms(facts.weight_bounds, facts.n)))}
+    def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
+        """See ``NoisySums``: the table and, given it, the variance."""
+        n, bounds = self.facts.n, self.facts.weight_bounds
+        if query == "table":
+            return Sums(CELLS, partial(_cells, bounds), n, (1.0,) * len(CELLS), unit=bounds.repeat_interleave(2, -1))
+        means = self.means(numbers)
+        most = means.largest_term(bounds)[:, None]
+        return Sums(("variance",), partial(_variances, means, most), n, (1.0,), unit=most)
 
-    @classmethod
-    def estimate(
-        cls, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        table = answers["table"] * _units(facts)
-        means = _Means.of(table, floors(facts, epsilons["table"]))
-        return cls._estimate(means, table, answers["variance"][:, 0], facts, epsilons)
+    def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
+        """See ``RatioOfSums``."""
+        facts, means, scales = self.facts, self.means(numbers), self.scales(numbers)
+        most = facts.n * means.largest_term(facts.weight_bounds)
+        variance = (numbers["variance"] + UPPER * scales["variance"]).clamp_min(0).minimum(most)
+        imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
+        polytope = means.pulls() * facts.weight_bounds.repeat_interleave(2, -1) * self.scale("table")
+        return NoisyEstimate(
+            means.mu[:, 0] - means.mu[:, 1],
+            (variance + imbalance.square()).sqrt(),
+            polytope.new_zeros(len(polytope), 0),
+            polytope if self.private else None,
+            (means.size <= SCALES * self.floors).any(1),
+            means.size.mean(1),
+            numbers,
+        )
 
-    @staticmethod
-    def places(numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Tensor]:
-        """See ``EffectEstimator``."""
-        table = torch.tensor([[numbers[cell] for cell in CELLS]], dtype=torch.float64)
-        means = _Means.of(table, floors(facts, epsilons["table"]))
-        variance = torch.tensor([[numbers["variance"]]], dtype=torch.float64)
-        return {"table": table / _units(facts), "variance": variance / means.largest_term(facts.weight_bounds)[:, None]}
+    def means(self, numbers: Mapping[str, Tensor]) -> "_Means":
+        """Return the means of both arms by the table."""
+        return _Means.of(torch.stack([numbers[cell] for cell in CELLS], -1), self.floors)
 
-    @classmethod
-    def _estimate(
-        cls, means: "_Means", table: Tensor, variance: Tensor, facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> NoisyEstimate:
-        """Return the estimate from a table [runs, 4] and the variance [runs] in units of its largest term."""
-        laws = cls.laws(facts, epsilons)
-        most = means.largest_term(facts.weight_bounds)
-        upper = (variance + UPPER * laws["variance"].scale).clamp(0, facts.n) * most
-        polytope = means.pulls() * _units(facts) * laws["table"].scale
-        return _conclusion(means, facts, upper, polytope, table, variance * most, floors(facts, epsilons["table"]))
+    @property
+    def floors(self) -> Tensor:
+        """2 W_z / epsilon of the treated and of the controls, [runs, 2]: the sums below which a mean is 1/2."""
+        least = self.facts.weight_bounds * 2 / self.epsilons["table"]
+        return least if self.private else torch.zeros_like(least)
 
-    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        table = total(_cells(facts)) * _units(facts)
-        means = _Means.of(table, floors(facts, epsilons["table"]))
-        return self._estimate(means, table, total(means.terms(facts.weight_bounds, facts.n))[:, 0], facts, epsilons)
-
-    def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
+    def public(self) -> dict[str, Any]:
         """Return the noise scales, the sums below which an arm's mean is 1/2, and the weights that they follow from."""
-        ranges = {} if facts.ranges is None else facts.ranges.stated_weights
-        return {**self.constants(facts, epsilons), **ranges}
-
-    def constants(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, float]:
-        """Return noise scales, that of the table in units of each arm's largest weight, and floors of the sums."""
-        treated, control = floors(facts, epsilons["table"])[0].tolist()
-        scales = {f"scale_{part}": law.scale for part, law in self.laws(facts, epsilons).items()}
-        return {**scales, "floor_treated": treated, "floor_control": control}
-
-    def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
-        """See ``EffectEstimator``."""
-        table, none = total(_cells(facts)) * _units(facts), torch.zeros(2, dtype=torch.float64)
-        means, bounds = _Means.of(table, none), facts.weight_bounds
-        variance = total(means.terms(bounds, facts.n))[:, 0] * means.largest_term(bounds)
-        return _conclusion(means, facts, variance, None, table, variance, none)
+        treated, control = self.floors[0].tolist()
+        scales = {f"scale_{query}": law.scale for query, law in self.laws.items()}
+        ranges = {} if self.facts.ranges is None else self.facts.ranges.stated_weights
+        return {**scales, "floor_treated": treated, "floor_control": control, **ranges}
 
 
-def floors(facts: EffectFacts, epsilon: float) -> Tensor:
-    """Return 2 W_z / epsilon of the treated and of the controls, [runs, 2]: the sums below which a mean is 1/2."""
-    return facts.weight_bounds * 2 / epsilon
+def _cells(bounds: Tensor, batch: Weighted) -> tuple[Tensor, ...]:
+    """Return what records add to the cells, over the largest weights of their arms [runs, 2]."""
+    most_treated, most_control = bounds.split(1, -1)
+    treated, control = batch.w / most_treated * batch.z, batch.w / most_control * (1 - batch.z)
+    return treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y)
 
 
-def _units(facts: EffectFacts) -> Tensor:
-    """Return W_z of each cell, in whose units noise of one scale is added to all, [runs, 4]."""
-    return facts.weight_bounds.repeat_interleave(2, -1)
-
-
-def _cells(facts: EffectFacts) -> Callable[[Weighted], Tensor]:
-    """Return what sums the cells of a batch in their ``_units``."""
-    most_treated, most_control = facts.weight_bounds.split(1, -1)
-
-    def cells(batch: Weighted) -> Tensor:
-        treated, control = batch.w / most_treated * batch.z, batch.w / most_control * (1 - batch.z)
-        parts = (treated * batch.y, treated * (1 - batch.y), control * batch.y, control * (1 - batch.y))
-        return torch.stack([exact_sum(part, facts.n, 1.0) for part in parts], -1)
-
-    return cells
+def _variances(means: "_Means", most: Tensor, batch: Weighted) -> tuple[Tensor]:
+    """Return what records add to the variance, over the largest term that there may be, [runs, 1]."""
+    mu, size = (torch.where(batch.z > 0.5, part[:, :1], part[:, 1:]) for part in (means.mu, means.size))
+    return ((batch.w * (batch.y - mu) / size).square() / most,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,16 +146,6 @@ class _Means:
         mu = torch.where(size > floor, pairs[:, :, 0] / size.clamp_min(1e-300), 0.5).clamp(0, 1)
         return cls(mu, torch.maximum(size, floor.clamp_min(1e-12)))
 
-    def terms(self, bounds: Tensor, n: int) -> Callable[[Weighted], Tensor]:
-        """Return the sum over a batch of the variance's terms, in units of the largest there may be, [runs, 1]."""
-        most = self.largest_term(bounds)[:, None]
-
-        def terms(batch: Weighted) -> Tensor:
-            mu, size = (torch.where(batch.z > 0.5, part[:, :1], part[:, 1:]) for part in (self.mu, self.size))
-            return exact_sum((batch.w * (batch.y - mu) / size).square() / most, n, 1.0)[:, None]
-
-        return terms
-
     def largest_term(self, bounds: Tensor) -> Tensor:
         """Return Delta_V, [runs], for bounds W_z of the arms, [runs, 2]."""
         reach = torch.maximum(self.mu, 1 - self.mu)
@@ -191,23 +157,81 @@ class _Means:
         return torch.cat([slopes[:, 0], -slopes[:, 1]], 1)
 
 
-def _conclusion(
-    means: _Means,
-    facts: EffectFacts,
-    variance: Tensor,
-    polytope: Tensor | None,
-    table: Tensor,
-    released_variance: Tensor,
-    floor: Tensor,
-) -> NoisyEstimate:
-    imbalance = facts.slope_bound * facts.imbalance / means.size.mean(1)
-    released = {**dict(zip(CELLS, table.T, strict=True)), "variance": released_variance}
-    return NoisyEstimate(
-        means.mu[:, 0] - means.mu[:, 1],
-        (variance + imbalance.square()).sqrt(),
-        table.new_zeros(len(table), 0),
-        polytope,
-        (means.size <= SCALES * floor).any(1),
-        means.size.mean(1),
-        released,
+@dataclass(frozen=True, eq=False)
+class DifferenceInMeans(EffectPlan):
+    """The plan of an outcome table of records that weigh the same; see ``EffectPlan``."""
+
+    name: ClassVar[str] = "difference_in_means"
+    formula: ClassVar[str] = (  # type: ignore[override]
+        "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
+        "covariate_balancing sections 3.3 and 5"
     )
+    assumption: ClassVar[str] = (
+        "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
+        "interval may never hold the effect"
+    )
+
+    def readout(self, learnt: Mapping[str, Any]) -> OutcomeTable:
+        """See ``EffectPlan``."""
+        return plain_table(self.n, self.epsilon)
+
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return {} if self.budget is None else self.readout({}).public()
+
+    def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
+        """See ``EffectPlan``."""
+        return equal_weights(records)
+
+    def planned(self, prior: ErrorPrior) -> PlannedError:
+        """See ``EffectPlan``; confounding, which it does not adjust for, is not counted."""
+        noise = 0.0 if self.budget is None else planned_noise(self.readout({}), prior.treated)
+        sampling = prior.deviation * math.sqrt(1 / (prior.treated * (1 - prior.treated)) / self.n)
+        return PlannedError("difference_in_means", noise, 0.0, sampling, bias=CONFOUNDING)
+
+
+def plain_table(n: int, epsilon: float) -> OutcomeTable:
+    """Return the table of n records that weigh the same, at this epsilon."""
+    return OutcomeTable(EffectFacts(n, EQUAL), split_epsilon(epsilon, OutcomeTable.parts))
+
+
+def equal_weights(records: Records) -> Total:
+    """Return what sums over records that weigh the same."""
+    return lambda exact: records.total(lambda batch: exact(_weighing_the_same(batch)))
+
+
+def _weighing_the_same(batch: Batch) -> Weighted:
+    z, y = (part.reshape(-1, part.shape[-1]) for part in (batch.z, batch.y))
+    w = EQUAL.at(torch.full_like(z, 0.5), z)
+    return Weighted(z, y, w, torch.full_like(w, 0.5))
+
+
+def plain_difference(records: Records) -> NoisyEstimate:
+    """Return the difference in means without noise. The curator's, never to be published."""
+    return plain_table(records.n, 1.0).without_noise(equal_weights(records))
+
+
+@dataclass(eq=False, repr=False)
+class DifferenceInMeansEffect(AverageEffectLearner):
+    r"""Difference of the arms' mean outcomes, which adjusts for nothing.
+
+    .. math:: \tau = \mu_1 - \mu_0, \quad \mu_z = \frac{\sum_{z_i = z} y_i}{\#\{z_i = z\}}
+
+    In a randomised trial it estimates all four estimands; elsewhere it is what adjustment is held against, and its
+    interval does not hold the effect.
+
+    Guarantee:
+        Certified, pure: an ``OutcomeTable`` with equal weights. Source: theory note ``covariate_balancing``, sections
+        3.3 and 5; docs/guarantees/outcome_table.md.
+
+    Example:
+        >>> from torchdpcate import Domain, PrivacyBudget
+        >>> X, A = torch.rand(4000, 2), torch.arange(4000) % 2
+        >>> Y = (0.3 + 0.4 * A) * torch.ones(4000)
+        >>> learner = DifferenceInMeansEffect(Domain([0, 0], [1, 1], 0.0, 1.0), PrivacyBudget(4.0, 0.0))
+        >>> release = learner.fit(X, A, Y).release()
+        >>> abs(release.estimate - 0.4) < 0.05, release.privacy.mechanism
+        (True, 'difference_in_means')
+    """
+
+    mechanism: ClassVar[type[EffectPlan]] = DifferenceInMeans

@@ -3,12 +3,21 @@
 import math
 from dataclasses import dataclass, replace
 
+import torch
+
 from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.average.ratio_of_sums import Total
+from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, ReleasedRanges, Weighted
+from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 
 LARGE = 0.1
 """Planned error, as a share of the outcome's range, above which an estimate is of little use."""
 BETTER = 0.7
 """Share of a large planned error below which another estimand's is worth naming."""
+HALF = 0.5
+"""Share of the treated that plans expect where no propensity is known."""
+TYPICAL_EFFECT = 0.25
+"""Effect that plans expect, in outcome ranges, where noise in a denominator shows as far as there is one."""
 _DEVIATIONS = {"binary": 0.45, "count": 0.15}
 _DEVIATION = 0.2  # of an outcome of any other kind
 
@@ -106,3 +115,78 @@ class PlannedError:
 def laplace(*scales: float) -> float:
     """Return the standard deviation of a sum of independent Laplace noises of these scales."""
     return math.sqrt(2) * math.hypot(*scales)
+
+
+def planned_size(facts: EffectFacts, treated: float) -> float:
+    """Return the planned denominator N, everybody's propensity being the share of the treated."""
+    e = torch.tensor([treated, treated], dtype=torch.float64)
+    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    return facts.n * (torch.stack([e[0], 1 - e[1]]) * facts.estimand.size(facts.estimand.at(e, z), z)).sum().item()
+
+
+def planned_sampling(facts: EffectFacts, prior: ErrorPrior) -> float:
+    """Return the planned standard error by sampling, for outcomes in [0, 1]."""
+    e = torch.tensor([prior.treated, prior.treated], dtype=torch.float64)
+    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    squares = (torch.stack([e[0], 1 - e[1]]) * facts.estimand.at(e, z).square()).sum().item()
+    return prior.deviation * math.sqrt(prior.spread * facts.n * squares) / planned_size(facts, prior.treated)
+
+
+def with_typical_ranges(facts: EffectFacts, reach: float) -> EffectFacts:
+    """Return the facts with the ranges of weights that typical coefficients leave; those of a release are narrower.
+
+    Args:
+        facts: Public facts, before there are coefficients.
+        reach: Least propensity that coefficients are expected to have over the domain.
+
+    Example:
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> facts = with_typical_ranges(EffectFacts(100, ATE(0.01), 0.3, 0.7), reach=0.25)
+        >>> [round(end, 9) for end in facts.ranges.stated["treated_weights"]]
+        [1.333333333, 4.0]
+    """
+    reach = max(reach, facts.estimand.overlap)
+    ends = torch.tensor([reach, 1 - reach], dtype=torch.float64)
+    treated, control = (facts.estimand.at(ends, torch.full_like(ends, z)).sort().values for z in (1.0, 0.0))
+    low, high = (torch.tensor([end], dtype=torch.float64) for end in (facts.low, facts.high))
+    ranges = ReleasedRanges((treated[:1], treated[1:]), (control[:1], control[1:]), (low, high))
+    return replace(facts, ranges=ranges)
+
+
+def typical_records(facts: EffectFacts, treated: float = HALF) -> Total:
+    """Return what sums over n typical records: half of them treated, outcomes a quarter of their range off the middle.
+
+    Args:
+        facts: Public facts.
+        treated: Share of the treated, and everybody's propensity.
+
+    Example:
+        >>> from torchdpcate.causal.estimand import ATE
+        >>> total = typical_records(EffectFacts(100, ATE(0.1)))
+        >>> total(lambda batch: batch.w.sum(-1, keepdim=True)).item()
+        200.0
+    """
+    sides = torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    e = torch.full_like(sides, min(max(treated, facts.estimand.overlap), 1 - facts.estimand.overlap))
+
+    def arm(z: float) -> Weighted:
+        every, y = torch.full_like(sides, z), HALF + TYPICAL_RESIDUAL * sides + TYPICAL_EFFECT * (z - HALF)
+        return Weighted(every[None], y[None], facts.estimand.at(e, every)[None], torch.full_like(every, HALF)[None])
+
+    arms = [(arm(1.0), treated), (arm(0.0), 1 - treated)]
+    half = facts.n / len(sides)
+    return lambda exact: torch.stack([exact(batch) * (share * half) for batch, share in arms]).sum(0)
+
+
+def planned_noise(estimator: EffectEstimator, treated: float) -> float:
+    """Return the standard deviation that noise in the sums gives an estimate of outcomes in [0, 1].
+
+    Args:
+        estimator: Of sums over weighted records.
+        treated: Share of the treated.
+    """
+    facts = estimator.facts
+    found = estimator.planned(typical_records(facts, treated))
+    # a denominator that noise dominates still is at least what public weights make it, where there is such a bound
+    bounded = estimator.centred and facts.estimand.size_range[0] > 0
+    return math.inf if bool(found.noise_dominated[0]) and not bounded else found.noise[0].item()

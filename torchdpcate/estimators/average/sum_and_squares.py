@@ -1,13 +1,16 @@
 """The sum of bounded values and that of their squares as one pure event, and how much the values vary."""
 
 import math
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.estimators.average.ratio_of_sums import Sums
+from torchdpcate.laws import AddedNoise
+from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 
 _LEVEL, _OUTSIDE = 0.9, 0.005  # of the one-sided bound; and how often the mean lies beyond what is assumed of it
@@ -29,19 +32,44 @@ def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
     return LaplaceMechanism(epsilon, 2.0 + 2 * sum_grid(n, 1.0))
 
 
-def sum_and_half_squares(values: Tensor, n: int | None = None) -> Tensor:
-    """Return the sums of v and of half its square, exact, [runs, 2], of values [runs, b] in [-1, 1]; the curator's.
+def sums_law(n: int, epsilon: float) -> AddedNoise:
+    """Return the law of both sums of n values at this epsilon."""
+    return AddedNoise(sums_mechanism(n, epsilon), 2, float(n))
+
+
+def sum_and_squares(
+    n: int,
+    terms: Callable[[Any], Tensor] | None = None,
+    within: "TermRange | None" = None,
+    names: tuple[str, str] = ("sum", "spread"),
+) -> Sums:
+    """Return the sums of n values, and of their squares about the middle of their range, as one event.
+
+    The answers are those of the values' places v in their range, in [-1, 1]: the sums of v and of half its square.
 
     Args:
-        values: Of some records, or of all.
-        n: How many there are in all parts of the sum, public; None takes b.
+        n: How many values there are, public.
+        terms: The values of a batch, [runs, b]; None takes the batch itself.
+        within: Their public range; None takes [-1, 1].
+        names: What releases call both numbers.
 
     Example:
-        >>> sum_and_half_squares(torch.tensor([[1.0, -0.5, 0.25]], dtype=torch.float64)).tolist()
+        >>> sum_and_squares(3).exact(torch.tensor([[1.0, -0.5, 0.25]], dtype=torch.float64)).tolist()
         [[0.75, 0.65625]]
     """
-    n = values.shape[-1] if n is None else n
-    return torch.stack([exact_sum(values, n, 1.0), exact_sum(values.square() / 2, n, 1.0)], 1)
+    each = partial(_places, terms, within)
+    if within is None:
+        return Sums(names, each, n, (1.0, 1.0), unit=torch.tensor([1.0, 2.0], dtype=torch.float64))
+    middle = n * within.middle
+    unit = torch.stack([within.half, 2 * within.half.square()], -1)
+    shift = torch.stack([middle, torch.zeros_like(middle)], -1)
+    return Sums(names, each, n, (1.0, 1.0), unit=unit, shift=shift)
+
+
+def _places(terms: Callable[[Any], Tensor] | None, within: "TermRange | None", batch: Any) -> tuple[Tensor, Tensor]:
+    values = batch if terms is None else terms(batch)
+    v = values if within is None else within.places(values)
+    return v, v.square() / 2
 
 
 class TermRange(NamedTuple):
@@ -69,21 +97,9 @@ class TermRange(NamedTuple):
         """Return where in the interval terms [runs, b] are, in [-1, 1]."""
         return ((terms - self.middle[:, None]) / self.half[:, None]).clamp(-1, 1)
 
-    def sums(self, of_places: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Return the sums of n terms and of their squares about the middle, [runs] each, by those of places [runs, 2].
-
-        The second of the latter is the sum of half the squares; see ``sum_and_half_squares``.
-        """
-        total, half_squares = of_places.T
-        return n * self.middle + self.half * total, 2 * self.half.square() * half_squares
-
-    def of_places(self, total: Tensor, squares: Tensor, n: int) -> Tensor:
-        """Return the sums of places, [runs, 2], by those of terms: the inverse of ``sums``."""
-        return torch.stack([(total - n * self.middle) / self.half, squares / (2 * self.half.square())], 1)
-
     def most_deviations(self, total: Tensor, squares: Tensor, n: int, scale: float) -> Tensor:
         """Return the bound of ``most_deviations`` for n terms, by their sum and squares; scale is that of places."""
-        places, half_squares = self.of_places(total, squares, n).T
+        places, half_squares = (total - n * self.middle) / self.half, squares / (2 * self.half.square())
         return self.half.square() * most_deviations(places, 2 * half_squares, n, scale)
 
 

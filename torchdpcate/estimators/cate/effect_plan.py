@@ -13,10 +13,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import RegressionScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.base import LEARNERS
-from torchdpcate.estimators.cate.head import SQUARED, Head
+from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
 from torchdpcate.features.kernels import SMOOTHNESS
@@ -24,7 +22,7 @@ from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
 from torchdpcate.laws import CLOSE, Law
 from torchdpcate.nuisance.convex_model import ConvexNuisances
 from torchdpcate.nuisance.plan import batch_problems
-from torchdpcate.plan import Plan, Query, requested_budget
+from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
@@ -45,7 +43,7 @@ _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
 @dataclass(frozen=True, eq=False)
-class EffectPlan(Plan):
+class EffectPlan(StatedPlan):
     """What a release of a fitted second stage asks of its block; nuisances and choices were paid for before.
 
     Attributes:
@@ -79,12 +77,12 @@ class EffectPlan(Plan):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         return self.blocks
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: one, or none where the mechanism is free."""
+        """See ``StatedPlan``: one, or none where the mechanism is free."""
         if self.law is None:
             return {}
         charge = Charge(Purpose.RELEASE, self.mechanism.name)
@@ -97,11 +95,11 @@ class EffectPlan(Plan):
 
     @property
     def formula(self) -> str:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         return self.mechanism.formula
 
     def settings(self) -> dict[str, Any]:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         free = self.law is None
         return {
             "learner": self.learner,
@@ -113,13 +111,13 @@ class EffectPlan(Plan):
         }
 
     def public(self) -> dict[str, Any]:
-        """See ``Plan``; no number stands for the threshold of the squared loss in a file."""
+        """See ``StatedPlan``; no number stands for the threshold of the squared loss in a file."""
         found = {**self.settings(), **self.mechanism.public(self.head, self.law)}
         return found | ({"threshold": SQUARED} if found.get("threshold") == math.inf else {})
 
     @classmethod
     def restated(cls, release: Release) -> Self:
-        """See ``Plan``."""
+        """See ``StatedPlan``."""
         assert isinstance(release, FunctionRelease | QueryRelease)
         privacy, public = release.privacy, release.privacy.public
         kind, learner = MECHANISMS[privacy.mechanism], public["learner"]
@@ -138,19 +136,15 @@ class EffectPlan(Plan):
         return cls(mechanism, law, head, budget, learner, public["split"], public["seed"], sizes, tuple(paid))
 
     def answers(self, release: Release) -> dict[str, Tensor]:
-        """See ``Plan``: the coefficients; answers at queries hold the nuisances' effect as well."""
+        """See ``StatedPlan``: the coefficients; answers at queries hold the nuisances' effect as well."""
         if isinstance(release, FunctionRelease) and not hasattr(release, "statistics"):
             return {ANSWER: release.theta}
         return {}
 
-    def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> Release:
-        """Not asked: a learner makes its releases of nuisances and features that were paid for before."""
-        raise NotImplementedError
-
     def problems(self, release: Release) -> Iterator[str]:
-        """See ``Plan``; the noise band follows from the law."""
+        """See ``StatedPlan``; the noise band follows from the law."""
         assert isinstance(release, FunctionRelease | QueryRelease)
-        yield from self.statement_problems(release)
+        yield from super().problems(release)
         if not any(condition["name"] == "nuisances" for condition in release.privacy.conditions):
             yield from _before_problems(release.privacy)
         yield from first_stage_problems(release)
@@ -164,7 +158,7 @@ class EffectPlan(Plan):
         yield from self.mechanism.release_problems(self.head, self.law, release)
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
-        """See ``Plan``: of the last release by the mechanism; what came before it was charged too."""
+        """See ``StatedPlan``: of the last release by the mechanism; what came before it was charged too."""
         own = [charge for charge in block.charges if charge.is_release(self.mechanism.name, "")]
         for name, query in self.queries.items():
             if block.name in query.blocks:
@@ -285,21 +279,6 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
 def _columns(release: FunctionRelease | QueryRelease) -> list[int] | None:
     columns = _head(release).get("columns")
     return None if columns is None else [int(column) for column in columns]
-
-
-def score_of(learner: str) -> RegressionScore:
-    """Return the score of the learner that statements call so.
-
-    Raises:
-        LookupError: There is none.
-    """
-    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
-    return score
-
-
-def is_learner(name: object) -> bool:
-    """Whether statements may call a learner so."""
-    return name in LEARNERS.class_names()
 
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least

@@ -5,9 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "learner": ("SubgroupEffects",),
-        "mechanism": ("SubgroupSums",),
+        "learner": ("SubgroupEffects", "shrunk"),
         "plan": ("SubgroupPlan", "plan_subgroups"),
-        "shrunk": ("shrunk",),
     },
 )

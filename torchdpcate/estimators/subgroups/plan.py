@@ -11,22 +11,25 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.composition.average_nuisances import AverageNuisances
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.subgroups.scores import ScorePlan
-from torchdpcate.estimators.subgroups.sums import sensitivity
-from torchdpcate.estimators.subgroups.weighting import COMPOSED, EQUAL, FITTED, Weighting
+from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
+from torchdpcate.estimators.average.effect_plan import exact_fit
+from torchdpcate.estimators.average.planned_error import ErrorPrior
+from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, Weighting, sensitivity
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.laws import AddedNoise, LinearFit
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, probability
-from torchdpcate.privacy.charge import COMPOSED_SCORES, Charge, Purpose, propensity_by
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
-from torchdpcate.privacy.mechanisms import AdditiveMechanism, GaussianMechanism, LaplaceMechanism
+from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
 from torchdpcate.release.cell_effects import (
     DEVIATIONS,
     DOMINATED,
@@ -36,6 +39,7 @@ from torchdpcate.release.cell_effects import (
     CellScores,
     count_noise,
     mean_noise,
+    mean_square,
 )
 from torchdpcate.release.release import Release
 from torchdpcate.release.released_weights import ReleasedWeights
@@ -50,6 +54,8 @@ SHARE = 0.3
 _MOST_STRATA = 4096
 _TYPICAL_MEAN = 0.5  # of outcomes in [-1, 1], at either side; that of scores is 0
 _KEPT = 1 - 1e-9  # of a share, so that parts never add up to more
+_INWARDS = 1e-9  # of mu^2: the accountant's rounding never exceeds the budget
+_LEAST = 1e-4  # of mu^2 that a Gaussian event of the sums needs: at tiny epsilon delta pays, and the steps have it all
 _FORMULA = (
     "Laplace noise of scale 2 P/epsilon, or Gaussian noise for sensitivity 2 sqrt(P), on three sums of {}; "
     "docs/guarantees/subgroups.md"
@@ -57,6 +63,81 @@ _FORMULA = (
 _ARMS = "each cell and arm of P partitions"
 _STEPS = "Gaussian events on all records for the nuisances, mu^2 the sum of their shares; "
 _SCORES = "clipped doubly robust scores of each cell of P partitions"
+
+
+@dataclass(frozen=True, eq=False)
+class CellSteps(ScoreSteps):
+    r"""The steps by which records get doubly robust scores, and what they leave to the sums of cells.
+
+    The steps cost :math:`((1 - f)\epsilon, \delta)`; the sums cost what is left beside them, as one pure event, by
+    exact composition, or as one Gaussian event,
+
+    .. math:: \mu_s^2 = \mu^2 - \mu_{steps}^2 .
+
+    Raises:
+        InputError: A budget without delta.
+
+    Example:
+        >>> from torchdpcate.data.domain import Domain
+        >>> schema = TableSchema.from_domain(Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0, overlap=0.1))
+        >>> steps = CellSteps(4_000, PrivacyBudget(1.0, 1e-5), schema, 0.1)
+        >>> round(steps.event("laplace").epsilon, 4), round(1 / steps.event("gaussian").noise_multiplier, 4)
+        (0.4217, 0.2088)
+    """
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.budget.delta == 0:
+            raise InputError(
+                "propensity = composed: has Gaussian steps, which are only (epsilon, delta)-private; give "
+                "privacy.delta above 0, for instance 1e-5, or take propensity=fitted, which is pure"
+            )
+
+    def event(self, law: str) -> PureEvent | GaussianEvent:
+        """Return what the sums cost, by the law of their noise; see above.
+
+        Raises:
+            InputError: Gaussian noise of which the steps leave nothing.
+        """
+        assert self.budget is not None
+        assert self.plan.score_epsilon is not None
+        if law == LAPLACE:
+            return PureEvent(self.plan.score_epsilon)
+        if self._left <= 0:
+            raise InputError(
+                f"law = gaussian: epsilon = {self.budget.epsilon:g} leaves no Gaussian event beside the steps of "
+                "propensity=composed; take law=laplace"
+            )
+        return GaussianEvent(1 / math.sqrt(self._left))
+
+    def has(self, law: str) -> bool:
+        """Whether something is left for sums with noise of this law."""
+        return law == LAPLACE or self._left > 0
+
+    @property
+    def _left(self) -> float:
+        """Squared mu that is left for a Gaussian event of the sums; 0 where it is next to nothing."""
+        total = total_mu(self.budget) ** 2
+        left = total * (1 - _INWARDS) - self.plan.shares.total**2
+        return left if left > _LEAST * total else 0.0
+
+    @property
+    def expected_clip(self) -> float:
+        """The clip of scores to expect, in outcome units."""
+        return planned_clip(self.plan, ErrorPrior.of(self.domain)) * self.domain.outcome_range
+
+    def scores(self, found: AverageNuisances, numbers: Tensor, law: str, scale: float, partitions: int) -> CellScores:
+        """Return what scores were scaled by, with what errors of both nuisances do, by released numbers alone.
+
+        Args:
+            found: Of ``nuisances``.
+            numbers: Released numbers of each stratum, [strata, 1, 3].
+            law: Law of their noise.
+            scale: Of the noise of each.
+            partitions: How many the strata are the cells of.
+        """
+        square = mean_square(numbers, law, scale, partitions, self.n)
+        error = min(found.error(square), self.domain.outcome_range)
+        return CellScores(found.centre, found.clip, error, self.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +161,7 @@ class SubgroupPlan(Plan):
         n: Number of records.
         schema: Columns and public bounds.
         subgroups: The cells.
-        budget: What everything costs together.
+        budget: What everything costs together; None without privacy.
         weighting: How records weigh.
         law: Law of the noise of the sums, ``laplace`` or ``gaussian``.
         released: ``separate`` or ``crossed``: which sums get noise.
@@ -94,7 +175,7 @@ class SubgroupPlan(Plan):
     n: int
     schema: TableSchema
     subgroups: Subgroups
-    budget: PrivacyBudget
+    budget: PrivacyBudget | None
     weighting: Weighting
     law: str
     released: str
@@ -104,14 +185,31 @@ class SubgroupPlan(Plan):
     @cached_property
     def queries(self) -> Mapping[str, Query]:
         """See ``Plan``: what learns a propensity, if anything does, and the sums."""
+        if self.budget is None:
+            return {}
         found: dict[str, Query] = {}
         if self.fit is not None:
             found["propensity"] = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), prefix="weights_")
         if self.scores is not None:
-            found["steps"] = Query(COMPOSED_SCORES, self.scores.law)
+            found["steps"] = self.scores.query
+        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
+
+    @cached_property
+    def sums_law(self) -> AddedNoise:
+        """Noise of all sums together, by what the propensity or the steps of scores leave of the budget."""
+        assert self.budget is not None
+        epsilon = self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1)
+        event: Event = PureEvent(epsilon)
+        if self.scores is not None:
+            event = self.scores.event(self.law)
+        elif self.law == GAUSSIAN:
+            event = GaussianMechanism(PrivacyBudget(epsilon, self.budget.delta), 1.0).event
+        moved = sensitivity(self.law, len(self.strata.partitions), self.n)
         size = len(self.weighting.mass) * NUMBERS * self.strata.size
-        sums = AddedNoise(noise_by(self.sums_event, self.strata, self.n), size, float(self.n))
-        return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), sums)}
+        if isinstance(event, PureEvent):
+            return AddedNoise(LaplaceMechanism(event.epsilon, moved), size, float(self.n))
+        assert isinstance(event, GaussianEvent)
+        return AddedNoise(GaussianMechanism.of_event(event, moved), size, float(self.n))
 
     @property
     def formula(self) -> str:
@@ -121,10 +219,12 @@ class SubgroupPlan(Plan):
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
         estimated = {"eta": self.weighting.low} if self.weighting.way in (FITTED, COMPOSED) else {}
+        stated = {} if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        if self.law == LAPLACE and self.scores is None:
+            stated.pop("delta", None)
         return {
             "learner": self.learner,
-            "epsilon": self.budget.epsilon,
-            **({} if self.law == LAPLACE and self.scores is None else {"delta": self.budget.delta}),
+            **stated,
             "law": self.law,
             "released": self.released,
             "partitions": len(self.subgroups.partitions),
@@ -133,7 +233,7 @@ class SubgroupPlan(Plan):
             **self.weighting.public(),
             **estimated,
             **({} if self.fit is None else {"propensity_share": self.share}),
-            **({} if self.scores is None else self.scores.public()),
+            **({} if self.scores is None else self.scores.plan.facts()),
         }
 
     @property
@@ -173,12 +273,6 @@ class SubgroupPlan(Plan):
 
     def conclude(self, answers: Mapping[str, Tensor], privacy: PrivacyStatement) -> SubgroupRelease:
         """See ``Plan``."""
-        weights = scores = None
-        if self.fit is not None:
-            estimand = make_estimand(self.weighting.estimand, self.weighting.low)
-            weights = ReleasedWeights(answers["propensity"], self.features, estimand)
-        if self.scores is not None:
-            scores = CellScores.of(answers["scores"], self.n)
         return SubgroupRelease(
             self.subgroups,
             self.released,
@@ -187,16 +281,21 @@ class SubgroupPlan(Plan):
             self.scale,
             self.schema,
             privacy,
-            weights,
-            scores,
+            None if self.fit is None else self.released_weights(answers["propensity"]),
+            None if self.scores is None else CellScores.of(answers["scores"], self.n),
         )
+
+    def released_weights(self, theta: Tensor) -> ReleasedWeights:
+        """Return the propensity by released coefficients [p]."""
+        return ReleasedWeights(theta, self.features, make_estimand(self.weighting.estimand, self.weighting.low))
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; numbers of scores are on the grid of their steps."""
         yield from super().problems(release)
         assert isinstance(release, SubgroupRelease)
         if self.scores is not None and release.scores is not None:
-            yield from self.scores.problems(release.scores)
+            unit = self.schema.domain.outcome_range
+            yield from self.scores.problems(*(release.scores.numbers / unit).tolist())
 
     @cached_property
     def features(self) -> FeatureMap:
@@ -208,39 +307,23 @@ class SubgroupPlan(Plan):
         """The private logistic regression of a fitted propensity, prepared; None where there is none."""
         if self.weighting.way != FITTED:
             return None
-        epsilon = self.budget.epsilon * probability("propensity_share", self.share, above_zero=True)
+        share = probability("propensity_share", self.share, above_zero=True)
+        if self.budget is None:
+            return exact_fit(Logistic(), self.n, self.features)
+        epsilon = self.budget.epsilon * share
         return ObjectiveFit().prepare(Logistic(), self.n, self.features, PrivacyBudget(epsilon, 0.0))
 
     @cached_property
-    def scores(self) -> ScorePlan | None:
-        """The plan of doubly robust scores; None where outcomes are summed."""
+    def scores(self) -> CellSteps | None:
+        """The steps of doubly robust scores; None where outcomes are summed."""
         if self.weighting.way != COMPOSED:
             return None
-        return ScorePlan.of(self.n, self.budget, self.schema, self.weighting.low)
-
-    @cached_property
-    def sums_event(self) -> Event:
-        """What the sums cost: what the propensity or the steps of scores leave."""
-        if self.scores is not None:
-            return self.scores.event(self.law)
-        left = PrivacyBudget(self.budget.epsilon * ((1 - self.share) * _KEPT if self.fit else 1), self.budget.delta)
-        return PureEvent(left.epsilon) if self.law == LAPLACE else GaussianMechanism(left, 1.0).event
-
-    @property
-    def mechanism(self) -> AdditiveMechanism:
-        """Noise of all sums together."""
-        return self._sums.mechanism
+        return CellSteps(self.n, self.budget, self.schema, self.weighting.low)
 
     @property
     def scale(self) -> float:
-        """Scale of the noise of each number."""
-        return self._sums.scale
-
-    @property
-    def _sums(self) -> AddedNoise:
-        law = self.queries["sums"].law
-        assert isinstance(law, AddedNoise)
-        return law
+        """Scale of the noise of each number; 0 without privacy."""
+        return 0.0 if self.budget is None else self.sums_law.scale
 
     @cached_property
     def strata(self) -> Subgroups:
@@ -271,7 +354,7 @@ class SubgroupPlan(Plan):
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
         half = self.schema.domain.outcome_range / 2
-        mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.clip)
+        mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.expected_clip)
         pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
         return unit * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
@@ -326,7 +409,7 @@ def plan_subgroups(
     n: int,
     schema: TableSchema,
     subgroups: Subgroups,
-    budget: PrivacyBudget,
+    budget: PrivacyBudget | None,
     weighting: Weighting,
     law: str = "auto",
     released: str = "auto",
@@ -341,7 +424,7 @@ def plan_subgroups(
         n: Number of records.
         schema: Columns and public bounds.
         subgroups: The cells.
-        budget: What everything may cost together.
+        budget: What everything may cost together; None without privacy.
         weighting: How records weigh.
         law: ``laplace`` (pure), ``gaussian`` (needs delta), or ``auto``.
         released: ``separate``, ``crossed`` or ``auto``.
@@ -359,6 +442,8 @@ def plan_subgroups(
         ('laplace', 2.0, 0.0265)
     """
     laws, ways = _chosen("law", law, (LAPLACE, GAUSSIAN)), _chosen("released", released, (SEPARATE, CROSSED))
+    if budget is None:
+        return SubgroupPlan(n, schema, subgroups, None, weighting, LAPLACE, SEPARATE, **settings)
     if law == GAUSSIAN and budget.delta == 0:
         raise InputError("law = gaussian: needs delta > 0; take law=laplace for a pure guarantee")
     found = []
@@ -369,14 +454,6 @@ def plan_subgroups(
         if law == own or plan.scores is None or plan.scores.has(own):
             found.append(plan)
     return min(found, key=_error)
-
-
-def noise_by(event: Event, strata: Subgroups, n: int) -> AdditiveMechanism:
-    """Return the noise of the sums of these cells, over n records, that this event pays for."""
-    if isinstance(event, PureEvent):
-        return LaplaceMechanism(event.epsilon, sensitivity(LAPLACE, len(strata.partitions), n))
-    assert isinstance(event, GaussianEvent)
-    return GaussianMechanism.of_event(event, sensitivity(GAUSSIAN, len(strata.partitions), n))
 
 
 def _chosen(name: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
-from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
-from torchdpcate.estimators.subgroups.weighting import Weighting
+from torchdpcate.estimators.subgroups.terms import Weighting, cell_sums, record_numbers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import Game, Target, worst_case

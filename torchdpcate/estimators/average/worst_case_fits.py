@@ -1,6 +1,7 @@
-"""Neighbouring records on which stage one is attacked, with their exact likelihood ratios."""
+"""Neighbouring records that attain what fits of weights are charged, with their exact likelihood ratios."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +10,9 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.erm.losses import BalancingLoss, Loss
-from torchdpcate.erm.records import Batch, StackedRecords, arm
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.erm.records import Batch, StackedRecords, Target, arm
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import fits_by, propensity_by
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -24,6 +26,9 @@ _SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not mo
 _APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
 _STEPS, _LENGTH = 3, 0.25  # the mean then weighs the three noises by 1.31, 1.75 and 1: .975 of what all three show
 _DELTA = 1e-6  # where a budget has none
+_YEARS = Domain([0.0], [90.0], outcome_low=0.0, outcome_high=1.0)
+_NEWBORN = 200
+_MOST_SHARE = 0.95  # of epsilon that the objective noise spends; the pair does not move the determinants
 
 
 def _records(x: Tensor, z: Tensor) -> StackedRecords:
@@ -38,7 +43,9 @@ def _separated(world: int, others: int) -> StackedRecords:
     return _records(x, z)
 
 
-def log_density(theta: Tensor, records: StackedRecords, loss: Loss, ridge: float, scale: float) -> Tensor:
+def log_density(
+    theta: Tensor, records: StackedRecords, loss: Loss, ridge: float, scale: float, target: Target = arm
+) -> Tensor:
     r"""Log density [runs], up to a constant, of the minimiser of a sum of losses that box noise perturbs.
 
     .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
@@ -49,8 +56,9 @@ def log_density(theta: Tensor, records: StackedRecords, loss: Loss, ridge: float
         loss: Of a record.
         ridge: gamma.
         scale: s.
+        target: What the loss aims at.
     """
-    _, gradient, hessian = records.slopes(loss, arm, theta)
+    _, gradient, hessian = records.slopes(loss, target, theta)
     hessian.diagonal(dim1=1, dim2=2).add_(ridge)
     return torch.logdet(hessian) - (gradient + ridge * theta).abs().amax(1) / scale
 
@@ -103,5 +111,52 @@ def _gradient(budget: PrivacyBudget) -> Game:
         # theta is a linear map of the noise, the same for both; the worlds shift it along this direction alone
         evidence=lambda theta: -(theta @ direction),
         count=fit.count,
+        most_runs=100_000,
+    )
+
+
+class _Ages(FeatureMap):
+    """(1, age), age in years: norms up to 90, where ||psi|| <= 1 is what every claim rests on."""
+
+    __module__ = "a_user"  # or it would count as the library's own
+
+    @property
+    def dimension(self) -> int:
+        return 2
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([torch.ones_like(x), x], 1).double()
+
+
+def _ages(features: FeatureMap, treated: float) -> StackedRecords:
+    """The newborn, of either arm by halves, and one record of ninety years."""
+    x, z = torch.zeros(_NEWBORN, 1, dtype=torch.float64), torch.arange(_NEWBORN, dtype=torch.float64) % 2
+    x[0], z[0] = _YEARS.covariate_high, treated
+    return StackedRecords(Batch(x, features(x), z, torch.zeros_like(z)))
+
+
+@worst_case(
+    "user_basis",
+    UserFeatures,
+    pair="a record of ninety years among the newborn, treated or not, with a basis of intercept and age in years",
+)
+def _user_basis(budget: PrivacyBudget) -> Game:
+    # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
+    features = on_domain(_Ages(), _YEARS)
+    pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
+    fit = ObjectiveFit("box", share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
+    worlds, scale = [_ages(features, treated) for treated in (0.0, 1.0)], fit.public["tilt_scale"]
+
+    return Game(
+        draw=lambda world, runs, noise: fit.draw(worlds[world], arm, noise, runs),
+        event=fit.event,
+        guarantee=Guarantee(Level.CERTIFIED, pure).resting_on(features.conditions),
+        evidence=lambda theta: (
+            log_density(theta, worlds[1], loss, fit.ridge, scale)
+            - log_density(theta, worlds[0], loss, fit.ridge, scale)
+        ),
         most_runs=100_000,
     )

@@ -1,8 +1,6 @@
-"""How weighted records become an estimate: the interface of stage two."""
+"""Records with the weights and the centre that stage one fixed: what is public of them, and estimates by their sums."""
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,11 +8,15 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
-from torchdpcate.estimators.average.planned_error import ErrorPrior
+from torchdpcate.erm.records import Batch
+from torchdpcate.erm.solver import linear_predictor
+from torchdpcate.estimators.average.ratio_of_sums import RatioOfSums
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.laws import AddedNoise
+from torchdpcate.registry import Registry
 from torchdpcate.release.statement import UNSTATED
+
+EFFECT_ESTIMATORS = Registry("effect/estimator")
+"""Effect estimators on weighted records, by name."""
 
 
 class Weighted(NamedTuple):
@@ -36,11 +38,6 @@ class Weighted(NamedTuple):
 WEIGHT_RANGES = ("treated_weights", "control_weights")
 RANGES = (*WEIGHT_RANGES, "model_range")
 """What statements call the ranges that released coefficients leave."""
-
-Total = Callable[[Callable[[Weighted], Tensor]], Tensor]
-"""From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
-Ask = Callable[[str, Tensor], Tensor]
-"""From a part and its exact numbers, [runs, p], to its answers: it charges before it draws."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,21 +136,6 @@ def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, mod
     return ReleasedRanges(treated, control, (means[0], means[1]))
 
 
-def planned_size(facts: EffectFacts, treated: float) -> float:
-    """Return the planned denominator N, everybody's propensity being the share of the treated."""
-    e = torch.tensor([treated, treated], dtype=torch.float64)
-    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    return facts.n * (torch.stack([e[0], 1 - e[1]]) * facts.estimand.size(facts.estimand.at(e, z), z)).sum().item()
-
-
-def planned_sampling(facts: EffectFacts, prior: ErrorPrior) -> float:
-    """Return the planned standard error by sampling, for outcomes in [0, 1]."""
-    e = torch.tensor([prior.treated, prior.treated], dtype=torch.float64)
-    z = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    squares = (torch.stack([e[0], 1 - e[1]]) * facts.estimand.at(e, z).square()).sum().item()
-    return prior.deviation * math.sqrt(prior.spread * facts.n * squares) / planned_size(facts, prior.treated)
-
-
 def left_imbalance(noise: float, estimand: Estimand, balancing: bool) -> float:
     """Return what the noise of stage one leaves of the imbalance, which the interval counts times ``slope_bound``.
 
@@ -188,8 +170,35 @@ def contrast_assumption(public: Mapping[str, Any]) -> str:
     return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
 
 
-class EffectEstimator(ABC):
-    """What asks for sums of weighted records, and an estimate that follows from them alone.
+@dataclass(frozen=True, eq=False)
+class Weigh:
+    """Gives the records of a batch their weights and centres by released coefficients.
+
+    Attributes:
+        facts: What is public, with the ranges that the coefficients leave.
+        theta: Coefficients of the propensity, [runs, p].
+        model: Of the outcome model, [runs, p]; None where the centre is the middle of its bounds.
+    """
+
+    facts: EffectFacts
+    theta: Tensor
+    model: Tensor | None = None
+
+    def __call__(self, batch: Batch) -> Weighted:
+        """Return the weighted records, [runs, b]."""
+        g, (low, high) = linear_predictor(batch.psi, self.theta), (self.facts.low, self.facts.high)
+        z, y = batch.z.expand_as(g), batch.y.expand_as(g)
+        m = torch.full_like(g, (low + high) / 2)
+        if self.model is not None:
+            m = torch.sigmoid(linear_predictor(batch.psi, self.model)).clamp(low, high)
+        ranges = self.facts.ranges
+        assert ranges is not None
+        return Weighted(z, y, *ranges.clamp(self.facts.estimand.weights(g, z), z, m))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectEstimator(RatioOfSums):
+    """An estimate by sums over weighted records, of a plan or of a user's own: one class in ``effect/estimator``.
 
     Attributes:
         name: What statements call it.
@@ -198,6 +207,8 @@ class EffectEstimator(ABC):
         centred: Whether outcomes are centred by an outcome model.
         rests_on: Which models must follow the truth for estimate and interval, in words, beside that nothing else
             confounds and that treated and controls overlap; the full warning where a class does not say it.
+        facts: What is public of the records, with the ranges that coefficients leave where there are some.
+        epsilons: Of each of ``parts``.
     """
 
     name: ClassVar[str]
@@ -206,64 +217,10 @@ class EffectEstimator(ABC):
     centred: ClassVar[bool] = False
     rests_on: ClassVar[str] = UNSTATED
 
+    facts: EffectFacts
+    epsilons: Mapping[str, float]
+
     @classmethod
     def assumption(cls, public: Mapping[str, Any]) -> str:
         """Return what it rests on where it has these public settings: ``rests_on``."""
         return cls.rests_on
-
-    @abstractmethod
-    def laws(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> Mapping[str, AddedNoise]:
-        """Return the noise of each part that is charged, in units in which one record moves it by 1.
-
-        Args:
-            facts: Public facts, before there are coefficients.
-            epsilons: Of each of ``parts``.
-        """
-
-    @abstractmethod
-    def ask(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float], ask: Ask) -> dict[str, Tensor]:
-        """Return the sums with noise, by the names of ``laws``; weights and centre are fixed before.
-
-        Args:
-            total: Sums over the weighted records.
-            facts: Public facts, with the ranges that coefficients leave.
-            epsilons: Of each of ``parts``.
-            ask: Charges before it draws.
-        """
-
-    @abstractmethod
-    def estimate(
-        self, answers: Mapping[str, Tensor], facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> NoisyEstimate:
-        """Return the estimate and the law of its error by the answers of ``ask``."""
-
-    @abstractmethod
-    def places(
-        self, numbers: Mapping[str, float], facts: EffectFacts, epsilons: Mapping[str, float]
-    ) -> dict[str, Tensor]:
-        """Return the answers by the numbers of a release, but for rounding."""
-
-    @abstractmethod
-    def without_noise(self, total: Total, facts: EffectFacts) -> NoisyEstimate:
-        """Return the estimate from the sums as they are. The curator's, never to be published."""
-
-    def reaches(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """Return how large numbers may be whose law knows no bound, and the scale of their noise."""
-        return {}
-
-    def planned(self, total: Total, facts: EffectFacts, epsilons: Mapping[str, float]) -> NoisyEstimate | None:
-        """Return the estimate of these sums as they are, with the law that noise would give it; nothing is drawn.
-
-        Args:
-            total: Sums over typical records, which are public.
-            facts: Public facts.
-            epsilons: Of each of ``parts``.
-
-        Returns:
-            None where an estimator does not say.
-        """
-        return None
-
-    def public(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, Any]:
-        """Return the public constants, as statements have them."""
-        return {}

@@ -8,7 +8,7 @@ import torch
 from torchdpcate.audit.attack import audit
 from torchdpcate.erm import linear_fits
 from torchdpcate.erm.records import arm
-from torchdpcate.estimators.average import worst_case_stage_one as games
+from torchdpcate.estimators.average import worst_case_fits as games
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import PureEvent

@@ -1,0 +1,117 @@
+"""Sums of all readouts: data that can be pickled, the same in parts, and told from a release's numbers again."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchdpcate.causal.estimand import ATE, ATT
+from torchdpcate.causal.score import ScoreRanges
+from torchdpcate.data.domain import Domain
+from torchdpcate.erm.records import Batch
+from torchdpcate.estimators.average.balance import BalanceStatistics
+from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.estimators.average.composed import ClippedScores
+from torchdpcate.estimators.average.doubly_robust import ScoreSums
+from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts
+from torchdpcate.estimators.average.outcome_table import OutcomeTable
+from torchdpcate.estimators.average.peers import GroupMean, InverseWeights
+from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.noise import NoiseSource
+
+N = 60
+FEATURES = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0))
+THETA = torch.tensor([[0.2, 1.0]], dtype=torch.float64)
+
+
+def uniform(seed: int) -> torch.Tensor:
+    return torch.rand(1, N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+FACTS = EffectFacts(N, ATT(0.1), 0.3, 0.7)
+FACTS = replace(FACTS, ranges=released_ranges(FACTS, FEATURES, THETA, THETA))
+Z, Y = (uniform(0) < 0.5).double(), uniform(1)
+WEIGHTED = Weighted(Z, Y, FACTS.ranges.within(1 + uniform(2), Z), 0.5 + 0.1 * uniform(3))
+X = uniform(4)[0][:, None]
+RECORDS = Batch(X, FEATURES(X), Z[0], Y[0])
+DESIGNED = Batch(X, 0.3 + 0.3 * X, Z[0], Y[0])
+SCORES = 2 * uniform(5) - 1, uniform(6)
+RANGES = ScoreRanges.widest(ATT(0.1))
+READOUTS = {
+    "balanced_difference": (BalancedDifference(FACTS, BalancedDifference.parts), WEIGHTED),
+    "outcome_table": (OutcomeTable(FACTS, {"table": 20.0, "variance": 1.0}), WEIGHTED),
+    "balance": (BalanceStatistics(N, 1.0, ATE(0.1), FEATURES, THETA), RECORDS),
+    "horvitz_thompson": (InverseWeights(replace(FACTS, estimand=ATE(0.1)), THETA, 1.0), RECORDS),
+    "known, public size": (CentredSums(DesignFacts(N, ATE(0.1), 0.3, 0.6), 1.0), DESIGNED),
+    "known": (CentredSums(DesignFacts(N, ATT(0.1), 0.3, 0.6), 1.0), DESIGNED),
+    "scores, public size": (ScoreSums(ScoreRanges.widest(ATE(0.1)), ATE(0.1), N, 1.0), SCORES),
+    "scores": (ScoreSums(RANGES, ATT(0.1), N, 20.0), SCORES),
+    "clipped_scores": (ClippedScores(N, 1.0, 0.1, 0.3), SCORES[0]),
+    "groups": (GroupMean(N, 1.0), SCORES[0]),
+}
+
+
+def answered(name):
+    readout, batch = READOUTS[name]
+    noise = NoiseSource.fixed(0)
+    return readout.ask(lambda exact: exact(batch), lambda query, exact: readout.laws[query].draw(noise, 1, exact))
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_what_is_summed_is_data(name):
+    readout, batch = READOUTS[name]
+    numbers = readout.numbers(answered(name))
+    for query in readout.laws:
+        sums = readout.sums(query, numbers)
+        again = pickle.loads(pickle.dumps(sums))
+        assert torch.equal(again.exact(batch), sums.exact(batch))
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_sums_of_two_parts_are_those_of_all_bit_by_bit(name):
+    readout, batch = READOUTS[name]
+    numbers = readout.numbers(answered(name))
+
+    def part(of: slice):
+        if isinstance(batch, torch.Tensor):
+            return batch[:, of]
+        if isinstance(batch, Batch):
+            return Batch(batch.x[of], batch.psi[of], batch.z[of], batch.y[of])
+        parts = [column[:, of] for column in batch]
+        return Weighted(*parts) if isinstance(batch, Weighted) else tuple(parts)
+
+    for query in readout.laws:
+        sums = readout.sums(query, numbers)
+        assert torch.equal(sums.exact(part(slice(0, 23))) + sums.exact(part(slice(23, N))), sums.exact(batch))
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_answers_follow_from_the_numbers_of_a_release(name):
+    readout, answers = READOUTS[name][0], answered(name)
+    numbers = readout.numbers(answers)
+    assert list(readout.far_problems(answers)) == []
+    for query, places in readout.places(numbers).items():
+        torch.testing.assert_close(places, answers[query], rtol=1e-12, atol=1e-12)  # fixed noise is on no grid
+    far = {query: answer + 1e9 for query, answer in answers.items()}
+    assert list(readout.far_problems(far))
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_no_term_is_larger_than_its_grid_is_made_for(name):
+    readout, batch = READOUTS[name]
+    numbers = readout.numbers(answered(name))
+    for query in readout.laws:
+        sums = readout.sums(query, numbers)
+        for terms, largest in zip(sums.terms(batch), sums.largest, strict=True):
+            assert terms.abs().max().item() <= largest * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in READOUTS if name != "balance"])
+def test_what_is_planned_counts_noise_and_what_is_exact_does_not(name):
+    readout, batch = READOUTS[name]
+    exact = readout.without_noise(lambda sums: sums(batch))
+    assert exact.noise.item() == 0
+    planned = readout.planned(lambda sums: sums(batch))
+    assert planned.noise.item() > 0

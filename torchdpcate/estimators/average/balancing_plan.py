@@ -1,0 +1,384 @@
+"""The plan of a covariate balancing effect: weights, an outcome model, sums by a readout, and what is beside them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from torchdpcate.causal.estimand import make_estimand
+from torchdpcate.erm.linear_fits import LINEAR_FITS, PreparedFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
+from torchdpcate.erm.records import Records, Target, arm, outcome
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
+from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
+from torchdpcate.estimators.average.outcome_table import CELLS, equal_weights, plain_table
+from torchdpcate.estimators.average.planned_error import (
+    ErrorPrior,
+    PlannedError,
+    planned_noise,
+    planned_sampling,
+    planned_size,
+    with_typical_ranges,
+)
+from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, Total
+from torchdpcate.estimators.average.weighted import (
+    EFFECT_ESTIMATORS,
+    EffectEstimator,
+    EffectFacts,
+    Weigh,
+    left_imbalance,
+    released_ranges,
+)
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.plan import RECORDS, Query
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget, as_number
+from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
+from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.blocks import Block, StatedCharge
+from torchdpcate.release.release import Release
+from torchdpcate.release.released_weights import ReleasedWeights
+
+STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
+BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
+"""What its planned error does not count."""
+PLAIN_SLOPE_BOUND = 0.5
+"""B of the interval where no outcome model takes the slopes away."""
+_TREATED, _NUMBERS = f"{BALANCE}_treated", f"{DIFFERENCE}_numbers"
+
+
+@dataclass(frozen=True, eq=False)
+class BalancingPlan(EffectPlan):
+    """The plan of a covariate balancing effect: weights, an outcome model, sums by a readout, and what is beside them.
+
+    Attributes:
+        features: Basis, set up.
+        balancing: Whether weights are fitted by the balancing loss, rather than the logistic one.
+        ratio: r, noise per record of the balancing loss, that decides it.
+        propensity: Stage one, prepared.
+        outcome: The outcome model, prepared; None where the readout has none.
+        fitters: Names of the fitters of both.
+        estimator: Stage two.
+        facts: What is public for it.
+        epsilons: Epsilon of every part, by name.
+    """
+
+    rests_on: ClassVar[tuple[str, ...] | None] = None
+    close: ClassVar[float] = 1e-9
+
+    features: FeatureMap
+    balancing: bool
+    ratio: float
+    propensity: PreparedFit
+    outcome: PreparedFit | None
+    fitters: tuple[str, str]
+    estimator: type[EffectEstimator]
+    facts: EffectFacts
+    epsilons: Mapping[str, float]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """See ``Plan``: that of the readout."""
+        return self.estimator.name
+
+    @property
+    def formula(self) -> str:
+        """See ``Plan``."""
+        return self.estimator.formula
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss of stage one."""
+        return "balancing" if self.balancing else "logistic"
+
+    @property
+    def noise(self) -> float:
+        """Noise per record in the balance that stage one leaves; public."""
+        return self.propensity.imbalance / self.facts.n
+
+    @property
+    def fits(self) -> dict[str, FirstFit]:
+        """See ``EffectPlan``: stage one, and the outcome model if there is one."""
+        found = {"weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm)}
+        if self.outcome is not None:
+            charge = Charge(Purpose.OUTCOME_MODEL, self.fitters[1])
+            found[OUTCOME_MODEL] = FirstFit(charge, self.outcome, outcome)
+        return found
+
+    @cached_property
+    def queries(self) -> Mapping[str, Query]:
+        """See ``Plan``: the fits, the readout's sums, and balance statistics and a difference in means if asked for."""
+        found = dict(super().queries)
+        if self.budget is not None:
+            for part, sums in self.beside({}).items():
+                charge = self.part(part)
+                found |= {
+                    f"{part}_{name}": Query(charge.with_part(name), law, prefix=None) for name, law in sums.laws.items()
+                }
+        return found
+
+    def readout(self, learnt: Mapping[str, Any]) -> EffectEstimator:
+        """See ``EffectPlan``."""
+        return self.estimator(self.released(learnt), self.epsilons)
+
+    def beside(self, learnt: Mapping[str, Tensor]) -> dict[str, NoisySums]:
+        """Return the sums that are asked for beside the readout's, by part."""
+        found: dict[str, NoisySums] = {}
+        if BALANCE in self.epsilons:
+            found[BALANCE] = self.balance_statistics(learnt.get("weights"))
+        if DIFFERENCE in self.epsilons:
+            found[DIFFERENCE] = plain_table(self.n, self.epsilons[DIFFERENCE])
+        return found
+
+    def balance_statistics(self, theta: Tensor | None) -> BalanceStatistics:
+        """Return the balance statistics of weights by released coefficients [1, p]."""
+        return BalanceStatistics(self.n, self.epsilons.get(BALANCE, 1.0), self.estimand, self.features, theta)
+
+    def released(self, learnt: Mapping[str, Tensor]) -> EffectFacts:
+        """Return what is public for stage two, with the ranges that coefficients leave where there are some."""
+        if "weights" not in learnt:
+            return self.facts
+        ranges = released_ranges(self.facts, self.features, learnt["weights"], learnt.get(OUTCOME_MODEL))
+        return replace(self.facts, ranges=ranges)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """See ``Plan``: what the readout rests on with these fits."""
+        return (self.estimator.assumption(self._models()),)
+
+    def _models(self) -> dict[str, Any]:
+        bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}
+        return {"loss": self.loss, **bounds}
+
+    def stated_budget(self) -> dict[str, Any]:
+        """See ``EffectPlan``: the epsilons of all parts."""
+        charged = {name: law.event for name, law in self.readout({}).laws.items()}
+        whole = {part: event.epsilon for part, event in charged.items() if isinstance(event, PureEvent)}
+        return {f"epsilon_{part}": epsilon for part, epsilon in {**self.epsilons, **whole}.items()}
+
+    def own_settings(self) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return {
+            **self._models(),
+            "basis": self.features.title,
+            "noise_per_record": self.noise,
+            "slope_bound": self.facts.slope_bound if self.facts.imbalance > 0 else 0.0,
+        }
+
+    def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
+        """See ``Plan``: scales by released coefficients, and numbers of what is beside the estimate."""
+        found = super().following(answers)
+        for part, numbers in self._beside_numbers(answers).items():
+            own = [values[0].item() for values in numbers.values()]
+            found |= {_TREATED: own[0]} if part == BALANCE else {_NUMBERS: own}
+        return found
+
+    def _beside_numbers(self, answers: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        """Return the numbers of what is beside the estimate, by part, of those that were asked."""
+        found = {}
+        for part, sums in self.beside(answers).items():
+            own = {name: answers[f"{part}_{name}"] for name in sums.laws if f"{part}_{name}" in answers}
+            if own:
+                found[part] = sums.numbers(own)
+        return found
+
+    @classmethod
+    def budget_of(cls, public: Mapping[str, Any], block: Block) -> PrivacyBudget:
+        """See ``EffectPlan``: what was charged, which the epsilons of all parts explain."""
+        return PrivacyBudget(as_number(block.epsilon), as_number(block.delta))
+
+    @classmethod
+    def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
+        """See ``EffectPlan``."""
+        return stated_plan(release)
+
+    def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
+        """See ``EffectPlan``: with the weights and centres that were learnt."""
+        weigh = Weigh(self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
+        return lambda exact: records.total(lambda batch: exact(weigh(batch)))
+
+    def sums(
+        self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
+    ) -> Mapping[str, Tensor]:
+        """See ``EffectPlan``."""
+        answers = dict(super().sums(records, session, learnt, runs))
+        totals = {BALANCE: records.total, DIFFERENCE: equal_weights(records)}
+        for part, sums in self.beside(learnt).items():
+            found = sums.ask(totals[part], partial(self._ask_beside, session, runs, part))
+            answers |= {f"{part}_{name}": answer for name, answer in found.items()}
+        return answers
+
+    def _ask_beside(self, session: FitSession, runs: int, part: str, name: str, exact: Tensor) -> Tensor:
+        return self.ask_each(session, runs, f"{part}_{name}", exact)
+
+    def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
+        """See ``EffectPlan``: coefficients, the balance, and the difference in means beside the estimate."""
+        theta, model, fit = answers["weights"], answers.get(OUTCOME_MODEL), self.propensity
+        size, beside = found.size[0].item(), self._beside_numbers(answers)
+        table = plain = None
+        if self.balancing:
+            table = expected_balance(theta[0], self.features, fit.ridge, fit.imbalance, size)
+        if BALANCE in beside:
+            own = self.balance_statistics(theta).table(beside[BALANCE], size)
+            table = own if table is None else replace(own, expected=table.expected, expected_sd=table.expected_sd)
+        if DIFFERENCE in beside:
+            plain = plain_table(self.n, self.epsilons[DIFFERENCE]).estimate(beside[DIFFERENCE])
+        return {
+            # the learner's own weights may have been shown records since
+            "weights": ReleasedWeights(theta[0], self.features.twin(), self.estimand),
+            "outcome_theta": None if model is None else model[0],
+            "balance": table,
+            "beside": None if plain is None else plain.in_units(self.schema.domain.outcome_range),
+        }
+
+    def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
+        """See ``EffectPlan``."""
+        assert release.weights is not None
+        learnt = {"weights": release.weights.theta[None]}
+        if self.outcome is not None:
+            assert release.outcome_theta is not None
+            learnt[OUTCOME_MODEL] = release.outcome_theta[None]
+        return learnt
+
+    def answers(self, release: Release) -> dict[str, Tensor]:
+        """See ``Plan``."""
+        answers = super().answers(release)
+        assert isinstance(release, AverageEffectRelease)
+        public, beside = release.privacy.public, self.beside(answers)
+        for part, sums in beside.items():
+            if isinstance(sums, BalanceStatistics):
+                assert release.balance is not None
+                size, treated = self.estimate(answers).size[0].item(), as_number(public[_TREATED])
+                numbers = sums.stated(release.balance, treated, size)
+            else:
+                each = zip((*CELLS, "variance"), map(as_number, public[_NUMBERS]), strict=True)
+                numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in each}
+            answers |= {f"{part}_{name}": answer for name, answer in sums.places(numbers).items()}
+        return answers
+
+    def problems(self, release: Release) -> Iterator[str]:
+        """See ``Plan``; conditions of the fits are stated."""
+        yield from super().problems(release)
+        stated = [condition["name"] for condition in release.privacy.conditions]
+        for own in self.fits.values():
+            yield from (f"the condition {c.name!r} is not stated" for c in own.fit.conditions if c.name not in stated)
+
+    def noiseless(self) -> Self:
+        """See ``EffectPlan``; fits have no noise either."""
+        loss: Loss = BalancingLoss(self.estimand) if self.balancing else Logistic()
+        return replace(
+            self,
+            budget=None,
+            propensity=exact_fit(loss, self.n, self.features),
+            outcome=None if self.outcome is None else exact_fit(CrossEntropy(), self.n, self.features),
+            facts=replace(self.facts, imbalance=0.0, slope_bound=0.0),
+        )
+
+    def planned(self, prior: ErrorPrior) -> PlannedError:
+        """See ``EffectPlan``."""
+        noise = 0.0
+        if self.budget is not None:
+            facts = with_typical_ranges(self.facts, prior.reach)
+            noise = planned_noise(self.estimator(facts, self.epsilons), prior.treated)
+        sampling = planned_sampling(self.facts, prior)
+        return PlannedError("covariate_balancing", noise, self.planned_imbalance(prior), sampling, bias=BOTH_MODELS)
+
+    def planned_imbalance(self, prior: ErrorPrior) -> float:
+        r"""Return the standard deviation that the noise of stage one is planned to give the estimate.
+
+        .. math:: \min\Big\{\frac{a\, \sigma_V\, s \sqrt{p}}{N},\; b\Big\}
+
+        with sigma_V the noise in each of p entries of the summed gradient, a its amplification where the logistic loss
+        was fitted, and s how far the outcome model's slopes are off, 1/2 where there is no model; b is
+        what confounds by the prior, more of which no noise brings back.
+        """
+        amplified = self.estimand.amplification * (not self.balancing) + self.balancing
+        slope = prior.slope if self.outcome is not None else PLAIN_SLOPE_BOUND
+        size = planned_size(self.facts, prior.treated)
+        moved = amplified * self.propensity.imbalance * slope * math.sqrt(self.features.dimension) / size
+        return min(moved, prior.confounding)
+
+
+def stated_plan(release: AverageEffectRelease) -> dict[str, Any]:
+    """Return the fields of the plan that a release's public facts and charges describe; each may be forged.
+
+    Raises:
+        InputError: There is none; any other error of ``UNFIT`` means the same.
+    """
+    assert release.weights is not None
+    privacy, public, features = release.privacy, release.privacy.public, release.weights.features
+    estimand = make_estimand(str(public["estimand"]), as_number(public["eta"]))
+    estimator = EFFECT_ESTIMATORS.find(privacy.mechanism)
+    balancing = {"balancing": True, "logistic": False}[public["loss"]]
+    modelled = "outcome_bounds" in public
+    bounds = public["outcome_bounds"] if modelled else public.get("model_range", (0.5, 0.5))
+    low, high = map(as_number, bounds)
+    if not 0 <= low <= high <= 1 or (low < high) is not modelled:
+        raise InputError(f"({low:g}, {high:g}): no bounds of an outcome model")
+    block = next(block for block in privacy.blocks if block.name == RECORDS)
+    weights = BalancingLoss(estimand) if balancing else Logistic()
+    losses: dict[str, Loss] = {"weights": weights, **({OUTCOME_MODEL: CrossEntropy()} if modelled else {})}
+    purposes = {"weights": Purpose.WEIGHTS, OUTCOME_MODEL: Purpose.OUTCOME_MODEL}
+    fits, fitters, epsilons = [], ["none", "none"], {}
+    for k, (name, loss) in enumerate(losses.items()):
+        (charge,) = block.of(purposes[name])
+        fits.append(_stated_fit(name, public, charge, loss, privacy.n, features))
+        fitters[k] = charge.charge.mechanism
+        epsilons[(STAGE_ONE, OUTCOME_MODEL)[k]] = _spent(charge, as_number(block.delta) / len(losses))
+    parts = (*estimator.parts, BALANCE, DIFFERENCE)
+    epsilons |= {part: as_number(public[f"epsilon_{part}"]) for part in parts if f"epsilon_{part}" in public}
+    left, slope = left_imbalance(fits[0].imbalance, estimand, balancing), as_number(public["slope_bound"])
+    if slope < 0 or (slope > 0 and not left):
+        raise InputError(f"slope_bound = {slope:g}: does not count")
+    return {
+        "features": features,
+        "balancing": balancing,
+        "ratio": fits[0].imbalance / privacy.n,
+        "propensity": fits[0],
+        "outcome": fits[1] if modelled else None,
+        "fitters": tuple(fitters),
+        "estimator": estimator,
+        "facts": EffectFacts(privacy.n, estimand, low, high, left, slope),
+        "epsilons": epsilons,
+    }
+
+
+def _spent(charge: StatedCharge, delta: float) -> float:
+    """Return the epsilon of the charge of a fit, of Gaussian noise at a delta."""
+    event, count = charge.event, charge.count
+    assert event is not None
+    assert count is not None
+    if isinstance(event, PureEvent | ApproximateEvent):
+        return event.epsilon * count
+    return compose([(event, count)], delta)
+
+
+def _stated_fit(
+    name: str, public: Mapping[str, Any], charge: StatedCharge, loss: Loss, n: int, features: FeatureMap
+) -> PreparedFit:
+    """Return the fit that a statement's constants and charge describe; of a user's own, what is stated of it."""
+    assert charge.event is not None
+    assert charge.count is not None
+    own = {key.removeprefix(f"{name}_"): value for key, value in public.items() if key.startswith(f"{name}_")}
+    kind = LINEAR_FITS.get(charge.charge.mechanism)
+    if kind is not None:
+        fit: PreparedFit = kind.recompute(own, charge.event, charge.count, loss, n, features)
+        return fit
+    if own.get("fitter") in LINEAR_FITS:
+        raise InputError(f"{name}_fitter = {own['fitter']}: it was charged by {charge.charge.mechanism}")
+    left = as_number(public["noise_per_record"]) * n if name == "weights" else 0.0
+    ridge = next((as_number(own[key]) for key in ("ridge", "gamma") if key in own), 0.0)
+    return PreparedFit(charge.event, own, _unknown, left, ridge, Level.CONDITIONAL, count=charge.count)
+
+
+def _unknown(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
+    raise InputError("a fit of which a statement alone is known: fit a learner to draw it")
