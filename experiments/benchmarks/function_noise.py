@@ -37,7 +37,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -13,7 +13,7 @@ import pandas as pd
 from rich.progress import track
 
 from torchdpcate import Dataset2, LinearSecondStage, NoiseSource, PrivacyBudget, RLearner
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.features.maps import Identity, Legendre
 from torchdpcate.privacy.session import FitSession

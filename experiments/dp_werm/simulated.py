@@ -13,7 +13,7 @@ from experiments.dp_werm.tuning import MOST_WEIGHT, output_noise, tuned
 from experiments.frame.study import CERTIFIED, FREE, OTHER, PRINTED, Cell, Found, Place, Settings, batches, seed_of
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.outcome import PrivateResidual, Shifted
-from torchdpcate.estimators.rules.ridge import default_ridge
+from torchdpcate.estimators.rules.weighted_erm import default_ridge
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

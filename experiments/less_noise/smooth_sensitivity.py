@@ -10,8 +10,7 @@ import torch
 from experiments.defaults.random_laws import random_setting
 from torchdpcate.causal.score import RScore
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import local_sensitivity, smooth_bound
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import local_sensitivity, noise_at_queries, smooth_bound
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.model import NuisanceValues

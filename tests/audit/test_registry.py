@@ -5,7 +5,7 @@ from importlib import import_module
 
 import torchdpcate
 from torchdpcate.audit.registry import registry
-from torchdpcate.erm.private_fit import PrivateLinearFit
+from torchdpcate.erm.linear_fits import PrivateLinearFit
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner

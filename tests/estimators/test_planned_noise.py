@@ -21,15 +21,13 @@ from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead, averaged_noise
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
@@ -251,8 +249,8 @@ def test_the_score_of_a_rule_has_the_noise_that_was_planned():
     assert learner.fit(x, a, y).plan().noise == pytest.approx(report.noise, rel=1e-9)
     # beside a ridge so large the minimiser is (S - b) / ridge
     fitted = clone(learner).set_params(ridge=1e7, ridge_bound=1e9).fit(x, a, y)
-    mechanism = fitted._mechanism(fitted._facts(n, fitted.schema_.domain, fitted.problem_.bounds))
-    law = fitted._plan(mechanism, learner.budget).queries["rule"].law
+    mechanism = fitted._mechanism(fitted.problem_.public)
+    law = mechanism.law(fitted.problem_.public, learner.budget)
     theta = law.draw(NoiseSource.system(), 2_000, fitted.problem_.exact(law))
     drawn = 1e7 * (theta - theta.mean(0)).square().sum(1).mean().sqrt().item()
     assert drawn == pytest.approx(fitted.plan().noise, rel=0.12)  # a length of Gamma(3) noise: 2,000 err by 1.5 %

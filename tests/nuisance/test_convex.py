@@ -14,9 +14,8 @@ from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.features.maps import additive_legendre
 from torchdpcate.nuisance import convex
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig, joint_corners, joint_objective
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.joint_objective import joint_corners, joint_objective
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import JOINT, MEDIAN

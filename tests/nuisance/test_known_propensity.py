@@ -7,9 +7,8 @@ import torch
 from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig, joint_objective
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.joint_objective import joint_objective
 from torchdpcate.nuisance.kinds import AveragedNuisances, nuisance_range, nuisances_from_config
 from torchdpcate.nuisance.model import NuisanceValues, propensity_at, propensity_column
 from torchdpcate.nuisance.networks import Nuisances

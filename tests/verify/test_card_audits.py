@@ -11,7 +11,7 @@ from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.registry import registry
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.composition.steps import CHOICES
-from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS

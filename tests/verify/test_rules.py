@@ -11,10 +11,9 @@ from tests.verify import forgeries as forge
 from tests.verify import test_file
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -15,11 +15,11 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.effect_plan import LEARNERS
 from torchdpcate.estimators.cate.learner import CATELearner
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
 from torchdpcate.features.maps import Identity
-from torchdpcate.influence.box import maximise_over_box
 from torchdpcate.influence.influence import InfluenceFunction
+from torchdpcate.influence.supremum import maximise_over_box
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget

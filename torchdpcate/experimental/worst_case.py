@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.user_maps import on_domain

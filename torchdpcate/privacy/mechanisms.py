@@ -2,7 +2,10 @@
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
+import numpy as np
+import scipy
 import torch
 from torch import Tensor
 
@@ -15,6 +18,59 @@ from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource, float_loss
 from torchdpcate.privacy.worst_case import Evidence, Game, k_norm_evidence, worst_case
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far noise of a known law reaches.
+
+    Attributes:
+        scale: Of the noise.
+        size: Number of coefficients p.
+        order: Norm of K-norm noise; None of Gaussian noise.
+
+    Example:
+        >>> round(Spread(2.0, 4, None).length, 6), round(Spread(1.0, 5, 2.0).deviation, 6)
+        (4.0, 2.44949)
+    """
+
+    scale: float
+    size: int
+    order: float | None
+
+    @property
+    def deviation(self) -> float:
+        r"""Standard deviation of each number.
+
+        .. math:: \sigma \text{ (Gaussian)}, \quad s\sqrt2 \text{ (1)}, \quad s\sqrt{p+1} \text{ (2)}, \quad
+            s\sqrt{(p+1)(p+2)/3} \text{ (infinity)}
+        """
+        if self.order is None:
+            return self.scale
+        return self.scale * (math.sqrt(2) if self.order == 1 else k_norm_deviation(self.size, self.order))
+
+    @property
+    def length(self) -> float:
+        """Root mean square of its Euclidean length."""
+        return math.sqrt(self.size) * self.deviation
+
+    def lengths(self, levels: np.ndarray) -> np.ndarray:
+        """Return quantiles of its Euclidean length, [k]; of a cube's noise those of the same root mean square.
+
+        Args:
+            levels: [k], in (0, 1).
+
+        Raises:
+            InputError: Laplace noise.
+        """
+        if self.order is None:
+            return self.scale * np.sqrt(2 * scipy.special.gammaincinv(self.size / 2, levels))
+        if self.order == 2 or self.size == 1:
+            return self.scale * scipy.special.gammaincinv(self.size, levels)
+        if self.order == 1:
+            raise InputError("noise: the length of Laplace noise is not known here; use gamma, box or gaussian")
+        # a point of the cube, whose mean square length is p / 3, times Gamma(p + 1)
+        return self.scale * (math.sqrt(self.size / 3) * scipy.special.gammaincinv(self.size + 1, levels))
 
 
 class AdditiveMechanism(ABC):
@@ -57,6 +113,10 @@ class AdditiveMechanism(ABC):
                 "its grid, or these are too many numbers; give a larger privacy.epsilon, or release fewer"
             )
         return self.scale / (1 - share)
+
+    def spread(self, size: int) -> Spread:
+        """Return how far the noise in ``size`` numbers reaches, before the enlargement."""
+        return Spread(self.scale, size, self.norm)
 
     def _float_loss(self, size: int) -> float:
         """What drawing noise for ``size`` numbers in float64 adds to the privacy loss; nothing where it is discrete."""
@@ -142,6 +202,10 @@ class GaussianMechanism(AdditiveMechanism):
     def event(self) -> GaussianEvent:
         """``GaussianEvent`` of the calibrated multiplier."""
         return self._event
+
+    def spread(self, size: int) -> Spread:
+        """See ``AdditiveMechanism``."""
+        return Spread(self.scale, size, None)
 
     def _noise(self, like: Tensor, scale: float, noise: NoiseSource) -> Tensor:
         return noise.gaussian(like.numel(), scale).reshape(like.shape)

@@ -11,8 +11,7 @@ from torch import Tensor
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.cate.mechanisms.base import Composed, PlugIn
 from torchdpcate.plan import UNFIT, Plan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease

@@ -22,8 +22,7 @@ from torchdpcate.estimators.average.plan import BalancingPlan
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
-from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
-from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, PlugIn
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan

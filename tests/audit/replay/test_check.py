@@ -18,7 +18,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.features.maps import Identity, Legendre, Representation
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD

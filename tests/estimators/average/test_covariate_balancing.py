@@ -13,9 +13,9 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.records import Batch, StackedRecords, predictor
-from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.losses import BalancingLoss
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
@@ -263,7 +263,7 @@ def test_the_expected_imbalance_holds_what_is_left():
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
     theta = plan.learn(one, FitSession(NoiseSource.system()), runs)["weights"]
-    w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
+    w = ATE.weights(linear_predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry
     ratio = left.square().mean(0).sqrt() / plan.propensity.imbalance

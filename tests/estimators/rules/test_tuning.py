@@ -6,16 +6,14 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.agreement import agreement
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.plan import SELECTION
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule, _rule_tuning
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM, agreement
 from torchdpcate.features.maps import Identity, Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget

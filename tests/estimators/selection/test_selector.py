@@ -21,10 +21,9 @@ from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.nuisance.arms.linear_fits import ShrinkageTarget
 from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.shrinkage import ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget

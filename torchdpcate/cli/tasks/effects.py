@@ -24,8 +24,7 @@ from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.releases import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
+from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe

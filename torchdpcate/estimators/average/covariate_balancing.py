@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner

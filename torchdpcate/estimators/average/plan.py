@@ -11,13 +11,10 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearFit
-from torchdpcate.erm.records import Batch, Records, Target, arm, outcome, predictor
-from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
+from torchdpcate.erm.records import Batch, Records, Target, arm, outcome
+from torchdpcate.erm.solver import default_tolerance, linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import equal_weights
@@ -338,11 +335,11 @@ class BalancingPlan(EffectPlan):
         ranges, (low, high) = self._ranges(learnt), (self.facts.low, self.facts.high)
 
         def weighted(batch: Batch) -> Weighted:
-            g = predictor(batch.psi, learnt["weights"])
+            g = linear_predictor(batch.psi, learnt["weights"])
             z, y = batch.z.expand_as(g), batch.y.expand_as(g)
             m = torch.full_like(g, (low + high) / 2)
             if OUTCOME_MODEL in learnt:
-                m = torch.sigmoid(predictor(batch.psi, learnt[OUTCOME_MODEL])).clamp(low, high)
+                m = torch.sigmoid(linear_predictor(batch.psi, learnt[OUTCOME_MODEL])).clamp(low, high)
             return Weighted(z, y, *ranges.clamp(self.estimand.weights(g, z), z, m))
 
         return lambda terms: records.total(lambda batch: terms(weighted(batch)))

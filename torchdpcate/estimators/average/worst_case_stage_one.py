@@ -7,10 +7,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.erm.losses import BalancingLoss, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -17,8 +17,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.fitted_composition import FittedComposition
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed, composed_mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.cate.planned import planned_composition
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.weighted_balance import weighted_balance

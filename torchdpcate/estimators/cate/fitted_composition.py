@@ -11,8 +11,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import composed_mechanism
+from torchdpcate.estimators.cate.mechanisms.base import Mechanism, composed_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code
 from torchdpcate.release.composed import ComposedRelease

@@ -38,7 +38,7 @@ from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import bounds_of, make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.verify.file import verify_release
 
 MANY = DOMAIN.grid(40)
