@@ -13,9 +13,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.score import RegressionScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import SQUARED, Head
+from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
 from torchdpcate.features.kernels import SMOOTHNESS
@@ -28,7 +27,6 @@ from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.registry import Registry
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.release import FunctionRelease, QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement
@@ -273,25 +271,6 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
 def _columns(release: FunctionRelease | QueryRelease) -> list[int] | None:
     columns = _head(release).get("columns")
     return None if columns is None else [int(column) for column in columns]
-
-
-LEARNERS = Registry("learner")
-"""Learners of effects by the names that users give."""
-
-
-def score_of(learner: str) -> RegressionScore:
-    """Return the score of the learner that statements call so.
-
-    Raises:
-        LookupError: There is none.
-    """
-    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
-    return score
-
-
-def is_learner(name: object) -> bool:
-    """Whether statements may call a learner so."""
-    return name in LEARNERS.class_names()
 
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least
