@@ -118,7 +118,7 @@ ASSUMED = (
 """What the noise of a second stage is planned on."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PlannedHead(Head):
     """A ridge regression of n records that have not been read; its Huber threshold is a planned one.
 
@@ -128,14 +128,9 @@ class PlannedHead(Head):
         queries: Features at the queries, [d, p]; None where there are none.
     """
 
-    weight: float = 1.0
-    psi: Tensor | None = None
-    queries: Tensor | None = None
-
-    @property
-    def outcome_range(self) -> float:
-        """Width of the outcome's bounds."""
-        return self.domain.outcome_range
+    weight: float
+    psi: Tensor | None
+    queries: Tensor | None
 
     @classmethod
     def of_recipe(
