@@ -3,13 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import NoisySteps, StepEvent, summed
+from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
+from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.plan import check_limit
 from torchdpcate.nuisance.trainer import default_trainer
 
@@ -35,9 +36,10 @@ class LinearFit(ABC):
     targets: Tensor
     slope: float
 
-    def means(self, scores: Tensor) -> Tensor:
-        """Return the targets' means, [n], at scores g'theta [n]: the scores themselves, where nothing else is said."""
-        return scores
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of records n, and p."""
+        return len(self.predictors), self.predictors.shape[1]
 
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:
@@ -148,10 +150,6 @@ class LogisticFit(LinearFit):
         [0.9, -0.1, -0.5]
     """
 
-    def means(self, scores: Tensor) -> Tensor:
-        """Return sigmoid(scores), not clipped."""
-        return torch.sigmoid(scores)
-
     def losses(self, scores: Tensor) -> Tensor:
         """Return log(1 + exp(s)) - t s where the probability is not clipped, straight lines beyond."""
         edge = math.log(self.slope / (1 - self.slope)) if self.slope < 1 else math.inf
@@ -203,7 +201,7 @@ class CountFit(LinearFit):
 
     def means(self, scores: Tensor) -> Tensor:
         """Return the means about the centre, [n], at scores [n]."""
-        return self.level * scores.clamp(max=_LARGEST).exp() - self.centre
+        return count_means(scores, self.level) - self.centre
 
     def losses(self, scores: Tensor) -> Tensor:
         """Return mean - y score within the clip, straight lines beyond it."""
@@ -226,6 +224,70 @@ class CountFit(LinearFit):
     def majorants(self, scores: Tensor) -> Tensor:
         """Return the mean, or the pull if that is more: no majorant, but scores then move by at most one."""
         return torch.maximum(self.curvatures(scores), self.pulls(scores).abs())
+
+
+def count_means(scores: Tensor, level: float) -> Tensor:
+    """Return the means of counts at scores [n]; level: the mean of a score of zero."""
+    return level * scores.clamp(max=_LARGEST).exp()
+
+
+@dataclass(frozen=True, eq=False)
+class Fits(ABC):
+    """A regression of the records of any batch, as data.
+
+    Attributes:
+        slope: Bound of a record's gradient.
+        norm: Clip of a record's matrix of curvatures, in Frobenius norm.
+    """
+
+    slope: float
+    norm: float = field(default=1.0, kw_only=True)
+
+    @abstractmethod
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """Return the regression of a batch."""
+
+    def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
+        """Return features [n, p] and weights [n] of a batch by which its curvatures are summed."""
+        fit = self(batch)
+        return fit.predictors, fit.weights
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Statistic):
+    """Gradient of a regression's sum.
+
+    Attributes:
+        fits: The regression.
+        theta: Released coefficients, [p].
+    """
+
+    fits: Fits
+    theta: Tensor
+
+    @property
+    def sensitivity(self) -> float:
+        """See ``Statistic``."""
+        return gradient_bound(self.fits.slope, len(self.theta))[0]
+
+    @property
+    def rounding(self) -> tuple[float, float]:
+        """See ``Statistic``."""
+        return gradient_bound(self.fits.slope, len(self.theta))[1:]
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        return self.fits(batch).gradient(self.theta)
+
+
+def gradient_bound(slope: float, size: int) -> tuple[float, float, float]:
+    """Return how far one record moves a gradient's sum; how often rounding is added to that, and of which numbers.
+
+    Args:
+        slope: Bound of a record's gradient.
+        size: Number of coefficients.
+    """
+    return 2 * slope, math.sqrt(size), slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,7 +499,7 @@ class NoisyNewton(Solver):
         """See ``Solver``."""
         if not steps.private:
             return exact_solution(fit, plan.ridge)
-        return newton_points(fit.gradient, fit.predictors.shape, fit.slope, plan, steps)
+        return newton_points(fit.gradient, fit.shape, fit.slope, plan, steps)
 
 
 def newton_points(
@@ -459,7 +521,8 @@ def newton_points(
         runs: How many independent runs side by side, for audits.
     """
     n, p = shape
-    sensitivity = 2 * slope + math.sqrt(p) * steps.rounding(n, slope)
+    moved, times, bound = gradient_bound(slope, p)
+    sensitivity = moved + times * steps.rounding(n, bound)
     points = NewtonPoints(plan, runs)
     for event, count in plan.pay(steps):
         for _ in range(count):

@@ -51,6 +51,21 @@ class Learnt:
     solution: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Scores of features by their coefficients.
+
+    Attributes:
+        theta: Coefficients, [1 + p].
+    """
+
+    theta: Tensor
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the scores, [n], of features [n, 1 + p]."""
+        return features @ self.theta.to(features.device)
+
+
 class ComposedNuisance(ABC):
     """How the outcome regression and the propensity of a composition are learnt, from the same charges each."""
 
@@ -118,7 +133,7 @@ class Additive(ComposedNuisance):
         """See ``ComposedNuisance``."""
         found = self.solver.solve(fit, plan, steps)
         theta = shrink(found)
-        return Learnt(lambda features: features @ theta.to(features.device), theta, found)
+        return Learnt(Linear(theta), theta, found)
 
     @property
     def by_features(self) -> "Additive | None":

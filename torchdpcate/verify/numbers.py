@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from torchdpcate.composition.covariates import LEAST_SPREAD
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.estimators.cate.mechanisms.composed import Composed
 from torchdpcate.estimators.cate.mechanisms.plug_in import PlugIn
 from torchdpcate.privacy.noisy_numbers import alike_problems, decimal_problems

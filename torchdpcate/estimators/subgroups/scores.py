@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
+from torchdpcate.composition.average import AverageNuisances, average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.settings import known_propensities
