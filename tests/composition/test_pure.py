@@ -139,7 +139,8 @@ def test_a_plan_follows_from_the_facts_of_its_statement():
 class Threefold(Statistic):
     """A sum of covariates that a record moves by three."""
 
-    sensitivity, rounding = 3.0, (0, 0.0)
+    def moved(self):
+        return 3.0, 0, 0.0
 
     def __call__(self, batch):
         return batch.x.sum(0)

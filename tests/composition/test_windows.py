@@ -8,7 +8,7 @@ import torch
 
 from tests.composition.cases import rows
 from tests.sessions import noted
-from torchdpcate.composition.builder import composed_plan, rank_noise
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.covariates import (
     LEAST_SPREAD,
@@ -18,6 +18,7 @@ from torchdpcate.composition.covariates import (
     private_windows,
     starts_at_zero,
 )
+from torchdpcate.composition.gaussian_builder import rank_noise
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares
 from torchdpcate.data.domain import Domain

@@ -98,10 +98,9 @@ class Waves(Statistic):
     .. math:: \sum_i b(u_{ij})\, r_i, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
     """
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of the larger of both sums of each covariate."""
-        return 2.0
+        return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
@@ -112,10 +111,9 @@ class Waves(Statistic):
 class Total(Statistic):
     """The sum of numbers r in [-1, 1], which a record's outcome is."""
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return 2.0
+        return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
@@ -260,10 +258,9 @@ class WindowCells(Statistic):
     numbers: Tensor
     bent: Tensor
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of a count below one threshold for each of two quantiles of each covariate."""
-        return math.sqrt(2 * len(self.bent))
+        return math.sqrt(2 * len(self.bent)), 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``; of covariates scaled to [-1, 1]."""
@@ -298,7 +295,7 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
         middle = (low + high) // 2
         counts = below.gather(1, middle)
         if event is not None:
-            counts = steps.noisy(counts.flatten(), cells.sensitivity, event).view(q, 2)
+            counts = steps.noisy(counts.flatten(), cells.moved()[0], event).view(q, 2)
         short = counts < wanted
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
     share = (low + high).double() / (2 * CELLS)

@@ -21,7 +21,17 @@ from torchdpcate.composition.effect_law import (
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import AVERAGE, CORRECTION, COUNTS, MATRIX, NoisySteps, Statistic, Summed, summed
+from torchdpcate.composition.steps import (
+    AVERAGE,
+    CORRECTION,
+    COUNTS,
+    MATRIX,
+    NoisySteps,
+    Statistic,
+    Summed,
+    propensity_of,
+    summed,
+)
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -78,8 +88,7 @@ class EffectStatistic(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        assert batch.propensity is not None
-        columns = self.basis(batch.x), batch.y, batch.a, batch.propensity
+        columns = self.basis(batch.x), batch.y, batch.a, propensity_of(batch)
         return summed(lambda *rows: self.terms(EffectRecords(*rows)), *columns)
 
 
@@ -149,15 +158,9 @@ class Matrix(EffectStatistic):
     norm: float
     size: int
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return matrix_sensitivity(self.bounds, self.norm)
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return self.size, lesser(self.bounds)[1] * self.norm
+        return matrix_sensitivity(self.bounds, self.norm), self.size, lesser(self.bounds)[1] * self.norm
 
     @property
     def upper(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,15 +194,9 @@ class Counts(EffectStatistic):
     theta: Tensor
     scale: float
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return counts_sensitivity(self.bounds)
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return 3, 1.0
+        return counts_sensitivity(self.bounds), 3, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
         """See ``EffectStatistic``."""
@@ -226,15 +223,9 @@ class Correction(EffectStatistic):
     theta: Tensor
     spread: float
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return 1.0
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return 2, 1.0
+        return 1.0, 2, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
         """See ``EffectStatistic``."""
@@ -255,10 +246,9 @@ class Average(EffectStatistic):
     t: Tensor
     bound: float
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return 2.0
+        return 2.0, 1, 1.0
 
     def terms(self, at: EffectRecords) -> Tensor:
         """See ``EffectStatistic``."""

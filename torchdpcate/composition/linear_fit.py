@@ -265,15 +265,9 @@ class Gradient(Statistic):
     fits: Fits
     theta: Tensor
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return gradient_bound(self.fits.slope, len(self.theta))[0]
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return gradient_bound(self.fits.slope, len(self.theta))[1:]
+        return gradient_bound(self.fits.slope, len(self.theta))
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""

@@ -17,7 +17,7 @@ from torchdpcate.composition.linear_fit import (
     exact_solution,
 )
 from torchdpcate.composition.priors import Regression
-from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
+from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propensity_of, summed
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import CrossEntropy, Huber, Loss
@@ -235,15 +235,14 @@ class EffectSums(Statistic):
     covariates: int
     looked_at: bool
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of each of the sums."""
-        return 2.0
+        return 2.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        assert batch.propensity is not None
-        treatment = batch.a / torch.maximum(batch.propensity, 1 - batch.propensity)
+        pi = propensity_of(batch)
+        treatment = batch.a / torch.maximum(pi, 1 - pi)
         pulls = treatment.cpu() * (batch.y.cpu() / self.scale).clamp(-1, 1)
         features = clipped(batch.x[:, : self.covariates].cpu().double(), self.looked_at)
         return summed(lambda pull, rows: pull.clamp(-1, 1) @ rows.clamp(-1, 1), pulls, features)

@@ -31,7 +31,7 @@ from torchdpcate.composition.regressions import (
 )
 from torchdpcate.composition.rows import InMemory, Rows, Streamed
 from torchdpcate.composition.settings import ComposedNuisance
-from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps
+from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
     Quantile,
@@ -113,10 +113,7 @@ def fit_composition(
     found, rest = fit.run()
     assert isinstance(rest, InMemory)
     assert isinstance(rest.records, WorkedOut)
-    m, pi = rest.records.outcome, rest.records.propensity
-    assert m is not None
-    assert pi is not None
-    return RecordsFit(**vars(found), outcome=m, propensity=pi)
+    return RecordsFit(**vars(found), outcome=rest.records.outcome, propensity=propensity_of(rest.records))
 
 
 def check_streamed(plan: ComposedPlan) -> None:
@@ -234,8 +231,7 @@ class Pulls:
         """Return a batch so."""
         pulls = (batch.y / self.scale).clamp(-1, 1)
         if not self.scores:
-            pi = batch.propensity
-            assert pi is not None
+            pi = propensity_of(batch)
             pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
         return CausalData(batch.x, batch.a, pulls)
 
@@ -262,8 +258,7 @@ class ScorePlaces(Sizes):
         assert batch.correction is not None
         if self.binary_range is None:
             return self.scales.place(batch.correction.abs())
-        pi = batch.propensity
-        assert pi is not None
+        pi = propensity_of(batch)
         return self.scales.place(self.binary_range / torch.where(batch.a > 0.5, pi, 1 - pi))
 
 

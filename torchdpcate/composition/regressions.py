@@ -35,7 +35,7 @@ from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths
@@ -123,13 +123,11 @@ class EffectFits(Fits):
 
     def __call__(self, batch: CausalData) -> LinearFit:
         """See ``Fits``."""
-        assert batch.propensity is not None
-        return effect_fit(self.basis(batch.x), batch.y, batch.a, batch.propensity, self.slope)
+        return effect_fit(self.basis(batch.x), batch.y, batch.a, propensity_of(batch), self.slope)
 
     def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
         """See ``Fits``: as of the mean treatment."""
-        psi, pi = self.basis(batch.x), batch.propensity
-        assert pi is not None
+        psi, pi = self.basis(batch.x), propensity_of(batch)
         return psi, 1 / (lengths(psi) * torch.maximum(pi, 1 - pi)) * pi * (1 - pi)
 
 
@@ -168,8 +166,7 @@ class ArmsFits(Fits):
 
     def __call__(self, batch: CausalData) -> LinearFit:
         """See ``Fits``."""
-        assert batch.propensity is not None
-        centred = centred_arms(self.points, batch.propensity)
+        centred = centred_arms(self.points, propensity_of(batch))
         return arms_fit(self.basis(batch.x), batch.y, centred, batch.a, self.slope)
 
 
@@ -299,8 +296,8 @@ class WorkedOut(CausalData):
         correction: Scores less the difference of the arms, [n]; None where there are no scores.
     """
 
-    outcome: Tensor | None = None
-    correction: Tensor | None = None
+    outcome: Tensor = field(kw_only=True)
+    correction: Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,9 +346,7 @@ def propensity_at(batch: CausalData, propensity: Propensity | float | None) -> T
     """Return propensities at a batch; see ``Residuals``."""
     if isinstance(propensity, float):
         return torch.full_like(batch.a, propensity)
-    found = batch.propensity if propensity is None else propensity(batch)
-    assert found is not None
-    return found
+    return propensity_of(batch) if propensity is None else propensity(batch)
 
 
 # -- fits

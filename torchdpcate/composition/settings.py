@@ -16,7 +16,6 @@ from torchdpcate.composition.pure_fits import PerturbedObjective
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.plan import check_limit
@@ -85,12 +84,6 @@ class ComposedNuisance(ABC):
         Raises:
             BudgetError: The budget does not cover the steps.
         """
-
-    def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
-        """Return scores of the records, [n], the curator's; see ``learn``."""
-        return self.learn(fit, plan, z, steps, shrink).scores(fit.predictors)
 
     def chosen(self, step: str, size: float) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
@@ -372,8 +365,3 @@ def known_propensities(records: CausalData, domain: Domain, arms: int = 2) -> Te
     if known is None:
         return None
     return known.of(records) if arms == 2 else known.arms_of(records)
-
-
-def two_levels(schema: TableSchema) -> tuple[bool, ...]:
-    """Return whether each encoded covariate has two levels by its schema, [q]."""
-    return schema.two_levels

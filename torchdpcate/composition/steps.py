@@ -254,19 +254,23 @@ class Statistic(ABC):
     It knows nothing of session, ledger or noise, and can be pickled.
     """
 
-    @property
     @abstractmethod
-    def sensitivity(self) -> float:
-        """How far one record that is replaced moves it, in the l2 norm."""
+    def moved(self) -> tuple[float, float, float]:
+        """Return how far one record that is replaced moves it, in the l2 norm, and what rounding adds to that.
 
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """How often ``summation_error`` is added to that, and the bound of the numbers that are summed."""
-        return 1, 1.0
+        Returns:
+            That distance; how often ``summation_error`` is added to it; and the bound of the numbers that are summed.
+        """
 
     @abstractmethod
     def __call__(self, batch: CausalData) -> Tensor:
         """Return the sum over a batch of records."""
+
+
+def propensity_of(batch: CausalData) -> Tensor:
+    """Return the propensities that a batch has, [n]."""
+    assert batch.propensity is not None
+    return batch.propensity
 
 
 class Summed(Protocol):
@@ -358,8 +362,8 @@ class NoisySteps:
 
     def sensitivity(self, statistic: Statistic, n: int) -> float:
         """Return how far one record of n moves a statistic, the rounding of its sum included."""
-        times, bound = statistic.rounding
-        return statistic.sensitivity + times * self.rounding(n, bound)
+        moved, times, bound = statistic.moved()
+        return moved + times * self.rounding(n, bound)
 
     def scale(self, step: str, sensitivity: float, size: int = 1) -> float:
         """Return the standard deviation of each number's noise if a step is one event; zero without privacy.

@@ -124,10 +124,9 @@ class Cells(Statistic):
     sizes: Sizes
     edges: Tensor
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of each count below a threshold."""
-        return 1.0
+        return 1.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
@@ -286,15 +285,9 @@ class Moments(Statistic):
 
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return 1.0
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return 2, 1.0
+        return 1.0, 2, 1.0
 
     def values(self, u: Tensor) -> Tensor:
         """Return the numbers within [-1, 1], [n, k], of covariates u [n, q]."""
@@ -366,15 +359,9 @@ class Curvatures(Statistic):
     fits: Fits
     size: int
 
-    @property
-    def sensitivity(self) -> float:
+    def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
-        return math.sqrt(2) * self.fits.norm
-
-    @property
-    def rounding(self) -> tuple[float, float]:
-        """See ``Statistic``."""
-        return self.size, self.fits.norm
+        return math.sqrt(2) * self.fits.norm, self.size, self.fits.norm
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""

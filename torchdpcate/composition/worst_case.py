@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore
-
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
 from torchdpcate.composition.pure_fits import (
     LARGEST,
