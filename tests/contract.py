@@ -21,12 +21,11 @@ from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan
-from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
+from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism, k_norm_deviation
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import Release
-from torchdpcate.verify import known
+from torchdpcate.verify import statement as known
 from torchdpcate.verify.file import verify_release
 
 Path_ = tuple[str | int, ...]

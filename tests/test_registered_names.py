@@ -6,17 +6,17 @@ import torch
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import POLICY_FAMILIES
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
-from torchdpcate.estimators.rules.loss import LOSSES
-from torchdpcate.estimators.rules.matching import MATCHINGS
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.plan import MATCHINGS
+from torchdpcate.estimators.rules.weighted_erm import LOSSES
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.nuisance.arms.base import GUARANTEES
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS

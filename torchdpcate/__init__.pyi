@@ -21,24 +21,24 @@ from torchdpcate.estimators.cate.splits import CrossFit as CrossFit
 from torchdpcate.estimators.cate.splits import DisjointSplit as DisjointSplit
 from torchdpcate.estimators.cate.tuning import Tuning as Tuning
 from torchdpcate.estimators.rules.effect_rule import EffectRule as EffectRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner as OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import TwoStageRule as TwoStageRule
 from torchdpcate.estimators.rules.outcome import Shifted as Shifted
 from torchdpcate.estimators.rules.outcome import SignedResidual as SignedResidual
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner as OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule as PairwiseRule
 from torchdpcate.estimators.rules.public_tuning import tune_on_public as tune_on_public
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule as PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule as TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector as PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects as SubgroupEffects
 from torchdpcate.evaluation.metrics import PEHE as PEHE
-from torchdpcate.evaluation.rules import DecisionAccuracy as DecisionAccuracy
-from torchdpcate.evaluation.rules import PolicyValue as PolicyValue
+from torchdpcate.evaluation.metrics import DecisionAccuracy as DecisionAccuracy
+from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
 from torchdpcate.nuisance.config import NuisanceConfig as NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD as DPSGD
 from torchdpcate.nuisance.screening import Screening as Screening
-from torchdpcate.nuisance.weights.known import KnownWeights as KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights as PrivateWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights as KnownWeights
 from torchdpcate.papers.confounded import Confounded as Confounded
 from torchdpcate.papers.hospital import Hospital as Hospital
 from torchdpcate.papers.niu import Niu as Niu
@@ -54,14 +54,14 @@ from torchdpcate.privacy.shared_ledger import SharedLedger as SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit as PrivacyUnit
 from torchdpcate.release.average_effect import AverageEffectRelease as AverageEffectRelease
 from torchdpcate.release.file import load_release as load_release
-from torchdpcate.release.policy import PolicyRelease as PolicyRelease
 from torchdpcate.release.release import FunctionRelease as FunctionRelease
 from torchdpcate.release.release import QueryRelease as QueryRelease
+from torchdpcate.release.rule import PolicyRelease as PolicyRelease
 from torchdpcate.release.rule import RuleRelease as RuleRelease
 from torchdpcate.release.subgroups import SubgroupRelease as SubgroupRelease
 from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage
 from torchdpcate.second_stage.recipes import LinearSecondStage as LinearSecondStage
 from torchdpcate.second_stage.recipes import NeuralSecondStage as NeuralSecondStage
-from torchdpcate.second_stage.tangent import TangentSecondStage as TangentSecondStage
+from torchdpcate.second_stage.recipes import TangentSecondStage as TangentSecondStage
 
 __version__: str

@@ -7,6 +7,9 @@ from typing import Any
 
 from torchdpcate._text import plain
 
+_MOST = 12
+"""Values of a list that are named."""
+
 
 def escaped(value: Any) -> str:
     """Return a value as text to show, never markup.
@@ -87,10 +90,6 @@ def image(svg: bytes, description: str) -> str:
     """
     data = b64encode(svg).decode()
     return f'<img src="data:image/svg+xml;base64,{data}" alt="{escaped(description)}">'
-
-
-_MOST = 12
-"""Values of a list that are named."""
 
 
 def html_table_of(title: str, rows: Iterable[tuple[str, Any]]) -> str:

@@ -6,7 +6,7 @@ The set is closed: a mechanism takes one of them, with its own sensitivity, and 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,18 +17,18 @@ from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, Event, PureEvent
+from torchdpcate.privacy.exact_sums import far_problems, grid_problems
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.mechanisms import AdditiveMechanism
+from torchdpcate.privacy.mechanisms import AdditiveMechanism, Spread
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems, grid_problems
-from torchdpcate.privacy.quantile import chosen_quantile
+from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.selection_mechanisms import SelectionMechanism
 from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_evidence
 from torchdpcate.release.blocks import StatedCharge
 
 if TYPE_CHECKING:
-    from torchdpcate.erm.perturbation import ObjectiveNoise
-    from torchdpcate.erm.private_fit import PreparedFit
+    from torchdpcate.erm.linear_fits import PreparedFit
+    from torchdpcate.erm.private_fit import ObjectiveNoise
     from torchdpcate.nuisance.plan import DPSGDPlan
 
 CLOSE = 1e-7
@@ -70,6 +70,11 @@ class Law(ABC):
     def constants(self) -> dict[str, Any]:
         """Return its public constants by name."""
         return {}
+
+    @property
+    def spread(self) -> Spread | None:
+        """How far the noise in an answer reaches, which records do not shorten; None where that is not known."""
+        return None
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """Return what in released numbers, as a file has them, is none of this law's answers.
@@ -135,6 +140,11 @@ class AddedNoise(Law):
     def scale(self) -> float:
         """Scale of the noise in each number."""
         return self.mechanism.released_scale(self.size)
+
+    @property
+    def spread(self) -> Spread:
+        """See ``Law``."""
+        return self.mechanism.spread(self.size)
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """See ``Law``; of the exact numbers, in any shape of this size, or of those of each run."""
@@ -324,17 +334,26 @@ class PerturbedObjective(Law):
     Attributes:
         objective: The calibrated noise of the objective.
         bound: Largest coefficient without noise.
-        band: Public bound of the noise of an answer per unit of its features' norm.
     """
 
     objective: "ObjectiveNoise"
-    bound: float
-    band: float
+    bound: float = math.inf
 
     @property
     def event(self) -> Event:
         """See ``Law``."""
         return self.objective.event
+
+    @property
+    def spread(self) -> Spread:
+        """See ``Law``: the ridge alone holds an answer."""
+        noise = self.objective.spread
+        return replace(noise, scale=noise.scale / self.objective.gamma)
+
+    @property
+    def band(self) -> float:
+        """Public bound of the noise of an answer per unit of its features' norm: the objective's, and the solver's."""
+        return math.hypot(self.objective.scale / self.objective.gamma, self.objective.solver_scale)
 
     def draw(self, noise: NoiseSource, runs: int, *exact: Any) -> Tensor:
         """See ``Law``; of the map from linear terms [runs, p] to minimisers [runs, p]."""
@@ -343,7 +362,7 @@ class PerturbedObjective(Law):
 
     def constants(self) -> dict[str, Any]:
         """See ``Law``."""
-        return {"tilt_scale": self.objective.scale, "epsilon_jacobian": self.objective.jacobian}
+        return self.objective.public
 
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: on the grid of the noise that hides the stop, within what records and noise can make."""

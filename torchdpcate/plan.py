@@ -32,7 +32,7 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.holds_if import HOLDS_IF
+from torchdpcate.release.statement import STATED_AS
 
 if TYPE_CHECKING:
     from torchdpcate.release.release import Release
@@ -138,6 +138,11 @@ class Plan(ABC):
         """What is asked of the records, in this order, by name."""
 
     @property
+    def free(self) -> bool:
+        """Whether it asks nothing of the records: post-processing of what was paid for before."""
+        return False
+
+    @property
     @abstractmethod
     def formula(self) -> str:
         """The noise in words, with its source."""
@@ -176,7 +181,7 @@ class Plan(ABC):
     def public(self) -> dict[str, Any]:
         """Return what statements have: the settings, and the constants of all queries."""
         constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
-        words = {HOLDS_IF: "; ".join(self.assumptions)} if self.assumptions else {}
+        words = {STATED_AS: "; ".join(self.assumptions)} if self.assumptions else {}
         return {**self.settings(), **constants, **words}
 
     def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -188,7 +193,16 @@ class Plan(ABC):
         return {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
 
     def guarantee(self) -> Guarantee:
-        """Return what is claimed of a release: level and budget."""
+        """Return what is claimed of a release: level and budget.
+
+        Raises:
+            InputError: The plan declares no query, so that nothing says what its release costs.
+        """
+        if not self.queries and not self.free and self.budget is not None and self.level is not Level.HEURISTIC:
+            raise InputError(
+                f"mechanism = {self.name}: its plan declares no query, so that nothing says what a release costs; give "
+                f"{type(self).__name__}.queries what it asks of the records"
+            )
         return Guarantee(self.level, self.budget, source=self.name)
 
     def ask(self, name: str, session: FitSession, *exact: Any) -> Tensor:
@@ -246,6 +260,8 @@ class Plan(ABC):
     def statement_problems(self, release: "Release") -> Iterator[str]:
         """Return what a release states, was charged or holds as answers that this plan does not make."""
         privacy = release.privacy
+        if not self.queries and not self.free:
+            yield "its plan declares no query, so that nothing says what it costs"
         answers = self.answers(release)
         public = json.loads(json.dumps(self.public() | self.following(answers)))
         yield from differences("", privacy.public, public)

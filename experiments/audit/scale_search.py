@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.audit.neighbours import replaced
-from torchdpcate.influence.box import maximise_over_box
-from torchdpcate.influence.supremum import Supremum
+from torchdpcate.influence.supremum import Supremum, maximise_over_box
 from torchdpcate.second_stage.refit import Replacements, ReplaceOne
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 

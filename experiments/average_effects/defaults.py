@@ -23,7 +23,7 @@ from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent
 SIDE_BY_SIDE: dict[str, type[AverageEffectLearner]] = {

@@ -13,12 +13,12 @@ from torchdpcate import CausalData, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans, plain_difference
 from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust, default_nuisances
-from torchdpcate.estimators.average.effect_estimator import NoisyEstimate
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
+from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 LEVEL = 0.95
 DELTA = 1e-5  # of the doubly robust estimator, whose private nuisances are not pure

@@ -26,7 +26,7 @@ from torchdpcate.erm.records import Batch, StackedRecords, make_batch
 from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 SECONDS_LIMIT, GROWTH_LIMIT = 60.0, 1.1
 ETA, LEVEL = 0.1, 0.95

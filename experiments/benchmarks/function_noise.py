@@ -22,13 +22,14 @@ import torch
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.estimators.cate.online.service import OnlineService, OnlineTerms
+from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
@@ -36,7 +37,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -85,7 +86,7 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": len(stage.block.s)})
     session = session.scope(["second_stage"], Charge(Purpose.RELEASE, GaussianProcess.name))
 
-    def statement(terms: OnlineTerms) -> object:
+    def statement(terms: Prepared) -> object:
         words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}
         return make_statement(session, terms.guarantee, own=session.entries, public=terms.public, **words)
 

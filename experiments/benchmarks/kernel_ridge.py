@@ -27,7 +27,7 @@ from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss
+from torchdpcate.second_stage.kernel_system import SQUARED, ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 LIMIT = 1.5

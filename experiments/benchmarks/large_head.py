@@ -15,9 +15,8 @@ import time
 
 import torch
 
-from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.hessian import ConjugateGradientSolver, HessianVectorProduct
 from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.solve import ConjugateGradientSolver
 from torchdpcate.second_stage.neural import NeuralHead
 
 LIMIT_GIB = 3.0

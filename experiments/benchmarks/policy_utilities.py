@@ -21,7 +21,7 @@ from torchdpcate.candidates.family import PolicyFamily
 from torchdpcate.candidates.kinds import LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.privacy.exact_sums import sum_grid
 
 BOUND = 11.0  # of a score: outcomes of range one, propensities of at least a tenth

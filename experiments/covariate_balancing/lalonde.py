@@ -19,7 +19,8 @@ from experiments.covariate_balancing.methods import EPSILONS
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, Found, Place, seed_of
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.erm.records import Batch, StackedRecords, predictor
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.plan import make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
@@ -71,7 +72,7 @@ def balance(folder: Path, draws: int) -> Iterator[Found]:
 
     half = torch.full_like(z, 0.5)[None]
     yield from rows(NO_PRIVACY, "unadjusted", FREE, "unadjusted", "not private", imbalance(x, z, half))
-    fitted = torch.sigmoid(predictor(x, BalancingSum(x[None], z[None]).minimiser()))
+    fitted = torch.sigmoid(linear_predictor(x, BalancingSum(x[None], z[None]).minimiser()))
     free = "balancing weights without intercept, no privacy"
     yield from rows(NO_PRIVACY, "non-private CBSR", FREE, free, "not private", imbalance(x, z, fitted))
     records, domain = as_records(frame)
@@ -79,7 +80,9 @@ def balance(folder: Path, draws: int) -> Iterator[Found]:
         words = f"{epsilon:g}"
         plan = make_plan(len(frame), on_domain(None, domain), ATE(LEAST_OVERLAP), PrivacyBudget(epsilon, 0.0))
         session = FitSession(NoiseSource.fixed(seed_of("balance", epsilon)))
-        own = plan.estimand.propensity(predictor(records.batch.psi, plan.learn(records, session, draws)["weights"]))
+        own = plan.estimand.propensity(
+            linear_predictor(records.batch.psi, plan.learn(records, session, draws)["weights"])
+        )
         yield from rows(words, "private CBSR", CERTIFIED, "certified", "certified", imbalance(x, z, own))
 
 

@@ -11,9 +11,9 @@ from experiments.dp_2erm import printed
 from experiments.dp_2erm.sample import Sample
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.domains import L1Ball
+from torchdpcate.erm.descent import L1Ball
 from torchdpcate.erm.losses import HuberHinge, Squared
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.erm.solver import minimise
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.nuisance.weights.private import PrivateWeights

@@ -16,7 +16,7 @@ from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.features.maps import Fourier
 from torchdpcate.nuisance.config import NuisanceConfig

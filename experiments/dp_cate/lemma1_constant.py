@@ -23,7 +23,7 @@ from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 EPSILON, DELTA = 1.0, 1e-5

@@ -18,7 +18,7 @@ import torch
 from torchdpcate.data.study import Study
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.tuning import Tuning
-from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening

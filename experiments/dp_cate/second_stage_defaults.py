@@ -13,8 +13,8 @@ import pandas as pd
 from rich.progress import track
 
 from torchdpcate import Dataset2, LinearSecondStage, NoiseSource, PrivacyBudget, RLearner
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.evaluation.metrics import pehe
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
+from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.features.maps import Identity, Legendre
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.second_stage.stage import LinearStage

@@ -22,8 +22,8 @@ from experiments.frame.study import CERTIFIED as BESIDE
 from experiments.frame.study import FREE, NO_PRIVACY, OTHER, PRINTED, Cell, Found, Place, Settings, Study
 from experiments.frame.table import Row, Summary
 from experiments.words import paragraph, table
+from torchdpcate.evaluation.comparison import pehe
 from torchdpcate.evaluation.figures import new_grid, save_figure
-from torchdpcate.evaluation.root_error import pehe
 
 EPSILONS, QUICK_EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0), (1.0, 10.0)
 SEEDS = 10

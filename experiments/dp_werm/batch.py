@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.domains import ConvexDomain
-from torchdpcate.erm.losses import HuberHinge, Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE, calibrate_objective, jacobian, output_mechanism
-from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.descent import ConvexDomain
+from torchdpcate.erm.losses import HuberHinge, Loss, LossBounds
+from torchdpcate.erm.private_fit import SOLVER_SHARE, PrivateFit, WeightBounds
+from torchdpcate.erm.solver import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -42,31 +41,24 @@ class Batch:
         linear_terms = (
             self.psi.new_zeros(self.psi.shape[0], self.psi.shape[2]) if linear_terms is None else linear_terms
         )
-        stop = tolerance or default_tolerance(self.loss.slope, self.bounds.most)
+        stop = tolerance or self.public(gamma).stop
         return minimise(self.psi, self.target, self.weights, self.loss, gamma, linear_terms, stop, self.domain)
+
+    def public(self, gamma: float) -> PrivateFit:
+        """What is public of each sum with this ridge."""
+        facts = LossBounds.of(self.loss), self.bounds, gamma, self.psi.shape[2], self.largest_entry
+        return PrivateFit(*facts, constrained=self.domain is not None)
 
     def affordable(self, gamma: float, way: str, epsilon: float) -> bool:
         """Whether the determinants leave something of epsilon (objective perturbation)."""
-        spent = jacobian(self.bounds, self.loss.curvature, gamma)
+        spent = self.bounds.jacobian(self.loss.curvature, gamma)
         return way == "output" or spent < 0.99 * (1 - SOLVER_SHARE) * epsilon
 
     def release(self, gamma: float, way: str, kind: str, budget: PrivacyBudget, noise: NoiseSource) -> Tensor:
         """One release of each run's rule, [runs, p], each paid for by ``budget``."""
-        facts = {"kind": kind, "slope": self.loss.slope, "bounds": self.bounds, "gamma": gamma}
-        constrained = self.domain is not None
         if way == "output":
-            stop = default_tolerance(self.loss.slope, self.bounds.most)
-            added = output_mechanism(budget, **facts, tolerance=stop, constrained=constrained)  # type: ignore[arg-type]
-            return added.add_noise(self.fit(gamma, tolerance=stop), noise)
-        objective = calibrate_objective(
-            budget,
-            **facts,  # type: ignore[arg-type]
-            curvature=self.loss.curvature,
-            size=self.psi.shape[2],
-            largest_entry=self.largest_entry,
-            constrained=constrained,
-            monotone=self.loss.monotone,
-        )
+            return self.public(gamma).output(budget, kind).add_noise(self.fit(gamma), noise)
+        objective = self.public(gamma).objective(budget, kind)
         return objective.release(lambda b: self.fit(gamma, b, objective.tolerance), noise, self.psi.shape[0])
 
 

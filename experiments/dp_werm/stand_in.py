@@ -16,7 +16,7 @@ from experiments.dp_werm.trial import shifted, value
 from experiments.dp_werm.tuning import output_noise
 from experiments.frame.study import CERTIFIED, FREE, PRINTED, Cell, Found, Place, Settings, batches, seed_of
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.features.maps import Identity
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, SignedResidual
 from torchdpcate.features.maps import Identity
 from torchdpcate.papers.rules import OWL

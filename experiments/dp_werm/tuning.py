@@ -11,8 +11,6 @@ from experiments.dp_werm.batch import Batch, scores
 from experiments.dp_werm.selection import PUBLIC, RELEVANT, public_data
 from experiments.dp_werm.trial import Trials
 from experiments.frame.study import seed_of
-from torchdpcate.erm.perturbation import output_mechanism
-from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -34,9 +32,7 @@ def output_noise(problem: Batch, gamma: float, epsilon: float, theta: Tensor, no
     """
     if math.isinf(epsilon):
         return theta
-    facts = {"kind": "gamma", "slope": problem.loss.slope, "bounds": problem.bounds, "gamma": gamma}
-    stop = default_tolerance(problem.loss.slope, problem.bounds.most)
-    return output_mechanism(PrivacyBudget(epsilon, 0.0), **facts, tolerance=stop).add_noise(theta, noise)  # type: ignore[arg-type]
+    return problem.public(gamma).output(PrivacyBudget(epsilon, 0.0), "gamma").add_noise(theta, noise)
 
 
 @cache

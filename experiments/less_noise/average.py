@@ -28,7 +28,7 @@ from torchdpcate.estimators.average.covariate_balancing import CovariateBalancin
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent
 N, EPSILONS, DELTA, LEVEL = 5_000, (0.5, 1.0), 1e-5, 0.95

@@ -4,8 +4,8 @@ import math
 
 from experiments.words import paragraph, table
 from torchdpcate.erm.gaussian_scale import Corners, gaussian_scale
-from torchdpcate.erm.perturbation import SOLVER_SHARE
-from torchdpcate.nuisance.joint_objective import joint_objective
+from torchdpcate.erm.private_fit import SOLVER_SHARE
+from torchdpcate.nuisance.convex import joint_objective
 from torchdpcate.privacy.budget import PrivacyBudget
 
 N, SIZE, SHARES = 1_350, 15, (0.05, 0.2, 0.4, 0.6)

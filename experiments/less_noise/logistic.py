@@ -14,11 +14,11 @@ from experiments.words import table
 from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.composition.pure_fits import LARGEST, least_ridge
 from torchdpcate.erm import Logistic
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.perturbation import calibrate_objective
+from torchdpcate.erm.linear_fits import ObjectiveFit
+from torchdpcate.erm.losses import LossBounds
+from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
 from torchdpcate.erm.records import arm
-from torchdpcate.estimators.rules.ridge import default_ridge
+from torchdpcate.estimators.rules.weighted_erm import default_ridge
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.private import PrivateWeights
 
@@ -61,9 +61,10 @@ def elsewhere() -> list[list[str]]:
             "rule, n = 500": (1.0, default_ridge(500, epsilon, known, Logistic.curvature)),
         }
         for name, (curved, ridge) in rows.items():
-            common = {"slope": 1.0, "bounds": known, "gamma": ridge, "size": _LEARNED}
             before, after = (
-                calibrate_objective(budget, kind="gamma", curvature=curved / 4, logistic=together, **common)
+                PrivateFit(LossBounds(1.0, curved / 4, logistic=together), known, ridge, _LEARNED).objective(
+                    budget, "gamma"
+                )
                 for together in (False, True)
             )
             costs = [f"{100 * way.jacobian / epsilon:.1f} %" for way in (before, after)]

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -10,11 +11,9 @@ import torch
 
 from experiments.less_noise.weights import confounded
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_objective
-from torchdpcate.estimators.rules import mechanisms
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.erm.losses import HuberHinge, LossBounds
+from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.features.maps import Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -22,11 +21,12 @@ from torchdpcate.privacy.noise import NoiseSource
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 4.0), (1e-2, 1e-5, 1e-8)
 REPEATS, SIZE, FRESH, DELTA = 40, 2_000, 5_000, 1e-5
+_OBJECTIVE = PrivateFit.objective
 
 
-def any_loss(*given: Any, **facts: Any) -> ObjectiveNoise:
+def any_loss(fit: PrivateFit, *given: Any, **words: Any) -> ObjectiveNoise:
     """Return the noise of a loss of which slope and curvature alone are known."""
-    return calibrate_objective(*given, **{**facts, "logistic": False, "monotone": False})
+    return _OBJECTIVE(replace(fit, loss=LossBounds(fit.loss.slope, fit.loss.curvature)), *given, **words)
 
 
 def scales() -> Iterator[str]:
@@ -36,17 +36,10 @@ def scales() -> Iterator[str]:
     bounds, loss = WeightBounds.per_record(1.0), HuberHinge(0.5)
     for epsilon, delta in itertools.product(EPSILONS, DELTAS):
         before, after = (
-            calibrate_objective(
-                PrivacyBudget(epsilon, delta),
-                kind="gaussian",
-                slope=loss.slope,
-                bounds=bounds,
-                curvature=loss.curvature,
-                gamma=20 * loss.curvature / epsilon,
-                size=10,
-                monotone=monotone,
+            PrivateFit(of, bounds, 20 * loss.curvature / epsilon, size=10).objective(
+                PrivacyBudget(epsilon, delta), "gaussian"
             )
-            for monotone in (False, loss.monotone)
+            for of in (LossBounds(loss.slope, loss.curvature), LossBounds.of(loss))
         )
         share = 1 - SOLVER_SHARE
         least = analytic_gaussian_sigma(epsilon * share - after.jacobian, delta * share, bounds.first)
@@ -69,7 +62,7 @@ def accuracy(epsilon: float) -> tuple[float, float, float]:
                 perturbation="gaussian",
                 noise=NoiseSource.fixed(seed),
             ).fit(data.x, data.a, data.y)
-            with nullcontext() if after else patch.object(mechanisms, "calibrate_objective", any_loss):
+            with nullcontext() if after else patch.object(PrivateFit, "objective", any_loss):
                 rule = learner.release()
             pair.append(float(((torch.as_tensor(rule.score(fresh.x)) > 0) == (effect > 0)).double().mean()))
         found.append(pair)

@@ -30,7 +30,7 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate, group_estimates
 from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 N, DELTA, EPSILONS = 5_000, 1e-5, (0.5, 1.0, 5.0)
 TRIAL, OBSERVED = DESIGNS[0], DESIGNS[-1]

@@ -16,12 +16,11 @@ import torch
 
 from experiments.less_noise.two_stage_rule import FIRST, Law, law
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules import tuning
-from torchdpcate.estimators.rules.learner import RuleLearner
+from torchdpcate.estimators.rules.learner import RuleLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.features.maps import FeatureMap, Identity, Legendre
 from torchdpcate.nuisance.weights.private import PrivatePropensity, largest_weight
 from torchdpcate.privacy.budget import PrivacyBudget

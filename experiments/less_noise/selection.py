@@ -16,7 +16,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
-from torchdpcate.nuisance.arms.shrinkage import PRIVATE, ShrinkageTarget
+from torchdpcate.nuisance.arms.linear_fits import PRIVATE, ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS

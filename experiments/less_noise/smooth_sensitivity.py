@@ -10,15 +10,18 @@ import torch
 from experiments.defaults.random_laws import random_setting
 from torchdpcate.causal.score import RScore
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import local_sensitivity, smooth_bound
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import local_sensitivity, noise_at_queries, smooth_bound
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import smooth_sensitivity_multiplier, smoothness
+from torchdpcate.privacy.calibration import (
+    SmoothNoise,
+    smooth_gaussian_multiplier,
+    smooth_sensitivity_multiplier,
+    smoothness,
+)
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise, smooth_gaussian_multiplier
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 

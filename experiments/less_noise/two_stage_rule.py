@@ -20,14 +20,11 @@ from experiments.less_noise.monotone_losses import any_loss
 from experiments.less_noise.weights import FirstLogistic, FirstTilting
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.estimators.rules import mechanisms
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.nuisance.weights import private
-from torchdpcate.nuisance.weights.known import KnownWeights
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.erm.private_fit import PrivateFit
+from torchdpcate.estimators.rules.learner import TwoStageRule
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -84,10 +81,10 @@ def right(drawn: Law, seed: int, scheme: WeightScheme, n: int, budget: PrivacyBu
     rule = TwoStageRule(schema, budget, weights=scheme, ridge_bound=1e12, noise=NoiseSource.fixed(seed))
     with ExitStack() as undo:
         if earlier:
-            for module in (mechanisms, private):
-                undo.enter_context(patch.object(module, "calibrate_objective", any_loss))
+            undo.enter_context(patch.object(PrivateFit, "objective", any_loss))
         rule.fit(records.x, records.a, records.y, **propensity)
-        mechanism, problem = rule._mechanism(rule._facts(n, drawn.schema.domain, rule.problem_.bounds)), rule.problem_
+        problem = rule.problem_
+        mechanism = rule._mechanism(problem.public)
         law = mechanism.law(problem.public, rule._rule_budget(budget))
         theta = law.draw(NoiseSource.fixed(seed), RUNS, problem.exact(law))
     scores = rule.features_(drawn.queries) @ theta.T

@@ -7,14 +7,12 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
+from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.nuisance.weights.balancing import BalancingWeights, largest_inverse
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import BalancingWeights, LogisticWeights, TiltingWeights, largest_inverse
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.scheme import WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

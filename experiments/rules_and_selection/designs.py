@@ -25,9 +25,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.papers.rare_region import RareRegion
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -21,8 +21,7 @@ from experiments.rows import resume
 from experiments.rules_and_selection.rule_cases import MEANS, OBSERVED, TRIAL, RuleCase, rule_case
 from experiments.rules_and_selection.rule_pages import BUDGET, FIELDS, HERE, PURE, SIZES, draw, page
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -33,7 +33,7 @@ from torchdpcate.cli.tasks.policies import make_library, make_nuisances
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
-from torchdpcate.estimators.selection.blocks import by_position, training_and_scoring
+from torchdpcate.estimators.selection.scores import by_position, training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.papers.rare_region import RareRegionStudy

@@ -11,7 +11,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.exact_sums import sum_grid

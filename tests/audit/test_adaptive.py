@@ -5,9 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from torchdpcate.audit import adaptive
-from torchdpcate.audit.adaptive import AdaptiveGame, choose_by_first_loss, stop_by_loss
-from torchdpcate.audit.attack import audit
+from torchdpcate.audit import attack as adaptive
+from torchdpcate.audit.attack import AdaptiveGame, audit, choose_by_first_loss, stop_by_loss
 from torchdpcate.audit.registry import find
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

@@ -8,8 +8,8 @@ from scipy.stats import beta, norm
 
 from torchdpcate.audit.bounds import Rates, curve_bound
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
-from torchdpcate.erm.perturbation import SOLVER_SHARE
-from torchdpcate.nuisance.joint_objective import joint_corners
+from torchdpcate.erm.private_fit import SOLVER_SHARE
+from torchdpcate.nuisance.convex import joint_corners
 
 EPSILON, DELTA = 1.0, 1e-5
 

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import torchdpcate
 from torchdpcate.audit.registry import registry
-from torchdpcate.erm.private_fit import PrivateLinearFit
+from torchdpcate.erm.linear_fits import PrivateLinearFit
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -19,7 +19,7 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 for _module in pkgutil.walk_packages(

@@ -12,11 +12,20 @@ from pathlib import Path
 import pytest
 
 from torchdpcate.audit.attack import AuditResult
-from torchdpcate.audit.page import audit_figure
-from torchdpcate.audit.processes import in_processes
 from torchdpcate.audit.registry import find, registry
-from torchdpcate.audit.report import AuditSettings, audit_all, shipped_results, write_report
+from torchdpcate.audit.report import (
+    AuditSettings,
+    attained,
+    audit_all,
+    audit_figure,
+    in_processes,
+    shipped_results,
+    write_report,
+)
 from torchdpcate.errors import InputError, ProcessError
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.worst_case import Target
+from torchdpcate.verify.statement import plan_names
 
 DOCS = Path(__file__).parents[2] / "docs" / "guarantees"
 RESULT = AuditResult(
@@ -90,6 +99,22 @@ def test_a_killed_process_is_one_error_and_an_interrupt_leaves_none():
     with pytest.raises(KeyboardInterrupt):
         in_processes(late, ["a", "b"], 2, lambda *_: None)
     assert multiprocessing.active_children() == []
+
+
+def test_the_page_names_the_plans_that_no_pair_attains(tmp_path):
+    output = replace(RESULT, mechanism="output", attacks=(Target(Charge(Purpose.RELEASE, "output")),))
+    weak = replace(output, mechanism="objective", bound=0.5, attacks=(Target(Charge(Purpose.RELEASE, "objective")),))
+    page = write_report([output, weak], AuditSettings(), tmp_path)[0].read_text()
+    assert "- `objective`: 0.500 of it by `objective`" in page
+    assert "- `plug_in`: no attack on a claim of its own" in page
+    assert "- `output`:" not in page.partition("## Plans")[2]
+
+
+def test_of_the_plans_the_post_processing_alone_has_no_attack_on_a_claim_of_its_own():
+    shipped = [result for name, result in shipped_results().items() if name != "influence_truth"]
+    results = [AuditResult(**{key: held for key, held in result.items() if key != "refuted"}) for result in shipped]
+    results = [replace(one, attacks=tuple(map(Target.from_dict, one.attacks))) for one in results]
+    assert [plan for plan in plan_names() if not attained(results, plan)] == ["plug_in"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.errors import InputError
 
 ETA = 0.1

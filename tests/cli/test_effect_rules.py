@@ -9,7 +9,7 @@ import pytest
 from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.file import load_release
 
 SMALL = ["task=rule", "data.n=1200", "queries.count=60"]

@@ -15,6 +15,7 @@ from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fi
 from torchdpcate import _files
 from torchdpcate.cli.main import main
 from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.ledger import Ledger
 
 pytestmark = pytest.mark.faults
@@ -119,12 +120,12 @@ def test_a_signal_that_the_curator_handles_is_the_curators(monkeypatch):
 
 
 TASKS = {
-    "cate": ([*TABLE, *QUICK], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
+    "cate": ([*TABLE, *QUICK], [DP_SGD.words, THRESHOLD.words]),
     "queries": (
         [*TABLE, *QUICK, "release=queries", "mechanism=smooth_sensitivity", "queries.count=5", "force=true"],
-        ["DP-SGD"],
+        [DP_SGD.words],
     ),
-    "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], ["DP-SGD", "Huber threshold: private quantile of |s|"]),
+    "online": ([*TABLE, *QUICK, "mechanism=gaussian_process"], [DP_SGD.words, THRESHOLD.words]),
     "rule": (["task=owl", "data.n=400", "queries.count=5"], []),
     "tuned rule": (["task=owl", "data.n=400", "queries.count=5", "tune=ridge"], []),
     "policy": (

@@ -19,7 +19,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.comparison import EffectCurves
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.file import load_release
 

@@ -17,8 +17,8 @@ from tests.cli.test_cli import one_line
 from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.evaluation.rules import decision_accuracy, policy_value
+from torchdpcate.estimators.rules.learner import TwoStageRule
+from torchdpcate.evaluation.metrics import decision_accuracy, policy_value
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.release.file import load_release
 

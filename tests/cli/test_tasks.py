@@ -14,7 +14,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import sweep_words
 from torchdpcate.cli.task import TaskSpec, family_of, tasks_of
 from torchdpcate.cli.tasks.rules import Rules
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
 COMMON = {"privacy", "task", "data"}
 OWN = {
@@ -102,7 +102,7 @@ def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypa
     mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()
     for old, new in (
         ("name: owl\n", "name: eager\n"),
-        ("torchdpcate.estimators.rules.owl.OutcomeWeightedLearner", f"{__name__}.Eager"),
+        ("torchdpcate.estimators.rules.learner.OutcomeWeightedLearner", f"{__name__}.Eager"),
     ):
         assert old in mine
         mine = mine.replace(old, new)

@@ -1,61 +1,39 @@
-"""A run says "released" of what it has read back and verified, and of nothing else."""
+"""A run verifies what it wrote before it announces anything, whatever it releases."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.cli.test_mechanisms import SMALL, run
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from tests.cli.test_cli import here  # noqa: F401 - a fixture
+from tests.cli.test_ends import TASKS
+from torchdpcate.cli import run
+from torchdpcate.cli.main import main
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.release.release import FunctionRelease
-from torchdpcate.verify.file import verify_release
 
-WORDS = ("train", *SMALL, "second_stage=linear", "mechanism=output", "run_dir=run")
-
-
-def has_another_law(monkeypatch):
-    def stated_law(cls, public, head, budget):
-        return cls().law(replace(head, ridge=2 * head.ridge), budget)
-
-    monkeypatch.setattr(OutputPerturbation, "stated_law", classmethod(stated_law))
-    return "sensitivity = "
+WORDS = {name: words for name, (words, _) in TASKS.items()} | {
+    "effect by its plan": ["data.n=600", "privacy.epsilon=8", "queries.count=5"],
+    "rule by its plan": ["task=rule", "data.n=600", "privacy.epsilon=8"],
+    "two stages": ["task=two_stage_rule", "data.n=400", "queries.count=5"],
+    "pairs": ["task=pairwise", "data.n=200", "queries.count=5"],
+}
 
 
-def ends_in_an_error(monkeypatch):
-    def release_problems(self, head, law, release):
-        raise BufferError("of its own")
-        yield
+@pytest.mark.first(3)
+@pytest.mark.parametrize("task", WORDS)
+def test_a_run_whose_file_does_not_verify_fails_and_the_ledger_counts_it(task, here, capsys, monkeypatch):  # noqa: F811
+    real = run.write_release
 
-    monkeypatch.setattr(OutputPerturbation, "release_problems", release_problems)
-    return "BufferError: of its own"
+    def other(release, folder):
+        real(replace(release, privacy=replace(release.privacy, formula="another")), folder)
 
-
-def does_not_load(monkeypatch):
-    monkeypatch.setattr(FunctionRelease, "facts", lambda self: {"noise_scale": self.noise_scale})
-    return "would not load from its file (KeyError: 'nuisances')"
-
-
-def test_a_release_that_verifies_is_announced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code, out, complaint = run(*WORDS)
-    assert (code, complaint) == (0, "")
-    assert "torchdpcate: released" in out
-    assert not (tmp_path / "run" / "curator" / "refused").exists()
-    assert verify_release(tmp_path / "run")
-
-
-@pytest.mark.parametrize("fault", [has_another_law, ends_in_an_error, does_not_load])
-def test_a_release_that_does_not_verify_is_not_announced(fault, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    said = fault(monkeypatch)
-    code, out, complaint = run(*WORDS)
-    assert code == 1
-    assert said in complaint
-    assert "nothing is released" in complaint
-    assert "report" in complaint
-    assert len(complaint.splitlines()) == 1
-    assert "torchdpcate: released" not in out
-    folder = tmp_path / "run"
-    assert sorted(path.name for path in folder.iterdir()) == ["curator"]
-    spent = Ledger.load(folder / "curator" / "ledger.json").spent()["total"]
-    assert spent["epsilon"] == pytest.approx(2.0, rel=1e-3)
+    monkeypatch.setattr(run, "write_release", other)
+    assert main(["train", *WORDS[task], "run_dir=r"]) == 1
+    shown = capsys.readouterr()
+    complaint = shown.err.splitlines()[-1]
+    assert "the release does not verify (" in complaint
+    assert "nothing is released, and the ledger counts what was spent" in complaint
+    assert "released" not in shown.out
+    assert not (here / "r" / "release").exists()
+    assert (here / "r" / "curator" / "refused" / "release.safetensors").exists()
+    ledger = Ledger.load(here / "r" / "curator" / "ledger.json")
+    assert ledger.spent()["total"]["epsilon"] > 0

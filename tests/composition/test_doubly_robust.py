@@ -25,7 +25,7 @@ from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.digest import write_sums
+from torchdpcate.release.file import write_sums
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 

@@ -167,7 +167,7 @@ def covariance_and_truth(deviations: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def test_widths_are_right_where_residuals_have_one_law_and_too_narrow_where_their_size_follows_a_covariate() -> None:
-    """What ``holds_if`` says of residuals: shares of the exact standard error of the slope."""
+    """What ``assumptions`` says of residuals: shares of the exact standard error of the slope."""
     found, truth = covariance_and_truth(torch.ones_like(GRID))
     assert math.sqrt(found[1, 1] / truth[1, 1]) == pytest.approx(1.0, abs=0.2)
     found, truth = covariance_and_truth(GRID.abs())

@@ -27,7 +27,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Wide
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.perturbation import logistic_jacobian
+from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent

@@ -13,7 +13,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import Table
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 
 FACTS = {
     "treatment": {"name": "segment", "categories": ["none", "men", "women"]},

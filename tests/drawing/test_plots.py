@@ -11,9 +11,10 @@ from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.errors import InputError
-from torchdpcate.release import average_effect, policy, release, rule, subgroups, views
-from torchdpcate.release.balance_table import BalanceTable
-from torchdpcate.release.composed_rule import _example
+from torchdpcate.release import average_effect, release, rule, subgroups
+from torchdpcate.release import post_processing as views
+from torchdpcate.release.composed import _example
+from torchdpcate.release.released_weights import BalanceTable
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -97,7 +98,7 @@ def test_whom_a_rule_treats_changes_where_its_score_does():
 def test_a_policy_is_drawn_against_what_it_depends_on():
     schema = composed().schema
     chosen = Thresholds("age", [50.0]).setup(schema.domain, (0, 1))
-    made = policy.PolicyRelease(chosen, (0, 1), schema, composed().privacy)
+    made = rule.PolicyRelease(chosen, (0, 1), schema, composed().privacy)
     assert [axes.get_xlabel().split(" (")[0] for axes in made.plot().axes] == ["age"]
     assert made.plot("site").axes[0].get_xlabel() == "site (other covariates spread evenly over their public bounds)"
 
@@ -129,4 +130,4 @@ def test_a_function_that_is_not_bound_says_so():
     schema = composed().schema
     family = FunctionPolicies([None], names=["guideline"]).unbound(schema.domain, (0, 1))
     with pytest.raises(InputError, match="bind"):
-        policy.PolicyRelease(family, (0, 1), schema, composed().privacy).plot()
+        rule.PolicyRelease(family, (0, 1), schema, composed().privacy).plot()

@@ -5,7 +5,7 @@ import torch
 
 from tests.estimators.average.eight import ETA, PHI, THETA, Z
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.solver import minimise
 
 # the note's section 7: sums over the eight records

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 
 
@@ -14,10 +14,6 @@ def test_bounds_of_the_note():
     assert WeightBounds.with_indirect(4.0, 0.0) == WeightBounds.per_record(4.0)
     assert WeightBounds.pairs(1.5) == WeightBounds(1.5, 6.0, 3.0, False)
     assert WeightBounds.with_indirect(4.0, 6.075154).first == pytest.approx(14.075154)
-
-
-def test_scaled_weights_have_scaled_bounds():
-    assert WeightBounds.with_indirect(4.0, 2.0).scaled(0.5) == WeightBounds.with_indirect(2.0, 1.0)
 
 
 def test_sums_of_changes_of_pairwise_weights_are_at_most_the_bounds():
@@ -38,5 +34,3 @@ def test_impossible_bounds_are_refused():
         WeightBounds(4.0, 4.0, 4.0, own=True)
     with pytest.raises(InputError, match="indirect"):
         WeightBounds.with_indirect(4.0, -1.0)
-    with pytest.raises(InputError, match="factor"):
-        WeightBounds.per_record(1.0).scaled(0.0)

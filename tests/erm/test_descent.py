@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from torchdpcate.erm import descent
-from torchdpcate.erm.descent import newton
-from torchdpcate.erm.domains import Ball, L1Ball
+from torchdpcate.erm.descent import Ball, L1Ball, newton
 from torchdpcate.erm.losses import CrossEntropy, HuberHinge, Logistic, Squared
-from torchdpcate.erm.solver import minimise
-from torchdpcate.erm.streaming import minimise_batches
+from torchdpcate.erm.solver import minimise, minimise_batches
 from torchdpcate.errors import NumericalError
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from torchdpcate.erm.domains import Ball, L1Ball
+from torchdpcate.erm.descent import Ball, L1Ball
 from torchdpcate.errors import InputError
 
 NORMS = {Ball: 2, L1Ball: 1}

@@ -8,10 +8,8 @@ import torch
 from tests.sums import given
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic
-from torchdpcate.erm.noisy_gradient import NoisyGradient, length_of
-from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit, length_of
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
 from torchdpcate.erm.records import Batch, StackedRecords, arm, outcome
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier

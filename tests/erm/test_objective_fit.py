@@ -6,16 +6,16 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.erm.cases import calibrate_objective
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import CrossEntropy, Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit, ridge_of
-from torchdpcate.erm.perturbation import calibrate_objective, logistic_jacobian
-from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome, predictor
+from torchdpcate.erm.linear_fits import ObjectiveFit, ridge_of
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
+from torchdpcate.erm.private_fit import WeightBounds, logistic_jacobian
+from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm, outcome
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Fourier
 from torchdpcate.features.user_maps import on_domain
@@ -89,9 +89,9 @@ def test_the_noise_in_an_entry_is_that_of_the_note(kind, ratio):
     bounds = WeightBounds.per_record(1.0)
     facts = {"slope": 1.0, "bounds": bounds, "curvature": 0.25, "gamma": 3.0, "size": 5}
     objective = calibrate_objective(PLAIN, kind=kind, **facts)
-    assert objective.deviation / objective.scale == pytest.approx(ratio, abs=5e-7)
+    assert objective.spread.deviation / objective.scale == pytest.approx(ratio, abs=5e-7)
     gaussian = calibrate_objective(PrivacyBudget(1.0, 1e-6), kind="gaussian", **facts)
-    assert gaussian.deviation == gaussian.scale
+    assert gaussian.spread.deviation == gaussian.scale
 
 
 @pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
@@ -100,7 +100,7 @@ def test_the_imbalance_is_noise_and_shrinkage(estimand):
     loss = BalancingLoss(make_estimand(estimand, 0.3))
     linear_terms = 20 * torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     theta = EIGHT.minimise(loss, arm, 2.0, linear_terms, 1e-11)
-    g = predictor(PHI, theta)
+    g = linear_predictor(PHI, theta)
     assert 0 < (g.abs() > loss.estimand.reach).double().mean() < 1
     # the loss of the ATO is not clipped, and neither are the weights of its identity
     weights = torch.sigmoid(-(2 * Z - 1) * g) if estimand == "ATO" else loss.estimand.weights(g, Z)

@@ -10,20 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import gamma as gamma_law
 from scipy.stats import kstest
 
+from tests.erm.cases import calibrate_objective, output_mechanism
 from torchdpcate.causal.estimand import ATE, ATT
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.domains import Ball
+from torchdpcate.erm.descent import Ball
 from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, gaussian_scale, objective_sigma
-from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.perturbation import (
-    SOLVER_SHARE,
-    calibrate_objective,
-    jacobian,
-    logistic_jacobian,
-    output_mechanism,
-    ridge_ratio,
-)
+from torchdpcate.erm.losses import BalancingLoss, HuberHinge, Logistic
+from torchdpcate.erm.private_fit import SOLVER_SHARE, WeightBounds, logistic_jacobian, ridge_ratio
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -80,7 +72,7 @@ def test_outcome_weighted_learning():
 
 def test_the_ridge_that_a_refusal_asks_for():
     # section 8: gamma with J = 0.25 at n = 400 is 0.03520812, here times 400
-    assert jacobian(OWN, 1.0, 400 * 0.03520812) == pytest.approx(0.25, abs=1e-7)
+    assert OWN.jacobian(1.0, 400 * 0.03520812) == pytest.approx(0.25, abs=1e-7)
     with pytest.raises(InputError, match=r"ridge = 1: .* J = 1.609 of epsilon = 0.99; give a ridge of at least 6.25"):
         calibrate_objective(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 1.0})
     enough = calibrate_objective(PURE, kind="gamma", bounds=OWN, **{**COMMON, "gamma": 6.26})
@@ -103,7 +95,7 @@ def test_box_noise_counts_the_largest_entry():
 
 
 def test_monotone_losses_have_less_gaussian_noise_where_only_the_own_term_changes():
-    facts, spent = {"kind": "gaussian", **COMMON}, jacobian(OWN, 1.0, 40.0)
+    facts, spent = {"kind": "gaussian", **COMMON}, OWN.jacobian(1.0, 40.0)
     scale = calibrate_objective(BOTH, bounds=OWN, monotone=True, **facts).scale
     assert scale == pytest.approx(8 * analytic_gaussian_sigma(0.99 - spent, 0.99e-5), rel=1e-7)
     assert calibrate_objective(BOTH, bounds=OWN, **facts).scale > scale
@@ -121,7 +113,7 @@ def test_losses_that_are_called_monotone_are(loss):
 
 
 def test_gaussian_noise_takes_the_smaller_proof():
-    spent, indirect = jacobian(OWN, 1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
+    spent, indirect = OWN.jacobian(1.0, 40.0), WeightBounds.with_indirect(4.0, 2.0)
     own = calibrate_objective(budget(1.0, 1e-5), kind="gaussian", bounds=OWN, **COMMON)
     assert own.scale == pytest.approx(gaussian_scale(1.0, 1e-5, 8.0, spent, 2, [PARALLELOGRAM]), rel=1e-8)
     assert own.scale < objective_sigma(1.0, 1e-5, 8.0, spent, 2)
@@ -192,7 +184,7 @@ def test_noise_for_stop_and_grid_does_not_reach_the_tilt_in_ten_million_records(
     theta = minimise(psi, target, weights, loss, gamma, b, objective.tolerance)[0]  # the stop is met
     curvature = loss(psi @ theta, target).second
     H = times * psi.T @ (curvature[:, None] * psi) + gamma * torch.eye(4, dtype=torch.float64)
-    by_tilt = objective.deviation * torch.linalg.inv(H).norm() / 2  # root mean square over the coefficients
+    by_tilt = objective.spread.deviation * torch.linalg.inv(H).norm() / 2  # root mean square over the coefficients
     by_solver = objective.solver_scale * {"gaussian": 1.0}.get(kind, math.sqrt(5))
     assert by_solver < 0.1 * by_tilt
 

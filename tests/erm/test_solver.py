@@ -8,8 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from torchdpcate.erm import solver
-from torchdpcate.erm.descent import newton
-from torchdpcate.erm.domains import Ball, L1Ball
+from torchdpcate.erm.descent import Ball, L1Ball, newton
 from torchdpcate.erm.losses import Huber, HuberHinge, Logistic, Squared
 from torchdpcate.erm.solver import default_tolerance, minimise
 from torchdpcate.errors import InputError, NumericalError

@@ -1,10 +1,9 @@
 import pytest
 import torch
 
-from torchdpcate.erm import streaming
+from torchdpcate.erm import solver
 from torchdpcate.erm.losses import CrossEntropy, Logistic
-from torchdpcate.erm.solver import default_tolerance, minimise
-from torchdpcate.erm.streaming import minimise_batches, summed
+from torchdpcate.erm.solver import default_tolerance, minimise, minimise_batches, summed
 from torchdpcate.errors import InputError, NumericalError
 
 
@@ -21,8 +20,8 @@ def in_batches(psi, target, size):
 @pytest.mark.parametrize("numbers", [1, 1_000_000])
 @pytest.mark.parametrize("runs", [None, 4])
 def test_sums_in_batches_are_the_derivatives_of_one_sum(runs, numbers, monkeypatch):
-    monkeypatch.setattr(streaming, "MOST_NUMBERS", numbers)
-    monkeypatch.setattr(streaming, "_LEAST_RECORDS", 7)
+    monkeypatch.setattr(solver, "MOST_NUMBERS", numbers)
+    monkeypatch.setattr(solver, "_LEAST_RECORDS", 7)
     psi, target = records(*([50] if runs is None else [runs, 50]))
     theta = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     value, gradient, hessian = summed(in_batches(psi, target, 20), CrossEntropy(), theta)

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
+from tests.erm.cases import calibrate_objective
 from torchdpcate.audit.attack import audit
 from torchdpcate.erm import worst_pairs
-from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import calibrate_objective
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -37,7 +37,7 @@ def test_the_densities_are_densities(kind, size):
     axis = torch.linspace(-half, half, points, dtype=torch.float64)
     theta = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
     for data in worst_pairs._sums(direction):
-        density = worst_pairs._log_density(theta, objective, gamma, data).exp()
+        density = worst_pairs.log_density(theta, objective, worst_pairs._LOSS, data).exp()
         total = density.sum().item() * (axis[1] - axis[0]).item() ** size
         assert total == pytest.approx(constant, rel=0.02)
 

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
-from torchdpcate.data import used_records
+from torchdpcate.data import fingerprint as used_records
 from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema

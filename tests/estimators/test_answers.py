@@ -28,10 +28,9 @@ from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffec
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -123,7 +122,7 @@ def test_a_release_is_the_same_one_each_time(name: str) -> None:
 def test_all_learners_of_the_library_are_asked() -> None:
     for module in pkgutil.walk_packages(estimators.__path__, "torchdpcate.estimators."):
         importlib.import_module(module.name)
-    abstract = {"CATELearner", "RuleLearner", "TunedRule", "AverageEffectLearner", "SelectionSettings"}
+    abstract = {"CATELearner", "RuleLearner", "TunedRule", "AverageEffectLearner"}
     own = {kind for kind in below(Answering) if kind.__module__.startswith("torchdpcate.")}
     known = {kind for kind in own if issubclass(kind, PrivateEstimator | AverageEffect)} - {PrivateEstimator}
     assert {kind.__name__ for kind in known} - abstract == {type(make()).__name__ for make, _ in ASKED.values()}

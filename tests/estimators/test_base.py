@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeansEffect
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig

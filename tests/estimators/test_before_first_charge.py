@@ -8,7 +8,7 @@ import pytest
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.noisy_gradient import NoisyGradient
+from torchdpcate.erm.linear_fits import NoisyGradient
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -18,8 +18,7 @@ from torchdpcate.estimators.average.known_propensity import KnownPropensityEffec
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget

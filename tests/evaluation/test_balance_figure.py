@@ -6,7 +6,7 @@ import pytest
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import BalanceTable
 
 NAMES = ["age", "$dose_{", "sex"]
 RELEASED = BalanceTable(
@@ -109,5 +109,5 @@ def test_figures_are_saved(tmp_path):
 
 
 def test_intervals_say_what_they_rest_on():
-    axes = interval_figure([("a", 0.1, 0.0, 0.2)], holds_if="treatment was randomised").axes[0]
+    axes = interval_figure([("a", 0.1, 0.0, 0.2)], assumptions="treatment was randomised").axes[0]
     assert axes.get_xlabel().splitlines()[1] == "they hold it if treatment was randomised"

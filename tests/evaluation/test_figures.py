@@ -10,8 +10,7 @@ from hypothesis import given
 from tests.faults.guards import answered
 from tests.faults.mutations import examples, json_faults
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.comparison import budget_figure, curves_figure
-from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.comparison import EffectCurves, budget_figure, curves_figure
 from torchdpcate.evaluation.figures import (
     FEW,
     INTERVAL,
@@ -43,7 +42,7 @@ def test_effect_figure_says_what_its_interval_holds():
 
 def test_effect_figure_prints_what_its_interval_rests_on():
     band = np.stack([GRID, GRID], 1)
-    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, holds_if="it was a trial")
+    figure = effect_figure(GRID, GRID, band, covariate="age", holds=INTERVAL, assumptions="it was a trial")
     assert figure.get_supxlabel() == "intervals hold it if it was a trial"
 
 

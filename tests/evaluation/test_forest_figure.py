@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.forest_figure import forest_figure
+from torchdpcate.evaluation.balance_figure import forest_figure
 
 TABLE = pd.DataFrame(
     {
@@ -25,7 +25,7 @@ def words(figure) -> str:
 
 
 def test_each_cell_has_a_line_and_each_partition_a_heading():
-    figure = forest_figure(TABLE, outcome="pay", claim="a claim", holds_if="it was a trial")
+    figure = forest_figure(TABLE, outcome="pay", claim="a claim", assumptions="it was a trial")
     text = words(figure)
     for part in (
         "sex = f",

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchdpcate.evaluation.metrics import PEHE, IntervalCoverage, MeanEffectBias, pehe
+from torchdpcate.evaluation.comparison import pehe
+from torchdpcate.evaluation.metrics import PEHE, IntervalCoverage, MeanEffectBias
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from torchdpcate.evaluation.curator_figures import policy_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.evaluation.policies import policy_figure
 
 VALUES, LAW = np.array([0.1, 0.4, 0.3]), np.array([0.1, 0.6, 0.3])
 

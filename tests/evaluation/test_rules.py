@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.evaluation.rules import DecisionAccuracy, PolicyValue, decision_accuracy, policy_value
+from torchdpcate.evaluation.metrics import DecisionAccuracy, PolicyValue, decision_accuracy, policy_value
 
 DECISION = torch.tensor([1, 0, 1, 1, 0])
 A = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])

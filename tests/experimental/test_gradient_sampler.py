@@ -9,8 +9,8 @@ from scipy.stats import chi2
 from tests.estimators.average import eight
 from torchdpcate import Domain, NoiseSource
 from torchdpcate.causal.estimand import ATE, ATO, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.domains import L1Ball
+from torchdpcate.erm.descent import L1Ball
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.errors import InputError
 from torchdpcate.experimental.coefficient_set import CoefficientSet, L1Set

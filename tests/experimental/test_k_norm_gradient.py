@@ -12,8 +12,7 @@ from torchdpcate.audit.attack import audit
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.losses import BalancingLoss, Logistic
 from torchdpcate.erm.records import Batch, StackedRecords, StreamedRecords, arm
 from torchdpcate.errors import InputError
 from torchdpcate.experimental import worst_case as worst_case_gradient

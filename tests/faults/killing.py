@@ -13,6 +13,7 @@ from tests.faults import trainee
 from tests.faults.guards import SECONDS, bounded
 from tests.faults.trainee import COUNTED, JOURNAL, LEDGER, RELEASES
 from torchdpcate.errors import TorchDPCateError
+from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.release.file import load_release
@@ -105,7 +106,7 @@ def underpaid(lines: list[str], path: Path) -> list[str]:
         return [f"the ledger cannot be read: {error}"]
     charged = dict.fromkeys(used, 0)
     for entry in ledger.entries:
-        kind = {"DP-SGD": "step", "Huber threshold: private quantile of |s|": "select"}.get(entry.label, "gaussian")
+        kind = {DP_SGD.words: "step", THRESHOLD.words: "select"}.get(entry.label, "gaussian")
         charged[kind] += entry.count
     found = [
         f"{charged[kind]} of {used[kind]} x {kind} are in the ledger" for kind in used if charged[kind] < used[kind]

@@ -13,8 +13,7 @@ from tests.release.test_file import function_release
 from tests.verify import forgery
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import DIGEST_KEY, load_release, release_digest
 from torchdpcate.verify.file import verify_release
 
 MEMORY_KIB = 100_000

@@ -19,8 +19,7 @@ from tests.faults.guards import answered
 from tests.faults.mutations import byte_faults, examples, json_faults
 from tests.release.helpers import QUERIES, nuisances
 from tests.release.test_file import function_release, query_release
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import DIGEST_KEY, load_release, release_digest
 
 pytestmark = [
     pytest.mark.usefixtures("no_pickle"),

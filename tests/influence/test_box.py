@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.influence.cases import draws, kernel_head, real
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence.box import maximise_over_box
+from torchdpcate.influence.supremum import maximise_over_box
 
 
 def unit(q):

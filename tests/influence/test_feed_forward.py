@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from tests.influence.cases import box, draws, relative
-from torchdpcate.influence import feed_forward as feed_forward_module
-from torchdpcate.influence.feed_forward import FeedForwardHessian, FeedForwardModel
+from torchdpcate.influence import influence as feed_forward_module
 from torchdpcate.influence.hessian import HessianVectorProduct
+from torchdpcate.influence.influence import FeedForwardHessian, FeedForwardModel
 from torchdpcate.second_stage.neural import FeedForward
 
 

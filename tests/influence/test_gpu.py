@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from torchdpcate.influence.hessian import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.second_stage.kernel_system import DenseSystem, ProductSystem
 from torchdpcate.second_stage.neural import NeuralHead
 

@@ -1,19 +1,10 @@
 import pytest
 import torch
 
-from tests.influence.cases import (
-    box,
-    circle_head,
-    draws,
-    kernel_head,
-    neural_head,
-    random_linear_head,
-    real,
-    relative,
-)
+from tests.influence.cases import box, circle_head, draws, kernel_head, neural_head, random_linear_head, real, relative
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.influence import influence as influence_module
-from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver
+from torchdpcate.influence.hessian import CholeskySolver, ConjugateGradientSolver
 from torchdpcate.second_stage.neural import _trust_region
 
 

@@ -15,7 +15,7 @@ from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import gross_error_sensitivity
 from torchdpcate.second_stage import kernel_system
 from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss
+from torchdpcate.second_stage.kernel_system import SQUARED, ResidualLoss
 from torchdpcate.second_stage.stage import SecondStageBlock
 
 LOSSES = (SQUARED, ResidualLoss(0.3), ResidualLoss(0.3, truncated=True))

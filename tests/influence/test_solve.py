@@ -5,8 +5,13 @@ from hypothesis import strategies as st
 
 from tests.influence.cases import draws, neural_head, relative
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.influence.hessian import HessianVectorProduct
-from torchdpcate.influence.solve import CholeskySolver, ConjugateGradientSolver, Solver, solver_for
+from torchdpcate.influence.hessian import (
+    CholeskySolver,
+    ConjugateGradientSolver,
+    HessianVectorProduct,
+    Solver,
+    solver_for,
+)
 
 SOLVERS = [CholeskySolver, ConjugateGradientSolver]
 
@@ -96,7 +101,7 @@ def test_a_wrong_dense_hessian_is_not_believed_when_it_is_not_finite():
 
 
 def test_many_columns_are_solved_in_groups(monkeypatch):
-    monkeypatch.setattr("torchdpcate.influence.solve._GROUP_ELEMENTS", 20)
+    monkeypatch.setattr("torchdpcate.influence.hessian._GROUP_ELEMENTS", 20)
     product, H = quadratic(torch.linspace(1, 3, 10, dtype=torch.float64))
     B = draws(10, 7)
     assert relative(H @ ConjugateGradientSolver().solve(product, B), B) < 1e-9

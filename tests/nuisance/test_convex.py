@@ -14,11 +14,11 @@ from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import BudgetError, InputError, NumericalError
 from torchdpcate.features.maps import additive_legendre
 from torchdpcate.nuisance import convex
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig, joint_corners, joint_objective
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.joint_objective import joint_corners, joint_objective
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import JOINT, MEDIAN
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -243,10 +243,7 @@ def test_what_is_spent_is_the_budget_and_stands_in_the_ledger():
     assert ledger.spent()["n"]["epsilon"] == pytest.approx(1.0)
     assert ledger.spent()["n"]["epsilon"] <= 1.0
     assert ledger.spent()["n"]["delta"] <= 1e-5
-    assert [entry.label for entry in ledger.entries[2:]] == [
-        "nuisances: median outcome",
-        "nuisances: joint objective",
-    ]
+    assert [entry.charge for entry in ledger.entries[2:]] == [MEDIAN, JOINT]
 
 
 def test_nothing_is_drawn_where_the_ledger_cannot_pay(monkeypatch):

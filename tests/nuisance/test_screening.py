@@ -12,7 +12,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_law import exponential_law
+from torchdpcate.privacy.selection_mechanisms import exponential_law
 
 DOMAIN = Domain([0.0] * 4, [1.0] * 4, outcome_low=-1.0, outcome_high=1.0)
 

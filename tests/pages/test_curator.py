@@ -14,7 +14,7 @@ from tests.cli.test_report import add
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.curves import EffectCurves
+from torchdpcate.evaluation.comparison import EffectCurves
 from torchdpcate.pages.curator import Part, Table, curator_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.release.test_population import release as composed
+from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.data.domain import Domain
@@ -19,7 +19,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import Identity
 from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
-from torchdpcate.release import composed_rule, policy, rule
+from torchdpcate.release import composed, rule
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 
@@ -51,7 +51,7 @@ def answered(node: str, model: Any, asked: list[list[float]]) -> list[dict[str, 
 
 def rich(nuisances: bool) -> ComposedRelease:
     """Return a composed effect with every kind of feature, and a law of its errors."""
-    found, draws = composed(), torch.Generator().manual_seed(3)
+    found, draws = composed_effect(), torch.Generator().manual_seed(3)
     schema = found.schema
     k = schema.domain.dimension
     features = all_features([False, True, True, True, True])
@@ -127,7 +127,7 @@ def test_scales_and_typical_ranges_agree(node: str) -> None:
 def test_policies_by_cuts_agree(node: str) -> None:
     inner = {"covariate": "x0", "cut": 0.25, "above": 0, "below": 1}
     tree = TreePolicies([{"covariate": "x0", "cut": 0.5, "above": 1, "below": inner}])
-    found = policy._example()
+    found = rule._policy_example()
     found = replace(found, policy=tree.setup(found.domain, (0, 1)))
     asked = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
     answers = answered(node, offline_model(found), asked)
@@ -136,7 +136,7 @@ def test_policies_by_cuts_agree(node: str) -> None:
 
 
 def test_the_first_position_is_where_the_sliders_begin(node: str) -> None:
-    model = offline_model(composed_rule._example())
+    model = offline_model(composed._example())
     assert isinstance(model, dict)
     (answer,) = answered(node, model, [[one["start"] for one in model["covariates"]]])
     assert answer["action"] in (0, 1)

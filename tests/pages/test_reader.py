@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.release.test_population import release as composed
+from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import RELEASES
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
-from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
-from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
+from torchdpcate.release import average_effect, composed, rule, subgroups
+from torchdpcate.release.file import SUMS_FILE, check_sums, write_sums
 
 OWN = rule._example().privacy  # that of the examples does not agree with itself, and such releases get no page
 HOSTILE = "<script>alert(1)</script>&\"'"
@@ -73,9 +73,9 @@ def test_a_reference_changes_the_shares() -> None:
         (average_effect._example, "Among everybody, a changes y by +0.25 on average (95% interval +0.152 to +0.348)."),
         (subgroups._example, "where x0 &lt; 0.5 (95% interval +0.133 to +0.867)"),
         (subgroups._example, "In 1 of 2 subgroups"),
-        (composed_rule._example, "the rule gives a to"),
-        (policy._example, "The policy chosen from a public library is: x0 &gt; 0.5."),
-        (policy._example, "a = 0 for 50%; a = 1 for 50%"),
+        (composed._example, "the rule gives a to"),
+        (rule._policy_example, "The policy chosen from a public library is: x0 &gt; 0.5."),
+        (rule._policy_example, "a = 0 for 50%; a = 1 for 50%"),
     ],
 )
 def test_findings_are_in_words(example, words: str) -> None:
@@ -83,7 +83,7 @@ def test_findings_are_in_words(example, words: str) -> None:
 
 
 def test_each_covariate_in_use_has_a_figure() -> None:
-    page = reader_page(replace(composed(), privacy=OWN))
+    page = reader_page(replace(composed_effect(), privacy=OWN))
     assert re.findall(r'alt="answers against (\w+)"', page) == ["age"]
     assert "The answers do not depend on sex, site." in page
 

@@ -10,7 +10,7 @@ from torchdpcate.privacy.filters import FilterCost, GaussianFilter, SumFilter, c
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.fields import is_delta
+from torchdpcate.release.blocks import is_delta
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("inf"), float("nan"), "much", None])

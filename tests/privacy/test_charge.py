@@ -3,15 +3,17 @@
 import pytest
 
 from torchdpcate.errors import InputError
-from torchdpcate.privacy import charge as module
-from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.charge import DP_SGD, MEDIAN, SCREENING, Charge, Purpose
 
 MADE = {
-    **module._FIXED,
-    Charge(Purpose.CANDIDATE, part="3"): "candidate 3: weights, outcome and rule",
-    Charge(Purpose.WEIGHTS, "private"): "weights: private",
-    Charge(Purpose.WEIGHTS, "noisy_gradient", "propensity"): "weights: propensity by noisy_gradient",
-    Charge(Purpose.OUTCOME_MODEL, "objective"): "outcome model: by objective",
+    DP_SGD: "nuisances by dp_sgd",
+    MEDIAN: "nuisances by quantile: median_outcome",
+    SCREENING: "screening by top_k",
+    Charge(Purpose.CROSS_VALIDATION): "cross validation",
+    Charge(Purpose.CANDIDATE, part="3"): "candidate: 3",
+    Charge(Purpose.WEIGHTS, "private"): "weights by private",
+    Charge(Purpose.WEIGHTS, "noisy_gradient", "propensity"): "weights by noisy_gradient: propensity",
+    Charge(Purpose.OUTCOME_MODEL, "objective"): "outcome model by objective",
     Charge(Purpose.RELEASE, "objective"): "release by objective",
     Charge(Purpose.RELEASE, "aipw", "score"): "release by aipw: score",
     Charge(Purpose.RELEASE, "outcome_table", "balance", "sums"): "release by outcome_table: balance (sums)",

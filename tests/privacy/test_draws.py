@@ -14,9 +14,10 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.poisson import PoissonSampler
-from torchdpcate.privacy import draws, fine_gaussian
+from torchdpcate.privacy import draws
+from torchdpcate.privacy import draws as fine_gaussian
+from torchdpcate.privacy.draws import root_simplices
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.polytope import root_simplices
 
 ALARM = 1e-8
 SCALE = 0.7

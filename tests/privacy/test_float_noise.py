@@ -11,12 +11,12 @@ from scipy.stats import chisquare, norm
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.plan import MOST_DRAWS
-from torchdpcate.privacy import draws, fine_gaussian
+from torchdpcate.privacy import draws
+from torchdpcate.privacy import draws as fine_gaussian
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
-from torchdpcate.privacy.mechanisms import KNormMechanism
+from torchdpcate.privacy.mechanisms import KNormMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource, float_loss
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 
 ALARM = 1e-8
 EXACT = 2.0**-46  # what docs/guarantees/common.md grants each number, relative

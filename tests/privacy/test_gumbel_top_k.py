@@ -13,8 +13,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import privacy_curve
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
 from torchdpcate.privacy.events import GaussianEvent
-from torchdpcate.privacy.gumbel_top_k import bounded_range, gumbel_top_k
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection import bounded_range, gumbel_top_k
 
 MU = 0.2680511232
 """Of (1, 1e-5)."""

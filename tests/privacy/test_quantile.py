@@ -3,7 +3,7 @@ import torch
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.quantile import private_quantile
+from torchdpcate.privacy.selection import private_quantile
 
 VALUES = torch.randperm(2001, generator=torch.Generator().manual_seed(0)) / 2000.0
 GRID = torch.linspace(0, 1, 11)

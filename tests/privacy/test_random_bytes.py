@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from torchdpcate.privacy import random_bytes as module
+from torchdpcate.privacy import draws as module
+from torchdpcate.privacy.draws import keystream, random_bytes
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.random_bytes import keystream, random_bytes
 
 ALARM = 1e-6
 

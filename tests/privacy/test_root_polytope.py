@@ -11,10 +11,10 @@ from scipy.stats import chisquare, gamma, ks_2samp, kstest
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.draws import root_norm, root_simplices
 from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.mechanisms import RootPolytopeMechanism, _root_polytope
 from torchdpcate.privacy.noise import NoiseSource, float_loss
-from torchdpcate.privacy.polytope import root_norm, root_simplices
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism, _root_polytope
 
 ALARM = 1e-7
 

@@ -16,7 +16,6 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
-from torchdpcate.privacy.selection_law import exponential_law, laplace_law
 from torchdpcate.privacy.selection_mechanisms import (
     _BEHIND,
     SELECTIONS,
@@ -27,6 +26,8 @@ from torchdpcate.privacy.selection_mechanisms import (
     _permute_and_flip,
     _report_noisy_max,
     expected_regret,
+    exponential_law,
+    laplace_law,
 )
 
 ALARM = 1e-8

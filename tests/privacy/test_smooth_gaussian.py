@@ -8,12 +8,14 @@ from scipy.stats import chi2
 
 from tests.privacy.scaled_gaussians import exact_delta
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
-from torchdpcate.privacy.smooth_gaussian import (
+from torchdpcate.privacy.calibration import (
     SmoothNoise,
+    analytic_gaussian_sigma,
     largest_smoothness,
     smooth_gaussian_delta,
     smooth_gaussian_multiplier,
+    smooth_sensitivity_multiplier,
+    smoothness,
 )
 
 # where the tails of scipy's noncentral chi-square hold: scales that differ much

@@ -15,8 +15,7 @@ from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.unit import RECORD, PrivacyUnit
-from torchdpcate.privacy.unit_pair import _person
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit, _person
 
 BUDGETS = [PrivacyBudget(1.0, 1e-5), PrivacyBudget(0.1, 1e-6), PrivacyBudget(4.0, 1e-5)]
 KS = [2, 3, 5, 10, 100]

@@ -26,13 +26,10 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.blocks import StatedCharge
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.file import read_release_file, save_release
-from torchdpcate.release.interval_law import IntervalLaw
-from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.estimate import Estimate, IntervalLaw
+from torchdpcate.release.file import DIGEST_KEY, read_release_file, release_digest, save_release
+from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.card_words import own_words
 

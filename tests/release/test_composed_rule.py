@@ -6,7 +6,7 @@ import torch
 
 from torchdpcate import load_release
 from torchdpcate.errors import InputError
-from torchdpcate.release.composed_rule import ComposedRule, _example
+from torchdpcate.release.composed import ComposedRule, _example
 from torchdpcate.release.file import save_release
 
 EFFECT = _example().effect  # (2 x - 1) 2 / sqrt(2), clipped at 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.release.digest import check_sums, file_sum, release_digest, write_sums
+from torchdpcate.release.file import check_sums, file_sum, release_digest, write_sums
 
 METADATA = {"format": "f", "privacy": "{}"}
 TENSORS = {

@@ -18,8 +18,7 @@ from tests.verify.forgery import rewritten
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.features.maps import FEATURE_MAPS
-from torchdpcate.release.digest import release_digest
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import load_release, release_digest
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
 

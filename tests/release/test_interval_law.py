@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.interval_law import IntervalLaw, half_width
+from torchdpcate.release.estimate import IntervalLaw, half_width
 
 LEVELS = [0.01, 0.5, 0.9, 0.95, 0.999, 1 - 1e-6]
 SCALE = st.floats(0.01, 10)

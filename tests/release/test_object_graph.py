@@ -50,8 +50,7 @@ from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbati
 from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Legendre, Representation
 from torchdpcate.features.tangent import Tangent
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -21,7 +21,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import read_release_file, save_release
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.card import make_card
 
 SCHEMA = TableSchema.from_domain(DOMAIN)

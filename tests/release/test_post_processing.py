@@ -17,10 +17,9 @@ from torchdpcate.features.maps import Fourier, Legendre
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.post_processing import mean_effect, rank
+from torchdpcate.release.post_processing import clipped, mean_effect, monotone, noise_scales, rank
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.release.views import clipped, monotone, noise_scales
 from torchdpcate.second_stage.recipes import LinearSecondStage
 
 CERTIFIED = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())

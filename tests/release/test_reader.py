@@ -12,9 +12,9 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
-from torchdpcate.release import average_effect, composed_rule, policy, rule, subgroups
+from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.file import _CLASSES
+from torchdpcate.release.file import kinds
 from torchdpcate.release.statistics import StatisticsRelease
 
 
@@ -43,8 +43,8 @@ RELEASES = {
     "statistics": statistics_release,
     "queries": query_release,
     "rule": rule._example,
-    "composed_rule": composed_rule._example,
-    "policy": policy._example,
+    "composed_rule": composed._example,
+    "policy": rule._policy_example,
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
 }
@@ -66,7 +66,7 @@ def files(tmp_path_factory):
 
 
 def test_every_kind_of_release_is_here():
-    assert {make().kind for make in RELEASES.values()} == set(_CLASSES)
+    assert {make().kind for make in RELEASES.values()} == set(kinds())
 
 
 @pytest.mark.parametrize("name", RELEASES)

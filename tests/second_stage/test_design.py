@@ -9,9 +9,8 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
 from torchdpcate.features.maps import Fourier
-from torchdpcate.second_stage import design
-from torchdpcate.second_stage.design import DenseDesign, LazyDesign, features_of
-from torchdpcate.second_stage.linear import LinearProblem, solve, solve_perturbed
+from torchdpcate.second_stage import linear
+from torchdpcate.second_stage.linear import DenseDesign, LazyDesign, LinearProblem, features_of, solve, solve_perturbed
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 5.0], 0.0, 1.0)
 
@@ -52,7 +51,7 @@ def test_products_in_batches_are_those_of_the_matrix():
 @pytest.mark.parametrize("pairs", [4, 40])  # fewer and more features than records
 @pytest.mark.parametrize("factored", [0, 8_192])
 def test_solves_leave_no_residual(lazy, pairs, factored, monkeypatch):
-    monkeypatch.setattr(design, "_FACTORED", factored)
+    monkeypatch.setattr(linear, "_FACTORED", factored)
     generator = torch.Generator().manual_seed(0)
     made = pair(pairs=pairs)[lazy]
     rhs = torch.randn(3, 2 * pairs, dtype=torch.float64, generator=generator)
@@ -75,7 +74,7 @@ def test_fits_do_not_depend_on_where_the_features_lie(threshold, factored, monke
     expected = solve(problem(dense.psi, threshold))
     linear_terms = torch.randn(4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.1
     perturbed = solve_perturbed(problem(dense.psi, threshold), linear_terms)
-    monkeypatch.setattr(design, "_FACTORED", factored)
+    monkeypatch.setattr(linear, "_FACTORED", factored)
     found = problem(lazy, threshold)
     torch.testing.assert_close(solve(found).theta, expected.theta, rtol=1e-8, atol=1e-9)
     assert solve(found).gradient_norm <= found.tolerance
@@ -87,8 +86,8 @@ def test_fits_do_not_depend_on_where_the_features_lie(threshold, factored, monke
 
 
 def test_conjugate_gradients_that_do_not_arrive_release_nothing(monkeypatch):
-    monkeypatch.setattr(design, "_FACTORED", 0)
-    monkeypatch.setattr(design, "_MOST_ITERATIONS", 2)
+    monkeypatch.setattr(linear, "_FACTORED", 0)
+    monkeypatch.setattr(linear, "_MOST_ITERATIONS", 2)
     with pytest.raises(NumericalError, match="nothing is released"):
         solve(problem(pair()[1]))
 
@@ -96,14 +95,14 @@ def test_conjugate_gradients_that_do_not_arrive_release_nothing(monkeypatch):
 def test_a_factor_that_is_spoilt_does_not_spoil_the_fit(monkeypatch):
     """The factor is not checked where it is made; the gradient of what is returned is, and other steps are taken."""
     expected = solve(problem(pair()[0].psi)).theta
-    monkeypatch.setattr(design, "_cholesky_solve", lambda matrix, ridge, rhs: torch.full_like(rhs, math.nan))
+    monkeypatch.setattr(linear, "_cholesky_solve", lambda matrix, ridge, rhs: torch.full_like(rhs, math.nan))
     torch.testing.assert_close(solve(problem(pair()[0].psi)).theta, expected, rtol=0, atol=1e-8)
 
 
 def test_small_matrices_are_kept_and_large_ones_are_not(monkeypatch):
     _, lazy = pair()
     assert isinstance(features_of(lazy.features, lazy.x), torch.Tensor)
-    monkeypatch.setattr(design, "_DENSE_NUMBERS", 50 * 8 - 1)
+    monkeypatch.setattr(linear, "_DENSE_NUMBERS", 50 * 8 - 1)
     assert isinstance(features_of(lazy.features, lazy.x), LazyDesign)
 
 

@@ -19,14 +19,12 @@ from torchdpcate.features.maps import Legendre
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.second_stage import kernel_solve, kernel_system
+from torchdpcate.second_stage import kernel_system
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import SQUARED, ResidualLoss, minimise
-from torchdpcate.second_stage.kernel_system import DenseSystem
-from torchdpcate.second_stage.linear import LinearProblem, solve
+from torchdpcate.second_stage.kernel_system import SQUARED, DenseSystem, ResidualLoss, minimise
+from torchdpcate.second_stage.linear import LinearProblem, solve, worst_pair
 from torchdpcate.second_stage.refit import Replacements, refit
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
-from torchdpcate.second_stage.worst_pair import worst_pair
 
 LOSSES = (ResidualLoss(), ResidualLoss(0.3), ResidualLoss(0.02), ResidualLoss(0.3, truncated=True))
 
@@ -255,7 +253,7 @@ def test_updates_of_a_factor_are_exact():
 
 
 def test_a_missed_tolerance_releases_nothing(monkeypatch):
-    monkeypatch.setattr(kernel_solve, "_MOST_STEPS", 1)
+    monkeypatch.setattr(kernel_system, "_MOST_STEPS", 1)
     with pytest.raises(NumericalError, match="nothing is released"):
         _ = random_stage(ResidualLoss(0.1)).fit
 

@@ -16,18 +16,17 @@ from tests.sessions import noted
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.nuisance.averaged import AveragedNuisances
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.kinds import AveragedNuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage import design, linear
+from torchdpcate.second_stage import linear
+from torchdpcate.second_stage.recipes import TangentSecondStage
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
-from torchdpcate.second_stage.tangent import TangentSecondStage
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], -1.0, 3.0, overlap=0.1)
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -137,10 +136,10 @@ def test_a_linear_network_gives_ridge_regression_on_intercept_and_covariates():
 def test_a_fit_without_the_matrix_is_the_fit_with_it(threshold, factored, monkeypatch):
     """By the n by n matrix, and by conjugate gradients where nothing is factored."""
     expected = stage(threshold=threshold).theta
-    monkeypatch.setattr(design, "_DENSE_NUMBERS", 0)
-    monkeypatch.setattr(design, "_FACTORED", factored)
+    monkeypatch.setattr(linear, "_DENSE_NUMBERS", 0)
+    monkeypatch.setattr(linear, "_FACTORED", factored)
     lazy = stage(threshold=threshold)
-    assert isinstance(lazy.problem.psi, design.LazyDesign)
+    assert isinstance(lazy.problem.psi, linear.LazyDesign)
     torch.testing.assert_close(lazy.theta, expected, rtol=1e-7, atol=1e-9)
     linear_terms = torch.randn(3, len(expected), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     moved = linear.solve_perturbed(stage(threshold=threshold).problem, linear_terms)
@@ -192,7 +191,7 @@ def test_a_million_parameters_are_released_from_a_wide_network():
     """p = 1,023,002 and n = 40: no matrix of features (327 MB) is ever made; the noise is drawn by a fixed seed."""
     domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
     wide = stage(width=31_000, n=40, domain=domain)
-    wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=design.LazyDesign(wide.features, wide.block.x))
+    wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=linear.LazyDesign(wide.features, wide.block.x))
     head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
     assert head.output.shape == (1_023_002,)
     # an answer's noise is N(0, s^2): the norm of psi is one, whatever p

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage.linear import sensitivity
-from torchdpcate.second_stage.worst_pair import worst_pair
+from torchdpcate.second_stage.linear import sensitivity, worst_pair
 
 B, S = 0.9, 1.0
 

@@ -17,7 +17,7 @@ from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from, stated_cost
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.digest import release_digest, write_sums
+from torchdpcate.release.file import release_digest, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import claim_sentence
 
@@ -449,7 +449,7 @@ EVERY: dict[str, Edit] = {
     "an outcome ten times narrower": narrower_outcome,
     "another overlap": wider_overlap,
     "assumptions of another version": another_version,
-    "without holds_if": without_what_it_rests_on,
+    "without assumptions": without_what_it_rests_on,
     "less by another accountant": less_by_another_accountant,
     "names that differ by case": look_alike("Age", "age"),
     "names with a Cyrillic letter": look_alike("age", "\u0430ge"),

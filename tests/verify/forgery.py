@@ -14,8 +14,7 @@ from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.features.maps import Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -26,7 +25,7 @@ from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.digest import release_digest
+from torchdpcate.release.file import release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.second_stage.linear import LinearProblem

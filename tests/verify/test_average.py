@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from torchdpcate.audit.report import shipped_results
 from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
@@ -37,9 +36,8 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import StatedCharge
-from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import IntervalLaw
 from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
@@ -202,8 +200,7 @@ def test_a_card_shows_the_audits_of_its_parts():
         *("balanced_difference", "balancing_objective", "objective_box", "covariate_balancing_effect"),
         *("balance_statistics", "outcome_table"),
     ]
-    found = {"claimed": 1.0, "bound": 0.5, "delta": 0.0, "confidence": 0.95, "attack": "threshold", "trials": 10}
-    shown = make_card(everything(), audit=dict.fromkeys([*names, "laplace"], found))["audit"]["lower_bounds"]
+    shown = make_card(everything(), audit=shipped_results())["audit"]["lower_bounds"]
     assert sorted(shown) == sorted(names)
 
 
@@ -275,7 +272,7 @@ class SilentTable(OutcomeTable):
     """An estimator of a user's, which does not say what it rests on."""
 
     name = "silent_table"
-    holds_if = vars(EffectEstimator)["holds_if"]
+    assumption = vars(EffectEstimator)["assumption"]
 
 
 @pytest.mark.parametrize("own", [None, "the moon is full"])
@@ -285,11 +282,11 @@ def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_p
         monkeypatch.setattr(SilentTable, "rests_on", own)
     release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
     words = own or "its estimator does not state which of these models must follow the truth"
-    assert words in release.holds_if
-    assert release.holds_if == release.privacy.public["holds_if"] == release.summary()["holds_if"]
+    assert words in release.assumptions
+    assert release.assumptions == release.privacy.public["holds_if"] == release.summary()["holds_if"]
     path = release.save(tmp_path / "release.safetensors")
     assert verify_release(path)
-    assert load_release(path).holds_if == release.holds_if
+    assert load_release(path).assumptions == release.assumptions
     refused(with_public(release, holds_if="luck"), tmp_path)
     left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
     refused(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)

@@ -10,15 +10,17 @@ from tests.verify.test_card import AUDIT
 from tests.verify.test_every_forgery import DEFAULT
 from torchdpcate.audit.registry import registry
 from torchdpcate.audit.report import shipped_results
-from torchdpcate.erm.private_fit import LINEAR_FITS
+from torchdpcate.composition.steps import CHOICES
+from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
 from torchdpcate.plan import PLANS
 from torchdpcate.privacy import charge as charges
-from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
-from torchdpcate.verify.card import make_card
-from torchdpcate.verify.card_audits import audits_of, charge_audits, mechanism_audits
+from torchdpcate.privacy.charge import Charge, fits_by
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.blocks import Block, StatedCharge
+from torchdpcate.verify.card import audits_of, make_card
 
 SHIPPED = shipped_results()
 RULES = [f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
@@ -26,7 +28,6 @@ MECHANISMS = list(dict.fromkeys([*EFFECTS, *RULES, *EFFECT_ESTIMATORS, *PLANS]))
 LEARNERS = ("RLearner", "DRLearner", "EffectRule")
 WITHOUT = {"plug_in"}  # post-processing of nuisances, whose charges have theirs
 UNNAMED = {charges.TRAINING, charges.CROSS_VALIDATION}  # as the parts of it are charged; and heuristic
-COMPOSED = {charges.COMPOSED_SCORES}  # steps, of which ``audits_of`` says more
 
 
 @cache
@@ -34,8 +35,18 @@ def composed():
     return EVERY["effect, continuous"]()
 
 
-def of(mechanism: str, **changes):
-    return replace(composed().privacy, mechanism=mechanism, blocks=(), **changes)
+def of(mechanism: str, *charged: Charge, **changes):
+    stated = tuple(StatedCharge(charge, Level.CERTIFIED) for charge in charged)
+    return replace(composed().privacy, mechanism=mechanism, blocks=(Block("all", 1, stated),), **changes)
+
+
+def shown(privacy) -> tuple[str, ...]:
+    return audits_of(privacy, SHIPPED)
+
+
+def test_the_shipped_results_say_what_the_registry_s_audits_attack():
+    for name, case in registry().items():
+        assert SHIPPED[name]["attacks"] == [target.to_dict() for target in case.attacks]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -43,28 +54,22 @@ def test_every_mechanism_has_a_shipped_audit(mechanism):
     for delta in (0.0, 1e-5):
         for learner in LEARNERS:
             for more in ({}, {"law": "gaussian"}, {"answers": "online"}, {"threshold": "squared loss"}):
-                names = mechanism_audits(of(mechanism, delta=delta, public={"learner": learner, **more}))
-                assert names
-                assert set(names) <= SHIPPED.keys() & registry().keys() or mechanism in WITHOUT
+                names = shown(of(mechanism, delta=delta, public={"learner": learner, **more}))
+                assert names or mechanism in WITHOUT
 
 
 def test_every_charge_has_a_shipped_audit():
     named = [value for value in vars(charges).values() if isinstance(value, Charge)]
-    fits = [
-        by(name) for name in LINEAR_FITS for by in (propensity_by, lambda name: Charge(Purpose.OUTCOME_MODEL, name))
-    ]
-    for charge in {*named, *fits} - UNNAMED - COMPOSED:
-        assert charge_audits(charge), charge
-        assert set(charge_audits(charge)) <= SHIPPED.keys(), charge
+    for charge in {*named, *(charge for name in LINEAR_FITS for charge in fits_by(name))} - UNNAMED:
+        assert shown(of("none", charge)), charge
 
 
 @pytest.mark.parametrize("kind", [*DEFAULT, "composed, rule", "selection, pure", "average, table of ATE"])
 def test_all_that_a_release_was_charged_for_has_its_audits(kind):
     privacy = EVERY[kind]().privacy
-    names = [name for name in audits_of(privacy) if name not in WITHOUT]
-    assert names
-    assert set(names) <= SHIPPED.keys()
-    assert names[: len(mechanism_audits(privacy))] == [*mechanism_audits(privacy)] or privacy.mechanism in WITHOUT
+    own = shown(replace(privacy, blocks=()))
+    assert own or privacy.mechanism in WITHOUT
+    assert shown(privacy)[: len(own)] == own
 
 
 def test_a_card_shows_them():
@@ -74,17 +79,38 @@ def test_a_card_shows_them():
 
 
 @pytest.mark.parametrize(
-    ("learner", "delta", "name"),
+    ("mechanism", "public", "delta", "names"),
     [
-        ("RLearner", 1e-5, "composed_effect"),
-        ("RLearner", 0.0, "composed_pure_effect"),
-        ("DRLearner", 1e-5, "composed_dr_effect"),
-        ("EffectRule", 1e-5, "effect_rule"),
-        ("EffectRule", 0.0, "pure_effect_rule"),
+        ("composed", {"learner": "RLearner"}, 1e-5, ("composed_effect",)),
+        ("composed", {"learner": "RLearner"}, 0.0, ("composed_pure_effect",)),
+        ("composed", {"learner": "DRLearner"}, 1e-5, ("composed_dr_effect",)),
+        ("composed", {"learner": "EffectRule"}, 1e-5, ("effect_rule",)),
+        ("composed", {"learner": "EffectRule"}, 0.0, ("pure_effect_rule",)),
+        ("composed", {"learner": "EffectRule", "effect_by": "sums"}, 0.0, ("effect_sums", "pure_effect_rule")),
+        ("output", {"threshold": 0.5}, 1e-5, ("output",)),
+        ("output", {"threshold": "squared loss"}, 1e-5, ("output_squared",)),
+        ("subgroups", {"law": "gaussian"}, 1e-5, ("subgroups_gaussian",)),
+        ("gaussian_process", {"answers": "online"}, 1e-5, ("online",)),
+        ("influence", {}, 1e-5, ("influence", "influence_below_n_min")),
+        ("exponential", {}, 0.0, ("exponential_mechanism",)),
     ],
 )
-def test_a_composition_has_the_audit_of_its_learner(learner, delta, name):
-    assert audits_of(of("composed", public={"learner": learner}, delta=delta))[0] == name
+def test_a_release_has_the_audits_of_its_constants(mechanism, public, delta, names):
+    assert shown(of(mechanism, public=public, delta=delta)) == names
+
+
+def test_choices_of_a_composition_and_its_scores_have_theirs():
+    chosen = [charges.COMPOSED_EFFECT.with_part(choice) for choice in CHOICES]
+    assert shown(of("composed", *chosen, public={"learner": "RLearner"})) == ("composed_effect", "gumbel_top_k")
+    scores = of("permute_and_flip", charges.COMPOSED_SCORES.with_part("outcome"), public={"policies": 3})
+    assert shown(scores) == ("permute_and_flip", "composed_selection")
+
+
+def test_a_release_by_person_has_the_audit_of_persons():
+    assert shown(replace(composed().privacy, person={"column": "id", "records": 2}))[:2] == (
+        "composed_effect",
+        "person",
+    )
 
 
 def test_an_audit_that_was_not_shipped_is_not_invented():

@@ -16,7 +16,7 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET, PURE = 600, PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)

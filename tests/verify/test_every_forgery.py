@@ -12,7 +12,7 @@ from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noisy_numbers import decimal_problems
+from torchdpcate.privacy.exact_sums import decimal_problems
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
@@ -85,7 +85,7 @@ def test_what_no_fact_shows_is_told_as_the_file_says(written):
 
 def test_two_coefficients_may_be_one_number(written, tmp_path):
     """With a probability of 2^-21, which is above what refuses an honest file; of three it is 2^-40."""
-    from torchdpcate.privacy.noisy_numbers import alike_problems
+    from torchdpcate.privacy.exact_sums import alike_problems
 
     two, three = (torch.full((p,), 0.1234567, dtype=torch.float64) for p in (2, 3))
     assert not list(alike_problems("theta", two, 20))

@@ -41,8 +41,7 @@ from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbati
 from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.file import verify_release
 

@@ -15,14 +15,13 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Purpose
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)

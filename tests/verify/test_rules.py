@@ -11,15 +11,14 @@ from tests.verify import forgeries as forge
 from tests.verify import test_file
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
-from torchdpcate.verify import known
+from torchdpcate.verify import statement as known
 from torchdpcate.verify.file import verify_release
 
 PURE, SOME = PrivacyBudget(4.0, 0.0), PrivacyBudget(4.0, 1e-5)

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.verify.forgery import release, statement
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.release.digest import check_sums, write_sums
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import check_sums, load_release, write_sums
 from torchdpcate.release.signature import (
     fingerprint,
     read_private_key,
@@ -23,9 +22,8 @@ from torchdpcate.release.signature import (
     signature_path,
     write_key,
 )
-from torchdpcate.verify.card import make_card, write_card
+from torchdpcate.verify.card import make_card, sign_release, write_card
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.signing import sign_release
 
 
 @pytest.fixture

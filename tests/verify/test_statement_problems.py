@@ -11,12 +11,11 @@ from tests.release.helpers import nuisances
 from tests.verify.forgery import release, restated, rewritten, statement
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
-from torchdpcate.privacy import charge as charge_module
+from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import load_release
+from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.file import verify_release
-from torchdpcate.verify.statement_problems import check_statement
+from torchdpcate.verify.statement import check_statement
 
 STATEMENTS = {
     "certified": statement(),
@@ -285,7 +284,7 @@ def test_networks_that_nobody_paid_for_are_told(tmp_path):
 
 def test_how_charges_are_worded_is_for_people_alone(path, monkeypatch):
     """Other words for charges, or another language, verify the same releases."""
-    monkeypatch.setattr(charge_module, "words_of", lambda charge: f"Zahlung {hash(charge)}")
+    monkeypatch.setattr(Charge, "words", property(lambda charge: f"Zahlung {hash(charge)}"))
     assert verify_release(path)
 
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from torchdpcate.cli.task import NoiseCheck, TaskSpec
-from torchdpcate.evaluation.noise_figure import noise_figure
-from torchdpcate.evaluation.spent_figure import BudgetBar, spent_figure
+from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spent_figure
 from torchdpcate.pages.curator import Part, Table, curator_page
-from torchdpcate.privacy.account import BlockAccount
 from torchdpcate.privacy.accounting import compose
-from torchdpcate.privacy.ledger_file import Book, parse
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, parse
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

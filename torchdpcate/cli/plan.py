@@ -95,8 +95,8 @@ def _number(name: str, text: str) -> float:
 
 def _write(report: Any, folder: Path) -> None:
     """Write the plan's files into a new folder."""
+    from torchdpcate.evaluation.curator_figures import plan_figure
     from torchdpcate.evaluation.figures import save_figure
-    from torchdpcate.evaluation.plan_figure import plan_figure
 
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "plan.json", json.dumps(report.to_dict(), indent=2) + "\n", PUBLIC)

@@ -31,8 +31,7 @@ from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, TaskSpec, family_of
 from torchdpcate.errors import InputError
-from torchdpcate.evaluation.comparison import budget_figure, curves_figure
-from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
+from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, budget_figure, curves_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
 from torchdpcate.release.file import RELEASE_FILE, release_path
 

@@ -34,8 +34,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
-from torchdpcate.release.digest import write_sums
-from torchdpcate.release.file import RELEASE_FILE, unreleased
+from torchdpcate.release.file import RELEASE_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.verify.file import verify_release
 
@@ -146,7 +145,7 @@ def log_into(folder: Path, config: DictConfig) -> None:
     if trainer.log_folder is not None:
         raise InputError("trainer.log_folder: losses go to the run's curator/logs alone; leave it out")
     if trainer.logger is not None:
-        from torchdpcate.nuisance.loggers import check_logger
+        from torchdpcate.nuisance.watching import check_logger
 
         check_logger(str(trainer.logger))
         trainer.log_folder = str(folder.absolute())

@@ -43,7 +43,7 @@ def sign(
         return
     if key is None:
         raise InputError("sign: --key FILE is needed, a private key in PEM; torchdpcate sign --new-key FILE makes one")
-    from torchdpcate.verify.signing import sign_release
+    from torchdpcate.verify.card import sign_release
 
     assert release is not None
     password = _password(key) if is_encrypted(key) else None

@@ -41,9 +41,9 @@ from torchdpcate.composition.steps import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.privacy.bounded_range import range_beside
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.gaussian_dp import range_beside
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import MOST, Feature, Standardisation, all_features, step
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.gumbel_top_k import gumbel_top_k
-from torchdpcate.privacy.selection import top_k
+from torchdpcate.privacy.selection import gumbel_top_k, top_k
 
 CENTRE = 0.1
 """Share of a centred choice's step that pays for the mean of what covariates are compared with."""

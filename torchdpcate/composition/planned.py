@@ -27,7 +27,7 @@ from torchdpcate.composition.steps import (
     mechanism_of,
 )
 from torchdpcate.composition.summaries import OUTCOME, RESIDUAL
-from torchdpcate.erm.perturbation import SOLVER_SHARE
+from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

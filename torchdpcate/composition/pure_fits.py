@@ -19,9 +19,8 @@ from torchdpcate.composition.linear_fit import (
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propensity_of, summed
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import CrossEntropy, Huber, Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE, ObjectiveNoise, calibrate_objective, ridge_ratio
+from torchdpcate.erm.losses import CrossEntropy, Huber, Loss, LossBounds
+from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds, ridge_ratio
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis
@@ -110,17 +109,9 @@ def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNo
             "solver: an objective is perturbed by a pure event; give privacy.delta = 0, or use NoisyNewton"
         )
     loss, factor = _loss(fit)
-    return calibrate_objective(
-        PrivacyBudget(event.epsilon, 0.0),
-        kind="gamma",
-        slope=fit.slope,
-        bounds=WeightBounds.per_record(1.0),
-        curvature=LARGEST * loss.curvature * factor,
-        gamma=noise_ridge(plan),
-        size=len(plan.ridge),
-        logistic=type(loss) is CrossEntropy,
-        remedy="use the plan's ridge",
-    )
+    curved = LossBounds(fit.slope, LARGEST * loss.curvature * factor, logistic=type(loss) is CrossEntropy)
+    perturbed = PrivateFit(curved, WeightBounds.per_record(1.0), noise_ridge(plan), len(plan.ridge))
+    return perturbed.objective(PrivacyBudget(event.epsilon, 0.0), "gamma", remedy="use the plan's ridge")
 
 
 def least_ridge(epsilon: float, curvature: float) -> float:

@@ -16,7 +16,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.quantile import private_quantile as chosen_quantile
+from torchdpcate.privacy.selection import private_quantile as chosen_quantile
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see moment_sums
 LEAST_SCALE = 1 / 200

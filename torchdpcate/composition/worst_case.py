@@ -1,4 +1,4 @@
-"""Worst neighbours of a composition's regressions, for audits."""
+"""Worst neighbours of a composition's regressions and choices, for audits."""
 
 import math
 
@@ -16,21 +16,27 @@ from torchdpcate.composition.pure_fits import (
 )
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.regressions import ScoreFits
-from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
+from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
+from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection import gumbel_top_k
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
+_CANDIDATES = 12
 
 
 @worst_case(
     "composed_effect",
     fit_composition,
+    attacks=[Target(charge, pure=False) for charge in COMPOSED],
     pair="one record whose residual is far above its prediction, or far below it, all others being in balance",
 )
 def _residual_game(budget: PrivacyBudget) -> Game:
@@ -42,6 +48,7 @@ def _residual_game(budget: PrivacyBudget) -> Game:
 @worst_case(
     "composed_dr_effect",
     ScoreFits,
+    attacks=[Target(COMPOSED_EFFECT, {"learner": "DRLearner"})],
     pair="one record with an outcome above its mean, treated or not, each time against all odds, others in balance",
 )
 def _score_game(budget: PrivacyBudget) -> Game:
@@ -91,6 +98,28 @@ def reached() -> float:
     return float(weights.sum() / (weights.norm() * math.sqrt(len(weights))))
 
 
+@worst_case(
+    "gumbel_top_k",
+    gumbel_top_k,
+    attacks=[charge.with_part(choice) for charge in COMPOSED for choice in CHOICES],
+    pair="half of the scores rise by the sensitivity, and all others fall by it; the best is chosen",
+)
+def _choice(budget: PrivacyBudget) -> Game:
+    """One choice: at errors of sigma(-eta / 2) of both kinds its curve meets the Gaussian one."""
+    event = GaussianEvent(analytic_gaussian_sigma(budget.epsilon, budget.delta))
+    rising = torch.arange(_CANDIDATES) % 2 == 0
+    moved = torch.where(rising, 0.5, -0.5).double()
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        scores = (2 * world - 1) * moved
+        return torch.tensor([gumbel_top_k(scores, 1, event, noise) for _ in range(runs)], dtype=torch.float64)
+
+    def evidence(chosen: Tensor) -> Tensor:
+        return rising[chosen[:, 0].long()].double()
+
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000)
+
+
 def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
     """Return the game of a perturbed objective of one coefficient on either of two data sets.
 
@@ -124,6 +153,7 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
 @worst_case(
     "composed_pure_effect",
     PerturbedObjective,
+    attacks=[Target(charge, pure=True) for charge in COMPOSED],
     pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
 )
 def _game(budget: PrivacyBudget) -> Game:

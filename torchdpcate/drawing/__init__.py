@@ -5,11 +5,16 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "averages": ("plot_average", "released_rows"),
-        "decisions": ("plot_decisions",),
         "effect_points": ("FigurePoints",),
-        "effects": ("effect_panel", "plot_answers", "plot_effect"),
-        "rules": ("plot_rule",),
-        "subgroups": ("plot_subgroups",),
+        "releases": (
+            "effect_panel",
+            "plot_answers",
+            "plot_average",
+            "plot_decisions",
+            "plot_effect",
+            "plot_rule",
+            "plot_subgroups",
+            "released_rows",
+        ),
     },
 )

@@ -13,7 +13,7 @@ from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease
 
 GIVEN = "averaged over the reference population"

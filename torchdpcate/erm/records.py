@@ -11,8 +11,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import minimise
-from torchdpcate.erm.streaming import minimise_batches, summed
+from torchdpcate.erm.solver import minimise, minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer
@@ -48,11 +47,6 @@ def arm(batch: Batch) -> Tensor:
 def outcome(batch: Batch) -> Tensor:
     """Return the scaled outcome, [..., b]: the outcome model's target."""
     return batch.y
-
-
-def predictor(psi: Tensor, theta: Tensor) -> Tensor:
-    """Return psi'theta, [runs, b], for features [b, p] or [runs, b, p] and coefficients [runs, p]."""
-    return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
 
 
 class Records(ABC):

@@ -18,8 +18,7 @@ from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
-from torchdpcate.estimators.answers import Answering
-from torchdpcate.estimators.parameters import Parameters
+from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
@@ -32,6 +31,8 @@ from torchdpcate.typing import Covariates, Outcome, Treatment
 
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
 _MOST_DELTA = 0.01
+MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
+"""Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
@@ -306,12 +307,20 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the privacy statement of a release.
 
         Args:
-            mechanism: What made it, with ``name`` and ``formula``.
+            mechanism: What made it, with ``name``, ``formula``, and whether it is ``free``.
             guarantee: Its level and conditions.
             public: Public settings and constants.
             own: Its entries in the ledger.
             more: Further arguments of ``make_statement``.
+
+        Raises:
+            InputError: Something is claimed of what was charged to no block, and is not free.
         """
+        if guarantee.holds_claim and not own and not mechanism.free:
+            raise InputError(
+                f"mechanism = {mechanism.name}: nothing was charged for this release, so that it may claim nothing; a "
+                "plan's queries say what it asks of the records"
+            )
         return make_statement(
             self._session,
             guarantee.resting_on(self._own_learner()),

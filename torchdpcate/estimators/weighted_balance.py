@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.release.balance_table import StandardisedBalance
+from torchdpcate.release.released_weights import StandardisedBalance
 
 _CONSTANT = 1e-12  # deviation of a covariate that does not vary but for rounding
 

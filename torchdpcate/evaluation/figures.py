@@ -1,7 +1,8 @@
-"""The figures of one run: effect against one covariate or the coefficients of a rule, for reader and curator."""
+"""The figures of one run, for reader and curator: effects, answers at queries, decisions, coefficients of a rule."""
 
+import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,11 +97,11 @@ def effect_figure(
     place: str = "at mid-range",
     levels: Sequence[str] = (),
     common: tuple[float, float] | None = None,
-    holds_if: str = "",
+    assumptions: str = "",
 ) -> "Figure":
     """Draw effects against one covariate; arguments are those of ``EffectPanel`` and of ``effect_panels``."""
     panel = EffectPanel(covariate, grid, released, band, others or {}, levels, place, common)
-    return effect_panels([panel], level=level, claim=claim, holds=holds, holds_if=holds_if)
+    return effect_panels([panel], level=level, claim=claim, holds=holds, assumptions=assumptions)
 
 
 def effect_panels(
@@ -109,7 +110,7 @@ def effect_panels(
     level: float = 0.95,
     claim: str = "",
     holds: str = BAND,
-    holds_if: str = "",
+    assumptions: str = "",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
@@ -119,7 +120,7 @@ def effect_panels(
         level: Probability of the bands.
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
-        holds_if: What intervals rest on, printed below.
+        assumptions: What intervals rest on, printed below.
         ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
@@ -133,7 +134,7 @@ def effect_panels(
         panel.draw(own, f"{level:.0%} {holds}")
     axes[0].set_ylabel("treatment effect")
     wide = _LETTERS * max(1, len(panels) // 2)
-    rests = "\n".join(textwrap.wrap(f"intervals hold it if {holds_if}", wide)) if holds_if else ""
+    rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
     found = {label: handle for own in axes for handle, label in zip(*own.get_legend_handles_labels(), strict=True)}
     place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
@@ -251,3 +252,182 @@ def new_grid(rows: int, columns: int, size: tuple[float, float], **settings: Any
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
     return figure, panels
+
+
+def answers_figure(
+    answers: np.ndarray,
+    band: np.ndarray | None = None,
+    *,
+    against: np.ndarray | None = None,
+    covariate: str = "",
+    levels: Sequence[str] = (),
+    level: float = 0.95,
+    claim: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Draw effects at queries: the smallest first, or against one covariate.
+
+    Args:
+        answers: Released effects, [d].
+        band: Noise band of the second stage [d, 2]; None where there is none.
+        against: Values of the covariate [d], positions where it has levels; None orders the queries by their effect.
+        covariate: Its name.
+        levels: What its values are called, if they are levels.
+        level: Probability of the bands.
+        claim: Guarantee, printed above.
+        ax: Axes to draw on; None makes a figure.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Example:
+        >>> answers_figure(np.array([0.3, -0.1])).axes[0].lines[0].get_ydata().tolist()
+        [-0.1, 0.3]
+    """
+    figure, axes = one_panel(ax, (6.0, 4.2))
+    order = np.argsort(answers, kind="stable")
+    place = np.arange(1, len(order) + 1) if against is None else np.asarray(against, dtype=float)[order]
+    axes.plot(place, answers[order], ".", color="C0", ms=max(3.0, min(8.0, 200 / len(order))), label="released")
+    if band is not None:
+        axes.vlines(place, *band[order].T, color="C0", alpha=0.35, lw=1.2, label=f"{level:.0%} {BAND}")
+    axes.axhline(0, color="0.7", lw=0.8, zorder=0)
+    if levels:
+        axes.set_xticks(range(len(levels)), levels, parse_math=False)
+    elif against is None:
+        axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("queries, the smallest effect first" if against is None else covariate, parse_math=False)
+    axes.set_ylabel("treatment effect")
+    axes.set_title(claim, fontsize=9, parse_math=False)
+    finish(axes, ax is None)
+    return figure
+
+
+_COLOURS = ("#0072B2", "0.88", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionPanel:
+    """Shares of actions against one covariate: areas, or bars where it has levels.
+
+    Attributes:
+        covariate: Name of the covariate.
+        grid: Its values, [m].
+        shares: Share of each action at each value, [m, K]; rows add up to 1.
+        levels: What the values are called, if they are levels.
+        place: Where the other covariates are; empty where there are none.
+    """
+
+    covariate: str
+    grid: np.ndarray
+    shares: np.ndarray
+    levels: Sequence[str] = ()
+    place: str = ""
+
+    def draw(self, axes: "Axes", actions: Sequence[str]) -> None:
+        """Draw it; ``actions`` are the actions' names."""
+        tops = self.shares.cumsum(1)
+        for k, name in enumerate(actions):
+            low, colour = tops[:, k] - self.shares[:, k], _COLOURS[k % len(_COLOURS)]
+            if self.levels:
+                axes.bar(self.grid, self.shares[:, k], 0.7, low, color=colour, lw=0, label=name)
+            else:
+                axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=name)
+        if self.levels:
+            axes.set_xticks(list(self.grid), self.levels, parse_math=False)
+            axes.set_xlim(self.grid[0] - 0.5, self.grid[-1] + 0.5)
+        else:
+            axes.set_xlim(self.grid[0], self.grid[-1])
+        axes.set_ylim(0, 1)
+        axes.set_xlabel(self.covariate, parse_math=False)
+
+
+def decision_figure(
+    panels: Sequence[DecisionPanel],
+    actions: Sequence[str],
+    *,
+    title: str = "",
+    claim: str = "",
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Draw which share of people gets which action, a panel a covariate.
+
+    Args:
+        panels: What is drawn, from left to right.
+        actions: Names of the K actions, the lowest area first.
+        title: What decides.
+        claim: Guarantee, printed above.
+        ax: Axes to draw one panel on; None makes a figure.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Example:
+        >>> panel = DecisionPanel("age", np.array([20.0, 60.0]), np.array([[1.0, 0.0], [0.25, 0.75]]))
+        >>> decision_figure([panel], ["treat", "do not treat"]).axes[0].get_xlabel()
+        'age'
+    """
+    if ax is None:
+        figure, axes = new_grid(1, len(panels), (max(6.0, 0.8 + 3.2 * len(panels)), 4.0), sharey=True)
+    else:
+        figure, axes = figure_of(ax), [ax]
+    for panel, one in zip(panels, axes, strict=True):
+        panel.draw(one, actions)
+    axes[0].set_ylabel("share of people")
+    place = "\n".join(dict.fromkeys(f"(other covariates {panel.place})" for panel in panels if panel.place))
+    above = "\n".join(filter(None, [claim, title]))
+    if len(panels) == 1:
+        axes[0].set_xlabel(f"{panels[0].covariate} {place}".strip(), parse_math=False)
+        axes[0].set_title(above, fontsize=9, parse_math=False)
+    else:
+        figure.supxlabel(place, fontsize=8)
+        figure.suptitle(above, fontsize=9, parse_math=False)
+    finish(axes[0], ax is None, columns=4)
+    return figure
+
+
+_SIZE = (4.4, 3.0)  # inches: words stay readable where a telephone shrinks the picture
+_FIXED: Any = {"svg.hashsalt": "torchdpcate", "svg.fonttype": "none", "font.family": "sans-serif"}
+
+
+def svg_of(figure: "Figure", whole: bool = False) -> bytes:
+    """Return a figure as SVG, without a date, its words as text.
+
+    Args:
+        figure: The figure.
+        whole: Whether the picture grows where words reach beyond the figure, which takes twice as long.
+    """
+    import matplotlib
+
+    written = io.BytesIO()
+    with matplotlib.rc_context(_FIXED):
+        figure.savefig(
+            written, format="svg", bbox_inches="tight" if whole else None, metadata={"Date": None, "Creator": None}
+        )
+    return written.getvalue()
+
+
+def effect_picture(panel: EffectPanel, outcome: str) -> bytes:
+    """Return effects against one covariate as a picture; what its band holds is for the page to say."""
+
+    def draw(axes: "Axes") -> None:
+        panel.draw(axes, "_")
+        axes.set_ylabel(f"effect on {outcome}", parse_math=False)
+
+    return _picture(draw)
+
+
+def decision_picture(panel: DecisionPanel, actions: Sequence[str]) -> bytes:
+    """Return shares of actions against one covariate as a picture."""
+
+    def draw(axes: "Axes") -> None:
+        panel.draw(axes, actions)
+        axes.set_ylabel("share of people")
+        axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
+
+    return _picture(draw)
+
+
+def _picture(draw: "Callable[[Axes], None]") -> bytes:
+    figure, axes = new_grid(1, 1, _SIZE)
+    draw(axes[0])
+    return svg_of(figure)

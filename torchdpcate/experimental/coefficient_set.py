@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdpcate.erm.domains import L1Ball
+from torchdpcate.erm.descent import L1Ball
 from torchdpcate.privacy.budget import positive
 
 

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.records import Batch, Records, Target, predictor
+from torchdpcate.erm.losses import BalancingLoss
+from torchdpcate.erm.records import Batch, Records, Target
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.experimental.coefficient_set import CoefficientSet
 
 _GAP = 0.01  # below the least log determinant that the bound may be: a proposal is kept 1 % less often
@@ -83,7 +84,7 @@ def _slope(records: Records, loss: BalancingLoss, target: Target, ridge: float, 
     def terms(batch: Batch) -> Tensor:
         t = target(batch)
         leverage = ((batch.psi @ inverse) * batch.psi).sum(-1)
-        pull = t * loss(predictor(batch.psi, theta), t).second * leverage
+        pull = t * loss(linear_predictor(batch.psi, theta), t).second * leverage
         return -(pull[:, None] @ batch.psi)[:, 0]
 
     return 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1), records.total(terms)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Slopes
+from torchdpcate.erm.losses import BalancingLoss, Slopes
 from torchdpcate.erm.records import Batch, Records, StackedRecords, Target
 from torchdpcate.errors import InputError
 from torchdpcate.experimental.coefficient_set import CoefficientSet

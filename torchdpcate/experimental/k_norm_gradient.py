@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.perturbation import SOLVER_SHARE
-from torchdpcate.erm.private_fit import PreparedFit, PrivateLinearFit
+from torchdpcate.erm.linear_fits import PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, Loss
+from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.erm.records import Batch, Records, StackedRecords, Target, arm
 from torchdpcate.erm.solver import default_tolerance
 from torchdpcate.errors import InputError

@@ -5,11 +5,12 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.experimental.k_norm_gradient import KNormGradient
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import fits_by
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -35,6 +36,7 @@ def _log_density(theta: Tensor, world: int, ridge: float, scale: float) -> Tenso
 @worst_case(
     "k_norm_gradient",
     KNormGradient,
+    attacks=fits_by("k_norm_gradient"),
     pair="a record at one end of the domain, treated or not, others balanced best at the set's edge",
 )
 def _gradient(budget: PrivacyBudget) -> Game:

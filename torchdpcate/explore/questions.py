@@ -10,10 +10,9 @@ from torchdpcate.data.covariates import Covariate
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.policy import PolicyRelease
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import SubgroupRelease
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 STEPS = 200
 """Positions of a slider between its bounds, and points of a curve."""
+LEVEL = 0.95
+"""Level of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +108,6 @@ def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
     return {name: mean[list(places)] for name, places in release.schema.places.items()}
 
 
-LEVEL = 0.95
-"""Level of the intervals."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """A release's answer for one person.
@@ -194,7 +191,7 @@ def _interval(release: EffectRelease, row: Any) -> str:
             return f"no interval: {release.without}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"
-        return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.holds_if}"
+        return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.assumptions}"
     try:
         low, high = release.noise_band(row, LEVEL)[0]
     except InputError:

@@ -5,12 +5,16 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "box": ("Maximum", "maximise_over_box"),
-        "feed_forward": ("FeedForwardHessian", "FeedForwardModel"),
-        "hessian": ("HessianVectorProduct", "StreamedHessian"),
-        "influence": ("InfluenceFunction",),
+        "hessian": (
+            "HessianVectorProduct",
+            "StreamedHessian",
+            "CholeskySolver",
+            "ConjugateGradientSolver",
+            "Solver",
+            "solver_for",
+        ),
+        "influence": ("FeedForwardHessian", "FeedForwardModel", "InfluenceFunction"),
         "kernel": ("KernelInfluenceFunction",),
-        "solve": ("CholeskySolver", "ConjugateGradientSolver", "Solver", "solver_for"),
-        "supremum": ("Supremum", "gross_error_sensitivity", "operator_norm_bound"),
+        "supremum": ("Maximum", "maximise_over_box", "Supremum", "gross_error_sensitivity", "operator_norm_bound"),
     },
 )

@@ -10,12 +10,12 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import SCREENING
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.quantile import private_quantile
-from torchdpcate.privacy.selection import top_k
+from torchdpcate.privacy.selection import private_quantile, top_k
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
@@ -159,6 +159,7 @@ class Screening:
 @worst_case(
     "screening",
     Screening,
+    attacks=[SCREENING],
     pair="an outcome crosses the median, its residual turns: two medians, then two columns, do not stay equally good",
 )
 def _screening(budget: PrivacyBudget) -> Game:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torchdpcate._html import document, escaped, html_table, image, paragraph, section
-from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION
-from torchdpcate.pages.pictures import svg_of
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, svg_of
 from torchdpcate.pages.style import STYLE
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.explore.questions import Question, questions
 from torchdpcate.features.maps import Identity
 from torchdpcate.features.weighted_basis import MOST
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.release import Release
-from torchdpcate.release.rule import RuleRelease
+from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
 
 MOST_FEATURES = 150

@@ -4,38 +4,163 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.study import read_queries
-from torchdpcate.drawing.averages import released_rows
-from torchdpcate.drawing.decisions import action_names, decision_panel
 from torchdpcate.drawing.effect_points import FigurePoints
-from torchdpcate.drawing.effects import band_words, effect_panel
-from torchdpcate.drawing.subgroups import plot_subgroups
+from torchdpcate.drawing.releases import (
+    action_names,
+    band_words,
+    decision_panel,
+    effect_panel,
+    plot_subgroups,
+    released_rows,
+)
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
+from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
-from torchdpcate.pages.pictures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.style import STYLE
-from torchdpcate.pages.words import findings, number
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
-from torchdpcate.release.digest import SUMS_FILE, check_sums, write_sums
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
-from torchdpcate.release.file import load_release
-from torchdpcate.release.policy import PolicyRelease
-from torchdpcate.release.population import reference_population
+from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
+from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
-from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.verify.card import make_card, signed_by
 from torchdpcate.verify.card_html import card_parts
+
+_ABOUT = {
+    "ATE": "everybody",
+    "ATT": "those who were treated",
+    "ATC": "those who were not treated",
+    "ATO": "those who might have got either",
+}
+_MIDDLE = 0.9  # of a population: where its effects lie
+
+
+def findings(release: Release, reference: Tensor) -> list[str]:
+    """Return what a release says, one sentence each, the most important first.
+
+    Args:
+        release: Any release.
+        reference: Encoded rows of the public population that shares and ranges are about, [k, q].
+    """
+    if isinstance(release, AverageEffectRelease):
+        return _average(release)
+    if isinstance(release, SubgroupRelease):
+        return _subgroups(release)
+    if isinstance(release, EffectRelease):
+        return _effects(release, reference)
+    return _decisions(release, reference)
+
+
+def number(value: float) -> str:
+    """Return a number with its sign, to three figures.
+
+    Example:
+        >>> number(0.04261), number(-1234567.0), number(0.0)
+        ('+0.0426', '−1.23e+06', '0')
+    """
+    return "0" if value == 0 else f"{value:+.3g}".replace("-", "\N{MINUS SIGN}", 1)
+
+
+def ends(low: float, high: float) -> str:
+    """Return an interval's ends in words."""
+    return f"{LEVEL:.0%} interval {number(low)} to {number(high)}"
+
+
+def _average(release: AverageEffectRelease) -> list[str]:
+    treatment, outcome, main = release.schema.treatment, release.schema.outcome, release.main
+    about = _ABOUT[release.estimand]
+    said = f"Among {about}, {treatment} changes {outcome} by {number(release.estimate)} on average"
+    if main.law is None and not main.noise_dominated:
+        return [f"{said}; no interval is known for this estimate."]
+    low, high = release.interval()
+    if main.noise_dominated:
+        return [f"{said}, but noise dominates this estimate: any effect from {number(low)} to {number(high)} fits."]
+    zero = "It holds zero: the records do not show whether there is an effect." if low <= 0 <= high else ""
+    return [f"{said} ({ends(low, high)}).", *([zero] if zero else [])]
+
+
+def _subgroups(release: SubgroupRelease) -> list[str]:
+    table, (low, high) = release.table(), release.interval(simultaneous=True).T
+    known = ~release.effects.noise_dominated.numpy()
+    found = []
+    if known.any():
+        best = table[known].sort_values("estimate", kind="stable").iloc[-1]
+        found.append(
+            f"The largest estimated effect of {release.schema.treatment} on {release.schema.outcome} is "
+            f"{number(best['estimate'])}, where {best['cell']} ({ends(best['low'], best['high'])})."
+        )
+    clear = int(((low > 0) | (high < 0)).sum())
+    found.append(f"In {clear} of {len(table)} subgroups the interval that counts all of them at once leaves zero out.")
+    if not known.all():
+        found.append(f"In {int((~known).sum())} subgroups noise dominates: nothing is known of them.")
+    return found
+
+
+def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
+    treatment, outcome = release.schema.treatment, release.schema.outcome
+    if isinstance(release, QueryRelease):
+        low, high = release.answers.min().item(), release.answers.max().item()
+        return [
+            f"At its {len(release.answers)} public queries, the effect of {treatment} on {outcome} is estimated to lie "
+            f"between {number(low)} and {number(high)}."
+        ]
+    effects = release.effect_tensor(reference)
+    found = []
+    if isinstance(release, ComposedRelease):
+        said = f"On average, {treatment} changes {outcome} by {number(release.average_effect)}"
+        found.append(f"{said} ({ends(*release.average())})." if release.law is not None else f"{said}.")
+        if release.rung == "constant":
+            return [*found, "That is one number for everybody: so many records and this budget carry no more."]
+    else:
+        found.append(
+            f"Over the reference population, {treatment} changes {outcome} by {number(effects.mean().item())}."
+        )
+    edges = effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])
+    low, high = effects.quantile(edges).tolist()
+    found.append(
+        f"For the middle {_MIDDLE:.0%} of the reference population the effect lies between {number(low)} and "
+        f"{number(high)}; it is above zero for {_share(effects > 0)}."
+    )
+    return found
+
+
+def _decisions(release: Release, reference: Tensor) -> list[str]:
+    treatment, outcome = release.schema.treatment, release.schema.outcome
+    answers = release.answer(reference)
+    if isinstance(release, PolicyRelease):
+        shares = "; ".join(f"{treatment} = {a} for {_share(answers == a)}" for a in release.actions)
+        return [
+            f"The policy chosen from a public library is: {release.name}.",
+            f"Of the reference population: {shares}.",
+        ]
+    assert isinstance(release, DecisionRelease)
+    if isinstance(release, ComposedRule) and release.constant is not None:
+        who = "everybody" if release.constant else "nobody"
+        return [
+            f"To make {outcome} large, the rule gives {treatment} to {who}: so many records and this budget carry "
+            "no more."
+        ]
+    return [
+        f"To make {outcome} large, the rule gives {treatment} to {_share(answers > 0)} of the reference population."
+    ]
+
+
+def _share(chosen: Any) -> str:
+    return f"{torch.as_tensor(chosen).double().mean().item():.0%}"
+
 
 PAGE = "release.html"
 _ROWS = 256
@@ -131,7 +256,7 @@ def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> I
     if isinstance(release, AverageEffectRelease):
         picture = svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL))
         yield section("The estimate", image(picture, "estimate with its interval") + _average_table(release))
-        yield section("What the interval holds", _holds_if(release.holds_if))
+        yield section("What the interval holds", _assumptions(release.assumptions))
         if release.balance is not None:
             picture = svg_of(balance_figure(release.balance))
             yield section("How alike treated and controls are", _wide(picture, "balance before and after weighting"))
@@ -140,7 +265,7 @@ def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> I
         yield section(
             "Subgroups", _wide(svg_of(plot_subgroups(release)), "forest plot of subgroups") + _subgroup_table(release)
         )
-        yield section("What the intervals hold", _holds_if(release.holds_if))
+        yield section("What the intervals hold", _assumptions(release.assumptions))
         return
     if isinstance(release, QueryRelease):
         yield section("Answers", paragraph("The release answers a public list of queries and no others."))
@@ -231,15 +356,15 @@ def _shading(release: Release) -> str:
 
 
 def _bands(release: EffectRelease) -> str:
-    holds, holds_if = band_words(release)
+    holds, assumptions = band_words(release)
     if not isinstance(release, ComposedRelease):
         return paragraph(f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn.")
     if release.law is None:
         return paragraph(f"There are no intervals: {release.without or 'the release has none'}.")
-    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _holds_if(holds_if)
+    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _assumptions(assumptions)
 
 
-def _holds_if(words: str | None) -> str:
+def _assumptions(words: str | None) -> str:
     counted = "Intervals count sampling and all privacy noise."
     return paragraph(f"{counted} They hold if {words}." if words else counted)
 

@@ -1,4 +1,4 @@
-"""What a charge of a ledger is for: in types, with the words that people read derived from them here alone."""
+"""What a charge of a ledger is for: in types, from which the words follow that people read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -91,8 +91,15 @@ class Charge:
 
     @property
     def words(self) -> str:
-        """What it is for, in words for people to read; nothing parses them."""
-        return words_of(self)
+        """What it is for, in words for people to read; nothing parses them.
+
+        All fields stand in them: nothing that a file says of a charge is hidden.
+        """
+        if self == Charge(Purpose.OTHER, text=self.text):
+            return self.text
+        what = self.purpose.value.replace("_", " ") + (f" {self.text}" if self.text else "")
+        what += f" by {self.mechanism}" if self.mechanism else ""
+        return what + (f": {self.part}" if self.part else "") + (f" ({self.piece})" if self.piece else "")
 
     def to_dict(self) -> dict[str, str]:
         """Return the charge as plain types; empty fields are left out."""
@@ -110,6 +117,11 @@ def propensity_by(fitter: str) -> Charge:
     return Charge(Purpose.WEIGHTS, fitter, "propensity")
 
 
+def fits_by(fitter: str) -> tuple[Charge, Charge]:
+    """Return the charges for propensity and outcome model of an average effect, by a private linear fit."""
+    return propensity_by(fitter), Charge(Purpose.OUTCOME_MODEL, fitter)
+
+
 TRAINING = Charge(Purpose.NUISANCES)
 """Training of nuisances, whatever their kind."""
 DP_SGD = Charge(Purpose.NUISANCES, "dp_sgd")
@@ -120,45 +132,15 @@ JOINT = Charge(Purpose.NUISANCES, "objective", "joint_objective")
 """The joint objective of convex nuisances."""
 ARMS = Charge(Purpose.NUISANCES, "laplace", "arms")
 """Shares and mean outcomes of the arms, which stable nuisances are shrunk towards."""
+COMPOSED_EFFECT = Charge(Purpose.RELEASE, "composed")
+"""Steps of one composition that make an effect; each is a part of it."""
 COMPOSED_SCORES = Charge(Purpose.NUISANCES, "composed")
-"""Steps of one composition whose nuisances score policies, or records for an average effect; each is a part of it."""
+"""The same whose nuisances score policies, or records for an average effect."""
+COMPOSED = (COMPOSED_EFFECT, COMPOSED_SCORES)
+"""Steps of one composition, whatever comes of them."""
 SCREENING = Charge(Purpose.SCREENING, "top_k")
 THRESHOLD = Charge(Purpose.THRESHOLD, "quantile")
 TUNING = Charge(Purpose.TUNING, "generalised_selection")
 OUTCOME = Charge(Purpose.OUTCOME, "quantile")
 CHOICE = Charge(Purpose.CHOICE, "permute_and_flip")
 CROSS_VALIDATION = Charge(Purpose.CROSS_VALIDATION)
-
-_FIXED: dict[Charge, str] = {
-    DP_SGD: "DP-SGD",
-    MEDIAN: "nuisances: median outcome",
-    JOINT: "nuisances: joint objective",
-    ARMS: "nuisances: shares and means of the arms",
-    SCREENING: "screening of covariates",
-    THRESHOLD: "Huber threshold: private quantile of |s|",
-    TUNING: "second stage: features and ridge",
-    OUTCOME: "outcome: centre and clip",
-    CHOICE: "choice among candidates, by weights of its own",
-    CROSS_VALIDATION: "rule, its ridge cross-validated on the same records",
-}
-
-
-def words_of(charge: Charge) -> str:
-    """Return the words for a charge: the one place that makes them."""
-    if charge in _FIXED:
-        return _FIXED[charge]
-    purpose, mechanism, part, piece = charge.purpose, charge.mechanism, charge.part, charge.piece
-    if charge == Charge(Purpose.OTHER, text=charge.text):
-        return charge.text
-    if charge == Charge(Purpose.CANDIDATE, part=part):
-        return f"candidate {part}: weights, outcome and rule"
-    if charge == Charge(Purpose.WEIGHTS, mechanism, part):
-        return f"weights: {part} by {mechanism}" if part else f"weights: {mechanism}"
-    if charge == Charge(Purpose.OUTCOME_MODEL, mechanism):
-        return f"outcome model: by {mechanism}"
-    if charge == Charge(Purpose.NUISANCES, part=part):
-        return f"nuisances: {part}" if part else "nuisances"
-    # whatever a file says of a charge stands in its words: nothing hides in a field that none of the library's has
-    what = purpose.value.replace("_", " ") + (f" {charge.text}" if charge.text else "")
-    what += f" by {mechanism}" if mechanism else ""
-    return what + (f": {part}" if part else "") + (f" ({piece})" if piece else "")

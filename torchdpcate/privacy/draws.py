@@ -1,10 +1,15 @@
 """Numbers of simple laws, in float64, from uniformly random bytes: what noise that no library draws is made of."""
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
+import os
+from collections.abc import Callable, Iterator
+from decimal import Decimal, localcontext
+from functools import cache, lru_cache, partial
+from itertools import accumulate, combinations
 
 import numpy as np
+import torch
+from torch import Tensor
 
 Bytes = Callable[[int], bytes]
 """Gives so many uniformly random bytes, others at each call."""
@@ -169,3 +174,203 @@ def _gaps(probability: float) -> tuple[np.ndarray, np.ndarray]:
         left -= left * heads >> 100
         ends.append((1 << 128) - (left >> 64))
     return split(ends)
+
+
+_FEW = 1024
+"""Bytes up to which the operating system is asked for all of them, which then takes no longer."""
+
+_KEY = 32
+
+
+def random_bytes(count: int) -> bytes:
+    """Return so many random bytes, others at each call, which nobody can predict or replay.
+
+    Few are the operating system's own. More are the ChaCha20 keystream (RFC 8439) of a key of 256 bits that the
+    operating system gives for this one call and that is kept nowhere: so a fork, a thread or a checkpoint has no state
+    to repeat, and what is drawn later says nothing of what was drawn before. Telling such bytes from uniform ones is
+    telling ChaCha20 from a random function, as it is for Linux's own generator.
+
+    Args:
+        count: How many.
+
+    Example:
+        >>> len(random_bytes(5000)), random_bytes(5000) == random_bytes(5000)
+        (5000, False)
+    """
+    return os.urandom(count) if count <= _FEW else keystream(os.urandom(_KEY), count)
+
+
+def keystream(key: bytes, count: int) -> bytes:
+    """Return the first bytes of the ChaCha20 keystream of a key of 32 bytes, counter and nonce 0."""
+    # not at the top: it takes a twentieth of a second, and nobody who only predicts needs it
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    return Cipher(algorithms.ChaCha20(key, bytes(16)), None).encryptor().update(bytes(count))
+
+
+REACH = 40
+"""Deviations up to which there is noise; what lies beyond has the probability 10^-349."""
+
+_DIGITS = 80  # of products, so that weights have 72
+_SEEN = 20  # deviations of which the weights' sums differ in so many digits
+_DEEP_BITS, _DEEP_DIGITS = 1344, 500  # of a cell that 128 bits leave open
+_BLOCK = 1 << 14  # numbers at once, so that they stay in the processor's cache
+
+
+def half_integers(take: Bytes, count: int, deviation: float) -> np.ndarray:
+    r"""Return independent half-integers x of law proportional to exp(-x^2 / (2 m^2)), |x| < 40 m; float64 [count].
+
+    Every probability is right to a factor 1 +- 2^-50: cells have 128 bits, and 1,344 where these leave one open, and
+    weights of 72 digits. Float64 enters with the last acceptance alone, whose exponent is at most 0.64. See
+    docs/guarantees/dp_sgd.md.
+
+    Args:
+        take: Random bytes.
+        count: How many.
+        deviation: m, from 2^7 to 2^42.
+    """
+    found, done = np.empty(count), 0
+    while done < count:
+        kept = _proposed(take, min(count - done, _BLOCK), deviation)
+        found[done : done + len(kept)] = kept
+        done += len(kept)
+    return found
+
+
+def _proposed(take: Bytes, count: int, deviation: float) -> np.ndarray:
+    """Return what is kept of so many proposals."""
+    shift = math.frexp(deviation)[1] - 7
+    start = _cell(take, count, deviation) * float(1 << shift)
+    # one word holds the sign, the place in the cell and the first bits of the coin
+    word, bits = words(take, count), 63 - shift
+    within = (word >> np.uint64(1) & np.uint64((1 << shift) - 1)).view(np.int64) + 0.5
+    found = start + within
+    exponent = np.add(start, found, out=start)
+    exponent *= within
+    exponent *= -0.5 / deviation**2
+    chance = np.exp(exponent, out=exponent)
+    chance *= 2.0**bits
+    chance -= (word >> np.uint64(64 - bits)).view(np.int64)  # exact: both are multiples of a 2^53rd of the larger
+    keep = chance >= 1
+    undecided = np.flatnonzero((chance > 0) ^ keep)
+    keep[undecided] = uniforms(take, len(undecided)) < chance[undecided]
+    return np.copysign(found, (word << np.uint64(63)).view(np.float64), out=found)[keep]
+
+
+def _cell(take: Bytes, count: int, deviation: float) -> np.ndarray:
+    """Return positions of cells, drawn by 128 bits; all but the first 16 only where these do not decide."""
+    first = np.frombuffer(take(2 * count), dtype="<u2")
+    cell = _cells(deviation).take(first)
+    open_ = np.flatnonzero(cell < 0)
+    high = first[open_].astype(np.uint64) << np.uint64(48) | words(take, len(open_)) >> np.uint64(16)
+    cell[open_] = below(take, high, *_ends(deviation), partial(_deeper, take, deviation))
+    return cell
+
+
+@lru_cache(maxsize=16)
+def _cells(deviation: float) -> np.ndarray:
+    """Return the cell of all words that begin with the same 16 bits, by these; -1 where a cell ends among them."""
+    top, _ = _ends(deviation)
+    ends = np.bincount((top >> np.uint64(48)).view(np.int64), minlength=2**16)
+    return np.where(ends, -1, np.cumsum(ends))
+
+
+@lru_cache(maxsize=16)
+def _ends(deviation: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the cells end in [0, 2^128), as words of 64 bits; the last stands for all that end later.
+
+    What falls on an end, or behind all of them, is open: ``_deeper`` decides.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        sums = list(accumulate(_weights(deviation, _SEEN)))
+        unit = 2**128 / sums[-1]
+        ends = [int(end * unit) for end in sums]
+    return split([end for end in ends if end < 2**128 - 1])
+
+
+def _deeper(take: Bytes, deviation: float, word: int) -> int:
+    """Return the cell of a number that begins with these 128 bits, by 1,216 further ones; once in 2^116 numbers."""
+    more = _DEEP_BITS - 128
+    number, cell = word << more | int.from_bytes(take(more // 8), "little"), 0
+    with localcontext() as context:
+        context.prec = _DEEP_DIGITS
+        sums = list(accumulate(_weights(deviation, REACH)))
+        unit = 2**_DEEP_BITS / sums[-1]
+        while cell < len(sums) - 1 and number >= int(sums[cell] * unit):
+            cell += 1
+    return cell
+
+
+def _weights(deviation: float, reach: int) -> Iterator[Decimal]:
+    """Yield the weights exp(-(j w)^2 / 2) of the cells within so many deviations, in the digits of the context.
+
+    They come by products: each is the one before times a ratio, and exp(-w^2) takes a ratio to the next. With 80 digits
+    a product is rounded by 5 10^-80 of itself at most; the weight of cell j is made of fewer than 3 (j^2 + j) such
+    roundings, j < 2,560, hence right to 10^-72 of itself.
+    """
+    width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
+    ratio = (-(width**2) / 2).exp()
+    square, weight = ratio * ratio, Decimal(1)
+    for _ in range(math.ceil(reach / width)):
+        yield weight
+        weight *= ratio
+        ratio *= square
+
+
+CELLS = 4
+"""Dimension: the cells of a table of two arms by two outcomes."""
+
+
+def root_norm(z: Tensor) -> Tensor:
+    r"""Return the norm whose unit ball is the root polytope K, of vectors z [..., 4].
+
+    .. math:: \|z\|_K = \max\Big\{\sum_j z_j^+, \sum_j z_j^-\Big\}, \quad K = \{z : \|z\|_K \le 1\}
+
+    Example:
+        >>> root_norm(torch.tensor([[1.0, -2.0, 0.5, -0.25]])).tolist()
+        [2.25]
+    """
+    return torch.maximum(z.clamp_min(0).sum(-1), (-z).clamp_min(0).sum(-1))
+
+
+@cache
+def root_simplices() -> Tensor:
+    r"""Return corners of 70 simplices of one volume that K is cut into, [70, 4, 4]; the fifth corner of each is 0.
+
+    Where k entries are positive, K is the product of two corner simplices, of dimensions k and 4 - k. Fix an order of
+    the positive entries and one of the others. Every lattice path from (0, 0) to (k, 4 - k) gives a simplex whose
+    corners are the paths' points, (i, j) standing for :math:`e_i - f_j` with e and f unit vectors of the i-th positive
+    and the j-th other entry (none for 0): the staircase triangulation, C(4, k) simplices of volume 1/4! each for each
+    of C(4, k) signs, in all 1 + 16 + 36 + 16 + 1.
+
+    So the density exp(-||z||_K / s), a uniform point of K times a length of law Gamma(5, s), is that of
+    :math:`s \sum_j E_j v_j`: v the corners of a simplex that is drawn uniformly, E independent exponentials. For the
+    weights of a uniform point of a simplex with five corners are exponentials over their sum, which is independent of
+    them and Gamma(5).
+
+    Example:
+        >>> simplices = root_simplices()
+        >>> simplices.shape, root_norm(simplices).unique().tolist()
+        (torch.Size([70, 4, 4]), [1.0])
+    """
+    simplices = []
+    for positive in range(CELLS + 1):
+        for up in combinations(range(CELLS), positive):
+            down = [j for j in range(CELLS) if j not in up]
+            for steps in combinations(range(CELLS), positive):  # of the path, those that go along the positive entries
+                simplices.append(_corners(up, down, steps))
+    return torch.tensor(simplices, dtype=torch.float64)
+
+
+def _corners(up: tuple[int, ...], down: list[int], steps: tuple[int, ...]) -> list[list[float]]:
+    corners, i, j = [], 0, 0
+    for step in range(CELLS):
+        i, j = (i + 1, j) if step in steps else (i, j + 1)
+        corner = [0.0] * CELLS
+        if i:
+            corner[up[i - 1]] = 1.0
+        if j:
+            corner[down[j - 1]] = -1.0
+        corners.append(corner)
+    return corners

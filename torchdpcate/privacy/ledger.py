@@ -14,13 +14,12 @@ from torchdpcate._files import PRIVATE, private_folder, write_text
 from torchdpcate._html import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.privacy.account import BlockAccount, total_of
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.filters import Filter, make_filter
 from torchdpcate.privacy.guarantee import Level, weakest
-from torchdpcate.privacy.ledger_file import Book, Entry, parse
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, Entry, parse, total_of
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 _LATEST: dict[str, tuple[int, str]] = {}

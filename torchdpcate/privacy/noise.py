@@ -17,9 +17,7 @@ from torch import Tensor
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.privacy import draws
 from torchdpcate.privacy.budget import integer, positive
-from torchdpcate.privacy.fine_gaussian import half_integers
-from torchdpcate.privacy.polytope import CELLS, root_simplices
-from torchdpcate.privacy.random_bytes import random_bytes
+from torchdpcate.privacy.draws import CELLS, half_integers, random_bytes, root_simplices
 
 
 class NoiseSource(ABC):

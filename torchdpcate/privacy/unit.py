@@ -4,8 +4,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget, integer
+from torchdpcate.privacy.events import GaussianEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _INWARDS = 1e-12  # of a record's budget, above the rounding of k times it
 _MOST = 100_000  # records of a person: delta by person is a sum of as many terms
@@ -119,3 +127,24 @@ def _log_sum(epsilon: float, k: int) -> float:
     """Return log of 1 + e^epsilon + ... + e^((k - 1) epsilon), without overflow."""
     terms = [j * epsilon - (k - 1) * epsilon for j in range(k)]
     return (k - 1) * epsilon + math.log(math.fsum(map(math.exp, terms)))
+
+
+_RECORDS = 4
+
+
+@worst_case(
+    "person",
+    PrivacyUnit,
+    attacks=[Target(None, person=True)],
+    pair="four records of one person, each as far as one can be from its replacement",
+)
+def _person(budget: PrivacyBudget) -> Game:
+    unit = PrivacyUnit.person("person", _RECORDS)
+    mechanism = GaussianMechanism(unit.record_budget(budget), 1.0)
+    sums = torch.tensor([0.0, float(_RECORDS)], dtype=torch.float64)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        return mechanism.add_noise(sums[world].expand(runs, 1), noise)
+
+    event = GaussianEvent(mechanism.event.noise_multiplier / _RECORDS)
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence=lambda outputs: outputs[:, 0])

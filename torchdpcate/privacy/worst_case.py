@@ -1,7 +1,7 @@
 """Worst-case neighbours, declared beside each mechanism, for audits to attack."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
@@ -48,6 +49,57 @@ class Game:
 
 
 @dataclass(frozen=True)
+class Target:
+    """What an audit attacked, as the statements of releases have it.
+
+    Attributes:
+        charge: What was charged; one without a part stands for all its parts. None is whatever was charged.
+        public: Constants that the release states, by name; None is any value.
+        pure: Whether releases of delta = 0 alone, or those of delta > 0 alone; None is both.
+        person: Whether releases by person alone.
+
+    Example:
+        >>> release = Charge(Purpose.RELEASE, "output")
+        >>> Target(release, {"threshold": "squared loss"}).fits(release, {"threshold": 1.0}, pure=False, person=False)
+        False
+    """
+
+    charge: Charge | None
+    public: Mapping[str, Any] = field(default_factory=dict)
+    pure: bool | None = None
+    person: bool = False
+
+    def fits(self, charge: Charge, public: Mapping[str, Any], *, pure: bool, person: bool) -> bool:
+        """Return whether it is what a release was charged for.
+
+        Args:
+            charge: What for.
+            public: Constants that the release states.
+            pure: Whether its delta is 0.
+            person: Whether it is by person.
+        """
+        own = self.charge
+        charged = own is None or own in (charge.whole, replace(charge, piece=""))
+        stated = all(name in public and value in (None, public[name]) for name, value in self.public.items())
+        return charged and stated and self.pure in (None, pure) and self.person <= person
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the target as plain types; what stands for anything is left out."""
+        return {
+            **({} if self.charge is None else {"charge": self.charge.to_dict()}),
+            **({"public": dict(self.public)} if self.public else {}),
+            **({} if self.pure is None else {"pure": self.pure}),
+            **({"person": True} if self.person else {}),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Target":
+        """Inverse of ``to_dict``."""
+        charge = Charge.from_dict(values["charge"]) if "charge" in values else None
+        return cls(charge, values.get("public", {}), values.get("pure"), values.get("person", False))
+
+
+@dataclass(frozen=True)
 class WorstCase:
     """A mechanism's entry in the registry of audits.
 
@@ -57,6 +109,7 @@ class WorstCase:
         attack: Kind of attack: ``Neyman-Pearson``, ``threshold``, ``classifier`` or ``one run``.
         pair: The neighbours, in words.
         make: Sets up the game at a budget: a ``Game``, or another kind that ``audit.attack.play`` knows.
+        attacks: What it attacks of releases.
     """
 
     name: str
@@ -64,6 +117,7 @@ class WorstCase:
     attack: str
     pair: str
     make: Callable[[PrivacyBudget], Any]
+    attacks: tuple[Target, ...] = ()
 
 
 WORST_CASES: dict[str, WorstCase] = {}
@@ -71,7 +125,12 @@ WORST_CASES: dict[str, WorstCase] = {}
 
 
 def worst_case(
-    name: str, of: Any = None, *, attack: str = "Neyman-Pearson", pair: str
+    name: str,
+    of: Any = None,
+    *,
+    attack: str = "Neyman-Pearson",
+    pair: str,
+    attacks: Sequence[Charge | Target] | None = None,
 ) -> Callable[[Callable[[PrivacyBudget], Any]], Any]:
     """Declare worst-case neighbours of a mechanism; the function below it sets up the game.
 
@@ -82,6 +141,8 @@ def worst_case(
         of: The class or function under attack; not given in the body of a class.
         attack: Kind of attack.
         pair: The neighbours, in words.
+        attacks: What of releases is attacked, so that their cards show what came out; None takes the releases of the
+            mechanism of this name.
 
     Raises:
         InputError: The name is taken.
@@ -90,11 +151,13 @@ def worst_case(
         >>> sorted(name for name in WORST_CASES if name in ("gaussian", "laplace"))
         ['gaussian', 'laplace']
     """
+    given = [Charge(Purpose.RELEASE, name)] if attacks is None else attacks
+    targets = tuple(one if isinstance(one, Target) else Target(one) for one in given)
 
     def declare(make: Callable[[PrivacyBudget], Any]) -> Any:
         if of is None:
-            return _Method(make, lambda owner: _add(WorstCase(name, owner, attack, pair, make)))
-        _add(WorstCase(name, of, attack, pair, make))
+            return _Method(make, lambda owner: _add(WorstCase(name, owner, attack, pair, make, targets)))
+        _add(WorstCase(name, of, attack, pair, make, targets))
         return make
 
     return declare

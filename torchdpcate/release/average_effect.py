@@ -11,14 +11,11 @@ from torch import Tensor
 from torchdpcate.causal.estimand import known_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.release.balance_table import COLUMNS, BalanceTable
 from torchdpcate.release.display import draw
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.holds_if import HOLDS_IF, UNSTATED
-from torchdpcate.release.interval_law import IntervalLaw
+from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.release import Release, require_tensor
-from torchdpcate.release.released_weights import ReleasedWeights
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.released_weights import COLUMNS, BalanceTable, ReleasedWeights
+from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +92,7 @@ class AverageEffectRelease(Release):
         """Return the confidence interval [2] of the effect, in outcome units.
 
         It holds the effect with about this probability over sampling and noise, where the records are many, treated
-        and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``holds_if``
+        and controls overlap, nothing confounds but the covariates, and the models follow the truth that ``assumptions``
         names: for balancing weights the log-odds of treatment or the mean outcome must be linear in the basis. Where
         both are wrong it may never hold the effect, and nothing in the release shows that. Where noise dominates a
         denominator it is the full range of effects, and a warning says so.
@@ -109,9 +106,9 @@ class AverageEffectRelease(Release):
         return np.array(self.main.interval(level, self.domain.outcome_range, self.privacy.protected.records))
 
     @property
-    def holds_if(self) -> str:
+    def assumptions(self) -> str:
         """Which models must follow the truth for estimate and interval, in words; all where it is not stated."""
-        return str(self.privacy.public.get(HOLDS_IF, UNSTATED))
+        return str(self.privacy.public.get(STATED_AS, UNSTATED))
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].
@@ -182,7 +179,7 @@ class AverageEffectRelease(Release):
             "interval": self._shown(self.main),
             "interval_level": LEVEL,
             "swamped_by_noise": self.main.noise_dominated,
-            HOLDS_IF: self.holds_if,
+            STATED_AS: self.assumptions,
         }
         found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}
         if self.beside is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 LAPLACE, GAUSSIAN = "laplace", "gaussian"
 NUMBERS = 3

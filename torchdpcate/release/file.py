@@ -1,37 +1,159 @@
-"""Release files: safetensors with JSON metadata, read without ever running code from them."""
+"""Release files: safetensors with JSON metadata, read without running code from them, and checksums.
 
+A checksum is no signature. It detects damage, and a change after which it was not recomputed; against anybody who
+did, compare it with one that the curator published elsewhere.
+"""
+
+import hashlib
 import json
 import os
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from pkgutil import iter_modules
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
+import torchdpcate.release
+from torchdpcate._files import PUBLIC, atomic_path, refuse_existing, write_text
 from torchdpcate._text import plain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.release.digest import DIGEST_KEY, release_digest
-from torchdpcate.release.release import Release
+from torchdpcate.release.release import RELEASES, Release
 from torchdpcate.release.statement import PrivacyStatement
+
+SUMS_FILE = "SHA256SUMS"
+DIGEST_KEY = "sha256"
+NO_SIGNATURE = "a checksum, not a signature: whoever edits a file on purpose can write a new one"
+
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\\r\n]+)")
+
+
+def release_digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of everything a release file says, whatever the order in which it says it.
+
+    Hashed are, each preceded by its length: every metadata entry but the checksum itself, sorted by key; then name,
+    dtype, shape and little-endian bytes of every tensor, sorted by name.
+
+    Args:
+        metadata: Metadata of the file.
+        tensors: Its tensors by name.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Example:
+        >>> one = release_digest({"format": "f"}, {"theta": torch.zeros(2)})
+        >>> one == release_digest({"format": "f", "sha256": one}, {"theta": torch.zeros(2)})
+        True
+        >>> one == release_digest({"format": "f"}, {"theta": torch.zeros(2, 1)})
+        False
+    """
+    digest = hashlib.sha256()
+    for part in _parts(metadata, tensors):
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    entries = sorted((key, value) for key, value in metadata.items() if key != DIGEST_KEY)
+    yield json.dumps([len(entries), len(tensors)]).encode()
+    for pair in entries:
+        yield from (word.encode() for word in pair)
+    for name, tensor in sorted(tensors.items()):
+        yield json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()
+        yield tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def file_sum(path: Path) -> str:
+    """SHA-256 of a file's bytes, as ``sha256sum`` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(folder: str | Path, names: Collection[str] | None = None) -> Path:
+    """Write ``SHA256SUMS`` of a folder's files, to be checked by ``sha256sum -c`` or ``check_sums``.
+
+    Args:
+        folder: The folder; hidden files and folders in it are left out.
+        names: Files whose lines are to be renewed, the other lines kept as they are; None for all anew.
+
+    Returns:
+        The file written.
+
+    Raises:
+        InputError: The folder does not exist, or a file's name cannot stand in such a file.
+        VerificationError: Lines are to be kept, and the file that holds them is no list of checksums.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"folder = {folder}: no such folder")
+    target = folder / SUMS_FILE
+    sums = {} if names is None else _read_sums(target)
+    for path in folder.iterdir():
+        if path.is_file() and _is_listed(path.name) and (names is None or path.name in names):
+            sums[path.name] = file_sum(path)
+    bad = sorted(name for name in sums if not _LINE.fullmatch(f"{'0' * 64}  {name}"))
+    if bad:
+        raise InputError(f"folder = {folder}: rename {bad[0]!r}; its name cannot stand in {SUMS_FILE}")
+    write_text(target, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)), PUBLIC)
+    return target
+
+
+class SumsReport(NamedTuple):
+    """Files of a ``SHA256SUMS``: as listed, changed, listed but absent, and there but not listed."""
+
+    matching: list[str]
+    changed: list[str]
+    absent: list[str]
+    unlisted: list[str]
+
+
+def check_sums(folder: str | Path) -> SumsReport:
+    """Compare a folder with its ``SHA256SUMS``.
+
+    Args:
+        folder: A folder that holds such a file.
+
+    Raises:
+        VerificationError: It is no list of checksums of files of this folder.
+    """
+    folder = Path(folder)
+    sums = _read_sums(folder / SUMS_FILE)
+    there = {path.name for path in folder.iterdir() if path.is_file() and _is_listed(path.name)}
+    matching = [name for name in sorted(sums.keys() & there) if file_sum(folder / name) == sums[name]]
+    changed = sorted((sums.keys() & there) - set(matching))
+    return SumsReport(matching, changed, sorted(sums.keys() - there), sorted(there - sums.keys()))
+
+
+def _is_listed(name: str) -> bool:
+    return not name.startswith(".") and name != SUMS_FILE
+
+
+def _read_sums(path: Path) -> dict[str, str]:
+    sums = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise VerificationError(f"{path}: not a list of checksums ({error})") from None
+    for number, line in enumerate(lines, start=1):
+        found = _LINE.fullmatch(line)
+        if found is None or found[2] in sums or not _is_listed(found[2]):
+            raise VerificationError(f"{path}: line {number} is not the checksum of a file beside it, listed once")
+        sums[found[2]] = found[1]
+    return sums
+
 
 RELEASE_FILE = "release.safetensors"
 """Name of the release's file in the folder ``release/`` of a run."""
 FORMAT = "torchdpcate-release"
 FORMAT_VERSION = 1
-_CLASSES = {  # of a release, by the kind under which a file knows it; imported when such a file is read
-    "average_effect": "average_effect.AverageEffectRelease",
-    "composed": "composed.ComposedRelease",
-    "composed_rule": "composed_rule.ComposedRule",
-    "function": "release.FunctionRelease",
-    "policy": "policy.PolicyRelease",
-    "queries": "release.QueryRelease",
-    "rule": "rule.RuleRelease",
-    "statistics": "statistics.StatisticsRelease",
-    "subgroups": "subgroups.SubgroupRelease",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +206,7 @@ class ReleaseFile:
         try:
             _require_numbers(self.tensors)
             facts, schema, privacy = (_read(self.metadata[key]) for key in ("facts", "schema", "privacy"))
-            kind, statement = _class(self.metadata["class"]), PrivacyStatement.from_dict(privacy)
+            kind, statement = kinds()[self.metadata["class"]], PrivacyStatement.from_dict(privacy)
             release = kind.build(self.tensors, facts, TableSchema.from_dict(schema), statement)
             _require_nothing_else(self.tensors, release)
             return release
@@ -219,10 +341,12 @@ def release_path(path: str | Path) -> Path:
     raise ReleaseFileError(f"{path}: a folder without a release; give a release file or the folder of a finished run")
 
 
-def _class(kind: str) -> type[Release]:
-    """Return the class of a kind of release."""
-    module, name = _CLASSES[kind].split(".")
-    return getattr(import_module(f"torchdpcate.release.{module}"), name)
+@cache
+def kinds() -> Mapping[str, type[Release]]:
+    """Return every class of releases by its kind; a file chooses among them, and none is imported for its sake."""
+    for module in iter_modules(torchdpcate.release.__path__):
+        import_module(f"torchdpcate.release.{module.name}")
+    return RELEASES
 
 
 def _require_numbers(tensors: dict[str, Tensor]) -> None:

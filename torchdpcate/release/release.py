@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+RELEASES: dict[str, type["Release"]] = {}
+"""Classes of releases by their kind, of the modules imported so far."""
+
+
 class Release(ABC):
     """What was released about the records, with its privacy statement.
 
@@ -48,6 +52,14 @@ class Release(ABC):
     reading: ClassVar[str]
     privacy: PrivacyStatement
     schema: TableSchema
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Make the class known by its kind."""
+        super().__init_subclass__(**given)
+        kind = cls.__dict__.get("kind")
+        known = RELEASES.setdefault(kind, cls) if isinstance(kind, str) else cls
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputError(f"kind = {kind}: there is a release of this kind already ({known.__module__})")
 
     @property
     def domain(self) -> Domain:
@@ -228,7 +240,7 @@ class EffectRelease(Release):
                 (0, 1).
 
         Example:
-            >>> from torchdpcate.release.composed_rule import _example
+            >>> from torchdpcate.release.composed import _example
             >>> figure = _example().effect.plot("x0")
             >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
             ('x0', 'treatment effect')
@@ -384,7 +396,7 @@ class QueryRelease(EffectRelease):
             InputError: No such covariate, or a level outside (0, 1).
 
         Example:
-            >>> from torchdpcate.release.views import _example
+            >>> from torchdpcate.release.post_processing import _example
             >>> _example().plot().axes[0].lines[0].get_ydata().tolist()
             [-0.2, 0.8]
         """
@@ -394,7 +406,7 @@ class QueryRelease(EffectRelease):
         """Return the number of queries, and the smallest, mean and largest released effect at them.
 
         Example:
-            >>> from torchdpcate.release.views import _example
+            >>> from torchdpcate.release.post_processing import _example
             >>> _example().summary()
             {'queries': 2, 'smallest': -0.2, 'mean': 0.3, 'largest': 0.8}
         """

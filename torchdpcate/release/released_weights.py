@@ -1,17 +1,23 @@
-"""Released weights: the propensity as a function of the covariates."""
+"""Released weights: the propensity as a function of the covariates, and how far they balance the arms."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import to_config
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import require_tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,3 +78,63 @@ class ReleasedWeights:
     def _predictor(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             return self.features.product(self.theta, x)
+
+
+COLUMNS = ("before", "before_sd", "after", "after_sd", "expected", "expected_sd")
+"""Columns of numbers."""
+
+
+@dataclass(frozen=True)
+class BalanceTable:
+    """Differences of the arms' means of every feature, in units of half the feature's range.
+
+    Attributes:
+        names: What the features are called.
+        before: Treated minus controls as they are; None where it was not asked for.
+        before_sd: Deviation of the noise in it.
+        after: Treated minus controls, weighted.
+        after_sd: Deviation of the noise in it.
+        expected: What the fit's shrinkage leaves after weighting, by public facts and released numbers.
+        expected_sd: Deviation of what the fit's noise leaves.
+
+    Raises:
+        InputError: A column of another length than ``names``, or a number that is not finite.
+
+    Example:
+        >>> BalanceTable(["age"], before=[0.4], after=[0.02]).frame()
+             before  after
+        age     0.4   0.02
+    """
+
+    unit: ClassVar[str] = "half ranges"
+    """Of all numbers."""
+
+    names: Sequence[str]
+    before: Sequence[float] | None = None
+    before_sd: Sequence[float] | None = None
+    after: Sequence[float] | None = None
+    after_sd: Sequence[float] | None = None
+    expected: Sequence[float] | None = None
+    expected_sd: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not fit together."""
+        for name, column in self.columns().items():
+            if len(column) != len(self.names) or not all(map(math.isfinite, column)):
+                raise InputError(f"{name}: give {len(self.names)} finite numbers, one a feature, or None")
+
+    def columns(self) -> dict[str, Sequence[float]]:
+        """Return the columns that are there, by name."""
+        return {name: column for name in COLUMNS if (column := getattr(self, name)) is not None}
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the columns that are there, with a row a feature."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns(), index=list(self.names), dtype=float)
+
+
+class StandardisedBalance(BalanceTable):
+    """The same in units of the feature's standard deviation over the records, which is the curator's."""
+
+    unit: ClassVar[str] = "standard deviations"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from torchdpcate._files import PRIVATE, PUBLIC, write_text
 from torchdpcate._text import is_plain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.release.digest import SUMS_FILE, file_sum
+from torchdpcate.release.file import SUMS_FILE, file_sum
 
 ENDING = ".sig"
 """What a signature's name adds to that of the file it signs."""

@@ -14,11 +14,10 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
 from torchdpcate.release.display import draw
-from torchdpcate.release.holds_if import HOLDS_IF
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.release import Release, require_tensor
 from torchdpcate.release.released_weights import ReleasedWeights
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,9 +114,9 @@ class SubgroupRelease(Release):
         return self.privacy.public.get("weights", "equal") != "equal"
 
     @property
-    def holds_if(self) -> str | None:
+    def assumptions(self) -> str | None:
         """What estimates and intervals rest on, in words; None where that is not known."""
-        return self.privacy.public.get(HOLDS_IF)
+        return self.privacy.public.get(STATED_AS)
 
     def interval(self, level: float = LEVEL, simultaneous: bool = False) -> np.ndarray:
         r"""Return the confidence interval of each cell's effect, float64 [cells, 2], in outcome units.
@@ -125,7 +124,7 @@ class SubgroupRelease(Release):
         Pointwise, each holds the effect of its cell with about this probability over sampling and noise; simultaneous
         ones hold all effects at once with at least about that: each is one of the level :math:`p^{1/m}` for m cells
         (Sidak 1967), which is exact for disjoint cells and holds for any others, because the noise is Gaussian or a
-        mixture of Gaussians. Both where cells are not small, nothing confounds but what ``holds_if`` names, and arms
+        mixture of Gaussians. Both where cells are not small, nothing confounds but what ``assumptions`` names, and arms
         overlap. Where noise dominates a count, the interval is the full range of effects.
 
         Args:
@@ -266,7 +265,7 @@ class SubgroupRelease(Release):
             "interval_level": LEVEL,
             "noise_dominated": int(self.effects.noise_dominated.sum()),
         }
-        return found | ({} if self.holds_if is None else {HOLDS_IF: self.holds_if})
+        return found | ({} if self.assumptions is None else {STATED_AS: self.assumptions})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the released numbers and coefficients."""

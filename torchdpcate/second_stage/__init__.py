@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = exports(
             "RidgeSecondStage",
             "SecondStage",
             "PrivateThreshold",
+            "TangentSecondStage",
         ),
         "stage": (
             "FittedStage",
@@ -32,6 +33,5 @@ __getattr__, __dir__, __all__ = exports(
             "Regression",
             "SecondStageBlock",
         ),
-        "tangent": ("TangentSecondStage",),
     },
 )

@@ -13,8 +13,15 @@ from torch import Tensor
 from torchdpcate.errors import InputError
 from torchdpcate.features.kernels import SMOOTHNESS, UnitKernel
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.kernel_solve import SQUARED, KernelFit, ResidualLoss, minimise
-from torchdpcate.second_stage.kernel_system import DenseSystem, DualSystem, ProductSystem
+from torchdpcate.second_stage.kernel_system import (
+    SQUARED,
+    DenseSystem,
+    DualSystem,
+    KernelFit,
+    ProductSystem,
+    ResidualLoss,
+    minimise,
+)
 from torchdpcate.second_stage.linear import huber_sensitivity, squared_sensitivity
 from torchdpcate.second_stage.recipes import RidgeSecondStage
 from torchdpcate.second_stage.stage import RKHSStage, SecondStageBlock

@@ -1,16 +1,186 @@
-"""The linear second stage: strongly convex, so that one record moves it by a known bound."""
+"""Linear heads: features of a block as a matrix that need not lie in memory, ridge fits, and worst pairs."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.conjugate_gradients import conjugate_gradients
 from torchdpcate.erm.descent import newton
 from torchdpcate.erm.losses import Huber
-from torchdpcate.errors import InputError
-from torchdpcate.second_stage.design import DenseDesign, Design
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.features.maps import FeatureMap, batches
+
+_DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
+_FACTORED = 8_192  # the largest matrix that is factored: 512 MiB
+_MOST_ITERATIONS = 10_000  # of conjugate gradients
+_RESOLVED = 1e-8  # a true relative residual that float64 resolves whatever the ridge
+
+
+class Design(ABC):
+    r"""Features Psi [n, p] of n records: products with Psi, with its transpose, and solves with its curvature.
+
+    Memory is that of the smaller of a p by p and an n by n matrix, or of a few vectors where both are large.
+
+    Attributes:
+        shape: (n, p).
+    """
+
+    shape: tuple[int, int]
+
+    @cached_property
+    def kernel(self) -> Tensor:
+        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
+        return self._inner_products()
+
+    @abstractmethod
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+
+    @abstractmethod
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n], for each row of theta [runs, p]."""
+
+    @abstractmethod
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p], for each row of r [runs, n]."""
+
+    @abstractmethod
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p], for each row of weights [runs, n]."""
+
+    @abstractmethod
+    def _inner_products(self) -> Tensor:
+        """Return Psi Psi', [n, n]."""
+
+    def solve(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float = 1e-6) -> Tensor:
+        r"""Return (ridge I + Psi' diag(weights) Psi)^{-1} rhs, [runs, p].
+
+        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity; by conjugate
+        gradients where both are too large to be factored. A factor that failed shows in the residual, which is
+        the caller's to check.
+
+        Args:
+            weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
+            ridge: Positive.
+            rhs: Right-hand sides, [runs, p].
+            tolerance: Largest relative residual of conjugate gradients, where float64 resolves it.
+
+        Raises:
+            NumericalError: Conjugate gradients missed their tolerance.
+        """
+        n, p = self.shape
+        if min(n, p) > _FACTORED:
+            return self._conjugate_gradients(weights, ridge, rhs, tolerance)
+        if p <= n:
+            return _cholesky_solve(self.gram(weights), ridge, rhs)
+        root = weights.sqrt()
+        inner = _cholesky_solve(root[:, :, None] * self.kernel * root[:, None, :], ridge, root * self.apply(rhs))
+        return (rhs - self.adjoint(root * inner)) / ridge
+
+    def _conjugate_gradients(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float) -> Tensor:
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            own = weights if len(weights) == 1 else weights[which]
+            rows = V.T.contiguous()
+            return (ridge * rows + self.adjoint(own * self.apply(rows))).T.contiguous()
+
+        x, left = conjugate_gradients(apply, rhs.T, tolerance, _MOST_ITERATIONS)
+        if not left <= max(tolerance, _RESOLVED):
+            raise NumericalError(
+                f"conjugate gradients left a relative residual of {left:.1e}, within {_MOST_ITERATIONS:,} steps: "
+                "nothing is released; raise second_stage.ridge"
+            )
+        return x.T
+
+
+class DenseDesign(Design):
+    """Features in memory.
+
+    Args:
+        psi: Features, [n, p].
+
+    Example:
+        >>> design = DenseDesign(torch.tensor([[1.0, 2.0]]))
+        >>> design.apply(torch.ones(1, 2)), design.adjoint(torch.ones(1, 1))
+        (tensor([[3.]]), tensor([[1., 2.]]))
+    """
+
+    def __init__(self, psi: Tensor) -> None:
+        self.psi, self.shape = psi, (psi.shape[0], psi.shape[1])
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+        return self.psi[rows]
+
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n]."""
+        return theta @ self.psi.T
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p]."""
+        return r @ self.psi
+
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p]."""
+        return (self.psi.T * weights[:, None]) @ self.psi
+
+    def _inner_products(self) -> Tensor:
+        return self.psi @ self.psi.T
+
+
+class LazyDesign(Design):
+    """Features of a map, worked out anew in batches each time they are needed; never all at once.
+
+    A map that knows a shorter way to a product takes it: with ``Tangent`` features no batch of them is ever formed.
+
+    Args:
+        features: The map, set up.
+        x: Covariates of the records, [n, q].
+    """
+
+    def __init__(self, features: FeatureMap, x: Tensor) -> None:
+        self.features, self.x, self.shape = features, x, (x.shape[0], features.dimension)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+        return self.features(self.x[rows])
+
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n]."""
+        return self.features.product(theta, self.x)
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p]."""
+        return self.features.adjoint(r, self.x)
+
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p]."""
+        p = self.shape[1]
+        total = weights.new_zeros(weights.shape[0], p, p)
+        for part, some in zip(batches(self.x, p), batches(weights, p, 1), strict=True):
+            psi = self.features(part)
+            total += (psi.T * some[:, None]) @ psi
+        return total
+
+    def _inner_products(self) -> Tensor:
+        return self.features.covariance(self.x, self.x)
+
+
+def features_of(features: FeatureMap, x: Tensor) -> Tensor | Design:
+    """Return the features of records x [n, q]: the matrix [n, p] if it is small enough to keep, else a design."""
+    return features(x) if x.shape[0] * features.dimension <= _DENSE_NUMBERS else LazyDesign(features, x)
+
+
+def _cholesky_solve(matrix: Tensor, ridge: float, rhs: Tensor) -> Tensor:
+    """``(matrix + ridge I)^{-1} rhs`` for matrices [runs or 1, m, m], which are overwritten, and rhs [runs, m]."""
+    matrix.diagonal(dim1=-2, dim2=-1).add_(ridge)
+    factor = torch.linalg.cholesky_ex(matrix).L
+    if len(factor) == 1:
+        return torch.cholesky_solve(rhs.T, factor[0]).T
+    return torch.cholesky_solve(rhs[:, :, None], factor)[:, :, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,3 +384,82 @@ def _newton(problem: LinearProblem, linear_terms: Tensor) -> tuple[Tensor, Tenso
 
     start, remedy = torch.zeros_like(linear_terms), "raise second_stage.ridge"
     return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy, bounds=bounds)
+
+
+_ANGLES, _LENGTHS = 4_001, 201  # of the grid
+
+
+@dataclass(frozen=True, eq=False)
+class WorstPair:
+    """Two regressions that differ in record 0 alone.
+
+    Attributes:
+        first: The regression on D.
+        second: The regression on its neighbour D'.
+    """
+
+    first: LinearProblem
+    second: LinearProblem
+
+    @property
+    def change(self) -> float:
+        """Distance of the two minimisers, coefficients as they are solved for."""
+        return (solve(self.first).theta - solve(self.second).theta).norm().item()
+
+    @property
+    def share(self) -> float:
+        """Share of the proved sensitivity that the pair reaches; never above one."""
+        return self.change / sensitivity(self.first)
+
+
+def worst_pair(
+    weight_bound: float, target_bound: float, ridge: float, n: int, threshold: float = math.inf
+) -> WorstPair:
+    r"""Return the mirrored pair: a record jumps across the line on which all others lie, in two dimensions.
+
+    The other n - 1 records are alike: v = (u, 0), s = S with u near sqrt(ridge), which makes theta as long as it
+    gets, about S / (2 sqrt(ridge)), and leaves the second direction to the ridge alone. Record 0 has s = -S and
+    v = B (cos t, sin t) on D, v = B (cos t, -sin t) on D'. By symmetry the minimisers are mirrored too, 2 y apart.
+    With q = (n-1)/n u S, a = ridge + (n-1)/n u^2 and k = B^2 / n the squared loss has
+
+    .. math:: y = \sin t\,\frac{a S B / n + k q \cos t}{a\lambda + a k \sin^2 t + \lambda k \cos^2 t}
+
+    and the Huber loss y or B tau sin(t) / (ridge n), whichever is less. t and u are the best of a fine grid.
+
+    Source: found by searches over data sets (``experiments.audit.worst_problem``). No search went beyond it
+    for the squared loss and for tau <= S, and by less than one per cent for larger tau. For the squared loss as n
+    grows, cos t = (sqrt(1 + 2 beta^2) - 1) / (2 beta) with beta = B / sqrt(ridge), and the change tends to
+    the proved sensitivity.
+
+    Args:
+        weight_bound: Public bound B of ||v||.
+        target_bound: Public bound S of |s|.
+        ridge: lambda, positive.
+        n: Records, at least 2.
+        threshold: Huber threshold; infinity means the squared loss.
+
+    Raises:
+        InputError: Fewer than two records, or a bad ridge or threshold.
+
+    Example:
+        >>> round(worst_pair(0.9, 1.0, 0.01, 1350).share, 3), round(worst_pair(0.9, 1.0, 0.01, 1350, 0.5).share, 6)
+        (0.955, 1.0)
+    """
+    if n < 2:
+        raise InputError(f"n = {n}: neighbours that are not all there is need at least 2 records")
+    rest = (n - 1) / n
+    angle = torch.linspace(0, math.pi / 2, _ANGLES, dtype=torch.float64)[1:, None]
+    u = (math.sqrt(ridge) * torch.logspace(-0.5, 0.5, _LENGTHS, dtype=torch.float64)).clamp(max=weight_bound)
+    cos, sin, q, a, k = angle.cos(), angle.sin(), rest * u * target_bound, ridge + rest * u**2, weight_bound**2 / n
+    top = a * target_bound * weight_bound / n + k * q * cos
+    y = sin * top / (a * ridge + a * k * sin**2 + ridge * k * cos**2)
+    best, length = divmod(int(torch.minimum(y, weight_bound * threshold / (ridge * n) * sin).argmax()), _LENGTHS)
+    psi = torch.zeros(n, 2, dtype=torch.float64)
+    psi[:, 0] = 1.0
+    s, w = torch.full((n,), target_bound, dtype=torch.float64), torch.full((n,), float(u[length]), dtype=torch.float64)
+    s[0], w[0] = -target_bound, weight_bound
+    pair = []
+    for side in (1.0, -1.0):
+        psi[0] = torch.cat([cos[best], side * sin[best]])
+        pair.append(LinearProblem(psi.clone(), s, w, ridge, weight_bound, target_bound, threshold))
+    return WorstPair(*pair)

@@ -1,5 +1,7 @@
 """What a user chooses of a second stage: public settings, and how they become a fitted stage."""
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap, Legendre
+from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
     from torchdpcate.nuisance.model import NuisanceModel
+
 
 _NONPRIVATE_RIDGE = 1e-4
 
@@ -63,11 +69,11 @@ class SecondStage(ABC):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "NuisanceModel",
+        nuisances: NuisanceModel,
         *,
         threshold: float,
         budget: PrivacyBudget | None,
-        trainer: "Callable[..., Trainer]",
+        trainer: Callable[..., Trainer],
         seed: int,
     ) -> FittedStage:
         """Return the fitted stage, not private.
@@ -162,11 +168,11 @@ class LinearSecondStage(RidgeSecondStage):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "NuisanceModel",
+        nuisances: NuisanceModel,
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,
-        trainer: "Callable[..., Trainer] | None" = None,
+        trainer: Callable[..., Trainer] | None = None,
         seed: int = 0,
     ) -> LinearStage:
         """Return the linear stage; its coefficients are solved for when first asked for."""
@@ -211,11 +217,11 @@ class NeuralSecondStage(SecondStage):
     def fit(
         self,
         block: SecondStageBlock,
-        nuisances: "NuisanceModel",
+        nuisances: NuisanceModel,
         *,
         threshold: float = math.inf,
         budget: PrivacyBudget | None = None,
-        trainer: "Callable[..., Trainer]",
+        trainer: Callable[..., Trainer],
         seed: int = 0,
     ) -> NeuralStage:
         """Return the polished neural stage."""
@@ -245,3 +251,53 @@ class NeuralSecondStage(SecondStage):
                 tolerance=self.tolerance,
             )
         return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)
+
+
+@dataclass(frozen=True)
+class TangentSecondStage(LinearSecondStage):
+    """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.
+
+    Attributes:
+        features: Always ``Tangent``.
+    """
+
+    choice: ClassVar[str] = "tangent"
+
+    features: FeatureMap = field(init=False, default_factory=Tangent)
+
+
+class HeadModule(RecordLossModule):
+    r"""Huber regression of s on w psi(x)'theta with weight decay, s in units of the threshold.
+
+    The loss of a record is :math:`H_1(s - w\,\psi^\top\theta)`, with H_1(r) = r^2 up to one and 2 |r| - 1 beyond, so
+    that its gradient is at most 2 |w| ||psi||. The ridge is weight decay, which no record enters.
+
+    Args:
+        size: Number of features p.
+        ridge: lambda in the ridge term lambda ||theta||^2.
+        learning_rate: Step size of plain SGD.
+
+    Example:
+        >>> head = HeadModule(2, ridge=0.1, learning_rate=0.5)
+        >>> psi, w, s = torch.eye(2), torch.ones(2), torch.tensor([0.5, 3.0])
+        >>> head.record_loss((psi, w, s)).tolist()
+        [0.25, 5.0]
+    """
+
+    def __init__(self, size: int, ridge: float, learning_rate: float) -> None:
+        super().__init__(learning_rate, "sgd")
+        self.ridge = ridge
+        self.linear = nn.Linear(size, 1, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """Loss ``[B]`` of a batch (psi ``[B, p]``, w ``[B]``, s ``[B]``)."""
+        psi, w, s = batch
+        # the layer sees w psi, so that per-record gradients are the layer's own
+        residual = s - self.linear(w[:, None] * psi)[:, 0]
+        size = residual.abs()
+        return torch.where(size <= 1, residual.square(), 2 * size - 1)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Plain SGD whose weight decay is the ridge's gradient."""
+        return torch.optim.SGD(self.parameters(), lr=self.learning_rate, weight_decay=2 * self.ridge)

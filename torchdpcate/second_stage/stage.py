@@ -13,8 +13,7 @@ from torch import Tensor
 
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.guarantee import Condition
-from torchdpcate.second_stage.design import features_of
-from torchdpcate.second_stage.linear import LinearFit, LinearProblem, sensitivity, solve
+from torchdpcate.second_stage.linear import LinearFit, LinearProblem, features_of, sensitivity, solve
 
 if TYPE_CHECKING:
     from torchdpcate.causal.score import ScoreBounds

@@ -8,17 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torchdpcate._files import PUBLIC, atomic_path
+from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
 from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.worst_case import Target
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.digest import SUMS_FILE, check_sums, file_sum, write_sums
+from torchdpcate.release.file import SUMS_FILE, check_sums, file_sum, load_release, read_release_file, write_sums
 from torchdpcate.release.release import Release
-from torchdpcate.release.signature import read_signature
+from torchdpcate.release.signature import Signature, read_private_key, read_signature, signature_path, write_signature
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.card_audits import audits_of
 from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import (
     composition_in_words,
@@ -28,7 +29,7 @@ from torchdpcate.verify.card_words import (
     split_in_words,
 )
 from torchdpcate.verify.deployments import SCHEMA, record
-from torchdpcate.verify.statement_problems import check_statement
+from torchdpcate.verify.statement import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
@@ -289,13 +290,46 @@ def _audit(privacy: PrivacyStatement, audit: Mapping[str, Any]) -> dict[str, Any
             ". The attacks ran at their own budget, stated in the table; for Gaussian and DP-SGD mechanisms the bound "
             "is measured within the family of such mechanisms"
         )
-        names = [name for name in audits_of(privacy) if isinstance(audit.get(name), Mapping)]
-        shown["lower_bounds"] = {name: _plain(audit[name]) for name in names} or "none shipped for this mechanism"
+        found = {name: _plain(audit[name]) for name in audits_of(privacy, audit)}
+        bounds = {
+            name: {key: value for key, value in entry.items() if key != "attacks"} for name, entry in found.items()
+        }
+        shown["lower_bounds"] = bounds or "none shipped for this mechanism"
     if privacy.level != Level.CERTIFIED and audit.get("influence_truth"):
         neural = any(condition["name"] == "unique minimiser" for condition in privacy.conditions)
         truth = {head: v for head, v in audit["influence_truth"].items() if head.startswith("neural") == neural}
         shown["influence_versus_truth"] = _plain(truth)
     return shown
+
+
+def audits_of(privacy: PrivacyStatement, results: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which audits attacked what a release was charged for, those of its own mechanism first.
+
+    Of the audits of one charge, one of any release gives way to those of releases with its constants.
+
+    Args:
+        privacy: The statement of the release.
+        results: What audits found, by name; each says what it ``attacks``.
+    """
+    own = Charge(Purpose.RELEASE, privacy.mechanism)
+    targets = [
+        (name, Target.from_dict(target))
+        for name, result in results.items()
+        if isinstance(result, Mapping)
+        for target in result.get("attacks", ())
+    ]
+    terms = {"pure": not privacy.delta, "person": bool(privacy.person)}
+    names: list[str] = []
+    for charge in [own, *(paid.charge for paid in privacy.charges)]:
+        fitting = [(name, target) for name, target in targets if target.fits(charge, privacy.public, **terms)]
+        names += [
+            name
+            for name, target in fitting
+            if not any(
+                other.charge == target.charge and other.public.keys() > target.public.keys() for _, other in fitting
+            )
+        ]
+    return tuple(dict.fromkeys(names))
 
 
 def _plain(value: Any) -> Any:
@@ -307,3 +341,46 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(entry) for entry in value]
     return value
+
+
+def sign_release(
+    path: str | Path,
+    key: str | Path,
+    signer: str | None = None,
+    password: bytes | None = None,
+    overwrite: bool = False,
+) -> tuple[Path, Signature]:
+    """Sign a release with ed25519: the signature covers every byte of the file, the privacy statement among them.
+
+    Written are ``<file>.sig`` beside it, its line of a ``SHA256SUMS`` there, and by whom it is signed into a card
+    there. The release itself stays as it is. That it agrees with itself is ``verify_release``'s to say.
+
+    Args:
+        path: Release file, or the run folder that holds it.
+        key: File of the private key in PEM.
+        signer: Name of the signer, which is signed too; None takes the one in the key's file, if there is one.
+        password: Of an encrypted key.
+        overwrite: Whether the signature may take the place of one that is there.
+
+    Returns:
+        The signature's file, and the signature.
+
+    Raises:
+        InputError: No ed25519 key, no name of one line, or a signature that is there.
+        ReleaseFileError: Not a release, changed or damaged.
+        VerificationError: The ``SHA256SUMS`` beside it is no list of checksums.
+    """
+    private, named = read_private_key(key, password)
+    file = read_release_file(path).path
+    load_release(file)  # refuses a damaged one
+    if not overwrite:
+        refuse_existing(signature_path(file), "signature", "give overwrite=True (torchdpcate sign: --overwrite)")
+    listed = (file.parent / SUMS_FILE).is_file()
+    if listed:
+        check_sums(file.parent)  # before anything is written
+    signature = write_signature(file, private, named if signer is None else signer)
+    written = signature_path(file)
+    if listed:
+        write_sums(file.parent, [written.name])
+    renew_signature(file)
+    return written, signature

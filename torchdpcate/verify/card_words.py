@@ -9,7 +9,7 @@ from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.known import SHARED
+from torchdpcate.verify.statement import SHARED
 
 _IN_WORDS = {
     Level.CERTIFIED: "a proof covers what the program computed, with public constants",

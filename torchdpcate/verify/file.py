@@ -1,20 +1,230 @@
 """Verification of a release file: does it agree with itself, with public facts, and with the files beside it?"""
 
+import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from torch import Tensor
+
+from torchdpcate.composition.covariates import LEAST_SPREAD
+from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
+from torchdpcate.estimators.cate.mechanisms.base import Composed, PlugIn
 from torchdpcate.plan import UNFIT, Plan
-from torchdpcate.release.digest import NO_SIGNATURE, SUMS_FILE, file_sum
-from torchdpcate.release.file import ReleaseFile, read_release_file
-from torchdpcate.release.release import Release
+from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.file import (
+    DIGEST_KEY,
+    NO_SIGNATURE,
+    SUMS_FILE,
+    ReleaseFile,
+    check_sums,
+    file_sum,
+    read_release_file,
+)
+from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.beside import beside
-from torchdpcate.verify.contents import contents_problems
-from torchdpcate.verify.known import plan_of, stated
-from torchdpcate.verify.numbers import number_problems
-from torchdpcate.verify.statement import statement_problems
-from torchdpcate.verify.statement_problems import check_statement
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, make_card
+from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
+
+_PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")
+# follow from others, which their mechanism works out anew: a bisection's grid, a plan, deviations
+_FOLLOWS = (
+    "main",
+    "beside",
+    "scores",
+    "balance.before_sd",
+    "balance.after_sd",
+    "balance.expected",
+    "balance.expected_sd",
+)
+_BITS = 14  # float32 weights near one with noise of a thousandth
+_FEW = 4  # answers that may be one number: near queries
+
+
+def number_problems(release: Release) -> Iterator[str]:
+    """Return what in the released numbers of a release that claims something no noise leaves; see ``recompute``.
+
+    A number at a public bound, to which it is clipped, is not judged, nor a coefficient that is shrunk to zero.
+
+    Args:
+        release: As read from its file.
+    """
+    if not release.privacy.claims or release.privacy.mechanism == PlugIn.name:
+        return
+    for name, tensor in release.tensors().items():
+        public = name.startswith(_PUBLIC) or name in _FOLLOWS or name.endswith(".median")  # of a public grid
+        if tensor.is_floating_point() and not public and name != "answers":
+            values = _judged(release, name, tensor.flatten().double())
+            yield from alike_problems(name, values, _BITS)
+            yield from decimal_problems(name, values)
+    if isinstance(release, QueryRelease):
+        yield from _answers(release)
+
+
+def _answers(release: QueryRelease) -> Iterator[str]:
+    """Problems of answers: equal ones may be of queries that differ in no column that is used, or of a constant."""
+    answers, bound = release.answers, release.domain.outcome_range
+    if not bool((answers.abs() <= bound).all()):
+        yield "an answer is larger than the outcome's range"
+    inside = answers.abs() != bound
+    yield from decimal_problems("answers", answers[inside])
+    columns = (release.head or {}).get("columns")
+    queries = release.queries if columns is None else release.queries[:, list(map(int, columns))]
+    different = len(queries[inside].unique(dim=0)) if bool(inside.any()) else 0
+    constant = len(answers[inside].unique()) == 1
+    if constant and different > _FEW and release.privacy.mechanism != Composed.name:
+        yield "answers holds one number alone, which noise does not leave"
+
+
+def _judged(release: Release, name: str, values: Tensor) -> Tensor:
+    """Return the numbers that are at no bound."""
+    if name == "nuisances.propensity" and release.domain.known_propensity is not None:
+        return values[:0]  # none was fitted
+    if isinstance(release, ComposedRelease | ComposedRule):
+        values = values[(values != 0) & (values.abs() != 1)]  # shrunk, a plan's standardisation, or clipped
+        if name == "standardisation.sd":
+            for least in (math.sqrt(LEAST_VARIANCE), LEAST_SPREAD):
+                values = values[(values / least - 1).abs() > 1e-9]
+    if isinstance(release, AverageEffectRelease) and name == "numbers":
+        values = values[(values * 2**12).round() != values * 2**12]
+        values = values[: 0 if len(values) < 2 else None]  # a single one may be a public centre
+    return values
+
+
+_METADATA = frozenset(("format", "format_version", "class", "facts", "schema", "privacy", DIGEST_KEY))
+_TEXTS = ("facts", "schema", "privacy")
+
+
+def contents_problems(file: ReleaseFile, release: Release) -> Iterator[str]:
+    """Return what a file holds beside its release; tensors are compared when it is read.
+
+    Args:
+        file: The file.
+        release: What was made of it.
+    """
+    strange = file.metadata.keys() - _METADATA
+    if strange:
+        yield f"it holds metadata that no release has: {', '.join(map(repr, sorted(strange)))}"
+    own = {"facts": release.facts(), "schema": release.schema.to_dict(), "privacy": release.privacy.to_dict()}
+    for name in _TEXTS:
+        text = file.metadata[name]
+        stated, needed = json.loads(text), json.loads(json.dumps(own[name]))
+        if stated != needed:
+            yield f"its {name} are not what its release would write"
+        elif len(text) != len(json.dumps(json.loads(text))):
+            yield f"its {name} are not written as its release would write them"
+
+
+STATEMENT_JSON, STATEMENT_MD = "privacy.json", "privacy.md"
+"""The statement's own files, which a run writes with the release."""
+
+_CURATORS = ("audit", "registry", "stated_by_the_curator", "to_be_filled_in_by_the_curator", "registry_schema")
+# what curators add to a card, and what an audit shipped with another version found
+
+
+def beside(file: ReleaseFile, release: Release, cards: bool = True) -> tuple[tuple[str, str], list[str]]:
+    """Compare the files beside a release with it.
+
+    Args:
+        file: The release's file.
+        release: What was made of it.
+        cards: Whether cards are compared, which takes some seconds; there is none of a statement that is wrong.
+
+    Returns:
+        What was found, for people to read; and what is wrong.
+    """
+    folder = file.path.parent
+    own = [name for name in (STATEMENT_JSON, STATEMENT_MD) if (folder / name).is_file()]
+    problems = [*_statements(file, release)]
+    if cards:
+        problems += _cards(file, release)
+    if not (folder / SUMS_FILE).is_file():
+        if own:
+            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the complete folder")
+        text = f"none: no {SUMS_FILE} and no statement beside it, so this file alone was looked at"
+        return ("files beside", text), problems
+    finding, changed = _sums(file.path)
+    return finding, [*changed, *problems]
+
+
+def _sums(path: Path) -> tuple[tuple[str, str], list[str]]:
+    report = check_sums(path.parent)
+    text = f"{len(report.matching)} files match"
+    text += f"; not here: {', '.join(report.absent)}" if report.absent else ""
+    text += f"; not listed: {', '.join(report.unlisted)}" if report.unlisted else ""
+    problems = [f"{name} is not as in {SUMS_FILE}" for name in report.changed]
+    if path.name in report.unlisted:
+        problems.append(f"{path.name} is not listed in {SUMS_FILE}")
+    return (SUMS_FILE, text), problems
+
+
+def _statements(file: ReleaseFile, release: Release) -> Iterator[str]:
+    """Problems of the statement's own files."""
+    own, folder = release.privacy.to_dict(), file.path.parent
+    text = _text(folder / STATEMENT_JSON)
+    if text is not None and _object(text) != own:
+        yield f"{STATEMENT_JSON} does not say what the release says"
+    text = _text(folder / STATEMENT_MD)
+    if text is not None and text != release.privacy.to_markdown():
+        yield f"{STATEMENT_MD} does not say what the release says"
+
+
+def _cards(file: ReleaseFile, release: Release) -> Iterator[str]:
+    """Problems of a card beside the release; what its curator or an audit added is theirs."""
+    folder = file.path.parent
+    text, page = _text(folder / CARD_JSON), _text(folder / CARD_HTML)
+    if text is None:
+        if page is not None:
+            yield f"{CARD_HTML} is here without {CARD_JSON}, so that it cannot be compared"
+        return
+    card = _object(text)
+    if card is None:
+        yield f"{CARD_JSON} is no card"
+        return
+    named = isinstance(card.get("release"), dict) and "file" in card["release"]
+    other = named and card["release"]["file"] != file.path.name
+    if other and card["release"]["file"] in {path.name for path in folder.iterdir()}:
+        return  # the card of another release of the folder
+    try:
+        needed = json.loads(json.dumps(make_card(release, path=file.path if named else None)))
+    except VerificationError:
+        return  # the statement's own problems, and the signature's, are reported elsewhere
+    names = sorted((needed.keys() | card.keys()) - set(_CURATORS))
+    if any(card.get(name) != needed.get(name) for name in names if not (other and name == "release")):
+        yield f"{CARD_JSON} does not say what the release says"
+    elif page is not None and page != _page(card):
+        yield f"{CARD_HTML} does not say what {CARD_JSON} says"
+
+
+def _page(card: dict[str, Any]) -> str | None:
+    try:
+        return card_html(card)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _text(path: Path) -> str | None:
+    """Return the text of a file; None where there is none, and nothing in particular where it is no text."""
+    if not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
 
 NOT_SIGNED = (
     "not signed: numbers that any run might have released are as the file says; compare its SHA-256 with one that the "

@@ -1,26 +1,162 @@
-"""Verification of a statement's words and names: those of the library for this mechanism, and nothing else."""
+"""Verification of a privacy statement: its names and words, and its costs worked out anew from its event tree.
 
+What statements may say is here: mechanisms, each of which says what its own releases state, and words common to all.
+Verification refuses whatever else a file says.
+"""
+
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.centred_sums import CentredSums
+from torchdpcate.estimators.average.clipped_scores import ClippedScores
+from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
+from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
+from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
+from torchdpcate.estimators.average.plan import BalancingPlan
+from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
+from torchdpcate.estimators.cate.composition_plan import CompositionPlan
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, PlugIn
+from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
+from torchdpcate.estimators.rules.plan import RulePlan
+from torchdpcate.estimators.selection.policy_plan import PolicyPlan
+from torchdpcate.estimators.subgroups.plan import SubgroupPlan
+from torchdpcate.nuisance.trainer import GPU_ROUNDING
+from torchdpcate.plan import PLANS, Plan
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.charge import Purpose
-from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.events import DPSGDEvent
+from torchdpcate.privacy.filters import stated_cost
+from torchdpcate.privacy.guarantee import Level, is_library_class
+from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,
     NOT_PROTECTED,
+    TUNING,
     PrivacyStatement,
     accountant_of,
+    adjacency_of,
     bounds_of,
+    claim_sentence,
+    unit_words,
 )
-from torchdpcate.verify.known import (
-    COMMON_CONDITIONS,
-    CONDITION_KEYS,
-    is_known,
-    is_tuning,
-    stated,
+
+# Classes whose modules have declared their plans.
+_PLANNED = (
+    *(SubgroupPlan, CompositionPlan, PolicyPlan, CentredSums, ClippedScores, DifferenceInMeans),
+    *(DoublyRobust, HorvitzThompson, SubsampleAggregate),
 )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What releases by a mechanism may be.
+
+    Attributes:
+        highest: The strongest level that any of them has.
+        kinds: Kinds of release that it makes.
+        conditions: Names of the conditions that its own guarantee may rest on, beside ``COMMON_CONDITIONS``; None where
+            its parts bring conditions of their own, under any name.
+    """
+
+    highest: Level
+    kinds: tuple[str, ...]
+    conditions: tuple[str, ...] | None = ()
+
+
+def plan_of(name: str) -> type[Plan] | None:
+    """Return the plan of the mechanism that statements call so; None if there is none."""
+    assert all(plan in PLANS.values() for plan in _PLANNED)
+    if stated_mechanism(name) is not None:
+        return RulePlan
+    if name in EFFECT_ESTIMATORS:
+        return BalancingPlan
+    return PLANS.get(name) or (EffectPlan if name in MECHANISMS else None)
+
+
+def plan_names() -> tuple[str, ...]:
+    """Return all names by which statements call mechanisms of the library."""
+    rules = (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
+    return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *EFFECT_ESTIMATORS, *rules]))
+
+
+def is_known(name: str) -> bool:
+    """Whether statements may call a mechanism so; nothing is imported to answer."""
+    return plan_of(name) is not None
+
+
+def stated(name: str) -> Known | None:
+    """Return what releases by the mechanism of this name may be; None if there is none: it may claim nothing.
+
+    A mechanism that is no class of the library, registered from outside, is conditional at most.
+    """
+    plan = plan_of(name)
+    if plan is None:
+        return None
+    maker = EFFECT_ESTIMATORS.get(name) or stated_mechanism(name) or (MECHANISMS[name] if plan is EffectPlan else plan)
+    says: Any = maker if plan is EffectPlan else plan
+    own = is_library_class(maker if isinstance(maker, type) else type(maker))
+    conditional = not own and says.level == Level.CERTIFIED
+    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds, says.rests_on)
+
+
+COMMON_CONDITIONS = (
+    "estimand",
+    "mechanism",
+    "learner",
+    "score",
+    "feature map",
+    "loss",
+    "outcome",
+    "matching",
+    "residual model",
+    "weights",
+    "nuisances",
+    "second stage",
+    GPU_ROUNDING.name,
+)
+"""Names of conditions that any release may rest on: what a user brought in place of the library's, and where it ran."""
+
+CONDITION_KEYS = frozenset(("name", "text", "holds"))
+"""What a condition says."""
+
+
+_SWEEP = (
+    r"run [0-9]{1,9} \(counted from 0\) of a sweep over the same records: each run spends a budget of its own, what is "
+    r"published of them adds up, and a choice among them by what they showed of these records is paid for nowhere"
+)
+_COST = r"epsilon = [0-9.e+-]{1,20}, delta = [0-9.e+-]{1,20}"
+SHARED = (
+    rf"run ([0-9]{{1,9}}) of a ledger over the same records: in all ({_COST}|not known) spent, of at most {_COST}, "
+    r"also where a run was chosen by what others showed; runs beside that ledger are not counted"
+)
+"""What a shared ledger knows, with the number of the run and what was spent."""
+_CANDIDATES = (
+    r"([0-9]{1,9}) candidates were trained on disjoint parts of the records and one was chosen privately on another "
+    r"part; all of it is in this ledger"
+)
+_CROSS_VALIDATION = "the ridge was chosen by cross-validation on the same records, which nothing paid for"
+
+
+def is_tuning(tuning: Mapping[str, Any]) -> bool:
+    """Whether the library says this of tuning."""
+    runs, text = tuning.get("runs"), str(tuning.get("text"))
+    if tuning.keys() != {"runs", "text"}:
+        return False
+    if runs is None:
+        return re.fullmatch(_SWEEP, text) is not None
+    if type(runs) is not int or runs < 1:
+        return False
+    found = re.fullmatch(_CANDIDATES, text) or re.fullmatch(SHARED, text)
+    return tuning == TUNING or text == _CROSS_VALIDATION or (found is not None and int(found[1]) == runs)
+
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,40}")
 _LEVELS = list(Level)
@@ -113,3 +249,153 @@ def _texts(privacy: PrivacyStatement, domain: Domain) -> Iterator[str]:
         yield "where it says that its bounds come from is not where its schema does"
     if privacy.bounds != bounds_of(domain):
         yield "the bounds of outcome and overlap that it states are not those of its schema"
+
+
+# Closed forms are good to the first, Fourier transforms of another machine to the second.
+_CLOSED, _CONVOLVED = 1e-9, 1e-6
+# More than any run, and at most about half a minute: a sampled event takes most of a second.
+_MOST_EVENTS, _MOST_CHARGES, _MOST_SAMPLED = 10**7, 1000, 16
+
+
+def check_statement(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
+    """Work out anew what a statement says of itself.
+
+    Returns:
+        What was checked and what came out; and what does not agree, one sentence each.
+    """
+    findings, problems = _accounting(privacy)
+    problems += [*_level(privacy), *_words(privacy), *_own_charge(privacy)]
+    return [*findings, ("level", f"{privacy.headline}; no charge is weaker")], problems
+
+
+def _accounting(privacy: PrivacyStatement) -> tuple[list[tuple[str, str]], list[str]]:
+    """Findings and problems of the costs."""
+    if not privacy.claims:
+        return [("accounting", "nothing is claimed, so there is nothing to recompute")], list(_unclaimed(privacy))
+    findings, problems = [], []
+    for block in privacy.blocks:
+        finding, wrong = _block(block)
+        findings.append((f"block {block.name}", finding))
+        problems += wrong
+    largest = {
+        name: max((v for v in (getattr(block, name) for block in privacy.blocks) if v is not None), default=0.0)
+        for name in ("epsilon", "delta")
+    }
+    unit = privacy.protected
+    needed = unit.cost(largest["epsilon"], largest["delta"])
+    by = f" is, for the {unit.records} records of a person," if unit.is_person else " is"
+    for (name, value), stated in zip(zip(largest, needed, strict=True), (privacy.epsilon, privacy.delta), strict=True):
+        complete = all(getattr(block, name) is not None for block in privacy.blocks)
+        if complete and stated is not None and not math.isclose(stated, value, rel_tol=_CLOSED):
+            problems.append(f"{name} = {stated:.10g} is claimed, but the largest of a block{by} {value:.10g}")
+    if not privacy.blocks:
+        problems.append("a claim without any block of records")
+    total = f"the largest of the blocks: epsilon = {largest['epsilon']:.6g} at delta = {largest['delta']:g}"
+    if unit.is_person:
+        total += f" by record; by person with {unit.records}: {privacy.epsilon:.6g} at {privacy.delta:g}"
+    findings.append(("total", total))
+    return findings, problems
+
+
+def _unclaimed(privacy: PrivacyStatement) -> Iterator[str]:
+    """What would read like a claim where there is none."""
+    numbers = ("epsilon", "delta", "naive_epsilon")
+    if any(getattr(block, name) is not None for block in privacy.blocks for name in numbers):
+        yield "no epsilon is claimed, yet there are numbers that read like a claim"
+    if any(charge.event is not None for charge in privacy.charges):
+        yield "no epsilon is claimed, yet there are events to compose"
+
+
+def _block(block: Block) -> tuple[str, list[str]]:
+    """Finding and problems of one block: its events composed anew at its delta."""
+    name, delta = block.name, block.delta
+    events = [(c.event, c.count, c.later) for c in block.charges if c.event is not None and c.count is not None]
+    if len(events) < len(block.charges):
+        return "", [f"block {name!r} has a charge without event or count"]
+    if delta is None or block.epsilon is None or block.naive_epsilon is None:
+        return "", [f"block {name!r} does not say what it cost"]
+    charges = [(event, count) for event, count, _ in events]
+    sampled = {event for event, _ in charges if isinstance(event, DPSGDEvent)}
+    counted = sum(count for _, count in charges)
+    if counted > _MOST_EVENTS or len(charges) > _MOST_CHARGES or len(sampled) > _MOST_SAMPLED:
+        return "", [f"block {name!r} counts more events than can be composed"]
+    try:
+        found = dict(zip(("epsilon", "naive_epsilon"), stated_cost(events, delta), strict=True))
+    except (InputError, ArithmeticError, ValueError, MemoryError) as error:
+        return "", [f"block {name!r} has events that do not compose ({error})"]
+    problems = []
+    for key, cost in found.items():
+        stated = getattr(block, key)
+        problem = _compare(stated, cost, _tolerance(charges))
+        if problem:
+            problems.append(f"block {name!r} claims {key} = {stated:.10g} at delta = {delta:g}, {problem}")
+    weakest = max((c.level for c in block.charges if c.count), key=_rank, default=Level.CERTIFIED)
+    if block.level is not None and block.level != weakest:
+        problems.append(f"block {name!r} is called {block.level}, but its weakest charge is {weakest}")
+    tree = ", ".join(f"{count:,} x {event.kind}" for event, count in charges)
+    return f"epsilon = {found['epsilon']:.6g} at delta = {delta:g} recomputed from {tree or 'no event'}", problems
+
+
+def _tolerance(charges: Sequence[EventCount]) -> float:
+    return _CONVOLVED if len(charges) > 1 or any(isinstance(e, DPSGDEvent) or n > 1 for e, n in charges) else _CLOSED
+
+
+def _compare(stated: float, found: float, tolerance: float) -> str | None:
+    """What is wrong with a stated cost."""
+    if not math.isfinite(found) or stated < found * (1 - tolerance):
+        return f"but its events cost {found:.10g}"
+    if stated > found * (1 + tolerance):
+        return f"but its events cost only {found:.10g}"
+    return None
+
+
+def _level(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the level: never stronger than a charge, nor than the conditions allow."""
+    charges = [(charge.level, charge.words) for charge in privacy.charges]
+    weakest, label = max(charges, key=lambda charge: _rank(charge[0]), default=(Level(privacy.level), ""))
+    fails = any(condition["holds"] is False for condition in privacy.conditions)
+    # a conditional mechanism whose condition fails is charged as a heuristic, and claims nothing
+    excused = privacy.level == Level.CONDITIONAL and fails and not privacy.claims
+    if _rank(privacy.level) < _rank(weakest) and not excused:
+        yield f"the level is {privacy.level}, but the charge {label!r} is {weakest}"
+    if privacy.claims and charges and not privacy.conditions and _rank(privacy.level) > _rank(weakest):
+        yield f"the level is {privacy.level}, but no charge is weaker than {weakest}, and no condition is stated"
+    if privacy.level == Level.CERTIFIED and any(c["holds"] is not True for c in privacy.conditions):
+        yield "the level is certified, but a condition is open or fails"
+    if privacy.claims and privacy.level == Level.HEURISTIC:
+        yield "the level is heuristic, yet epsilon is claimed"
+    if privacy.claims and fails:
+        yield "a condition fails, yet epsilon is claimed"
+    if not privacy.private_noise and (privacy.claims or privacy.level != Level.HEURISTIC):
+        yield "the noise had a fixed seed, yet something is claimed"
+
+
+def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of what should have been charged: the mechanism's own run, and nothing that never happened."""
+    if not privacy.claims:
+        return
+    own = any(c.is_release(privacy.mechanism) or c.purpose is Purpose.CANDIDATE for c in privacy.charges)
+    if not own and privacy.mechanism != PlugIn.name:
+        yield f"no charge is for a release by {privacy.mechanism}"
+    yield from (f"the charge {c.words!r} is stated with a count of 0" for c in privacy.charges if c.count == 0)
+
+
+def _words(privacy: PrivacyStatement) -> Iterator[str]:
+    """Problems of the sentences and of n."""
+    if privacy.epsilon is None or privacy.delta is None:
+        denies = "no privacy guarantee" in privacy.claim or privacy.claim.startswith("NOT PRIVATE")
+        if not denies or ")-differentially private" in privacy.claim:
+            yield f"nothing is claimed, but the sentence is {privacy.claim!r}"
+    elif privacy.claim != claim_sentence(privacy.epsilon, privacy.delta, privacy.level, privacy.protected):
+        yield f"the sentence {privacy.claim!r} does not say the epsilon, delta and level beside it"
+    if privacy.n != sum(block.n for block in privacy.blocks):
+        yield f"n = {privacy.n}, but the blocks do not add up to it"
+    unit = privacy.protected
+    if (privacy.adjacency, privacy.unit) != (adjacency_of(unit), unit_words(unit)):
+        yield f"adjacency or unit of privacy is not that of the accountant (replace one {unit.name})"
+    if privacy.n % unit.records:
+        yield f"n = {privacy.n} is no multiple of the {unit.records} records that each person has"
+
+
+def _rank(level: str) -> int:
+    return _LEVELS.index(Level(level))

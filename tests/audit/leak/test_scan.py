@@ -23,8 +23,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from torchdpcate.audit.leak.chance import Coincidences, coincidences, grid_step, kind_of, multiples_of
-from torchdpcate.audit.leak.figures import drawn
-from torchdpcate.audit.leak.scan import FALSE_ALARM, leak_report, scan
+from torchdpcate.audit.leak.scan import FALSE_ALARM, drawn, leak_report, scan
 from torchdpcate.errors import AuditFailure, InputError
 from torchdpcate.evaluation.figures import effect_figure, save_figure
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from torchdpcate.audit.leak.curator import read_curator
-from torchdpcate.audit.leak.files import read_folder
+from torchdpcate.audit.leak.files import read_curator, read_folder
 from torchdpcate.audit.leak.search import word_findings
 
 LEVELS = [

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.nuisance.cases import Recorder
-from torchdpcate.audit.one_run import canaries as canaries_module
-from torchdpcate.audit.one_run.bounds import best_guesses
-from torchdpcate.audit.one_run.canaries import (
+from torchdpcate.audit import one_run as canaries_module
+from torchdpcate.audit.bounds import best_guesses
+from torchdpcate.audit.one_run import (
     ATTACKS,
     CANARY_CONFIG,
     Eavesdropper,

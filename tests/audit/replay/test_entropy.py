@@ -147,7 +147,7 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
         ("permutation", "torchdpcate/data/checked.py"),
         ("fine_gaussian", "torchdpcate/nuisance/engines.py"),
         ("released", "torchdpcate/nuisance/engines.py"),
-        ("gaussian", "torchdpcate/erm/perturbation.py"),
+        ("gaussian", "torchdpcate/erm/private_fit.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
         ("released", "torchdpcate/estimators/cate/mechanisms/base.py"),
     }
@@ -185,7 +185,7 @@ def test_a_source_that_moves_a_global_generator_is_found(source, generators):
 def test_noise_of_the_global_seed_is_found_in_a_learner():
     found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
-    assert ("gaussian", "torchdpcate/erm/perturbation.py") in in_the_run
+    assert ("gaussian", "torchdpcate/erm/private_fit.py") in in_the_run
     assert ("fine_gaussian", "torchdpcate/nuisance/engines.py") not in in_the_run
 
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from torchdpcate.audit.replay.tape import RecordingNoise
-from torchdpcate.audit.replay.watch import unpaid, watched
+from torchdpcate.audit.replay.tape import RecordingNoise, unpaid, watched
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent

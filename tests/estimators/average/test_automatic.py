@@ -89,7 +89,7 @@ def test_a_release_says_what_was_chosen_and_verifies(known, tmp_path):
     assert release.privacy.level == "certified"
     path = release.save(tmp_path / "r.safetensors")
     assert verify_release(path)
-    assert load_release(path).holds_if == release.holds_if
+    assert load_release(path).assumptions == release.assumptions
     assert learner.sizes_ == {"records": 2000}
     assert learner.nonprivate_estimate().value == pytest.approx(release.estimate, abs=0.2)
     assert learner.release() is release

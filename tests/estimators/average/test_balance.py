@@ -13,7 +13,7 @@ from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.mechanisms import k_norm_deviation
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import BalanceTable
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 

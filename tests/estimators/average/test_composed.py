@@ -15,7 +15,7 @@ from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.clipped_scores import clipped_sums, conclude, noise_of
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
@@ -25,7 +25,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import VerificationError, verify_release
+from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 FACTS = {"low": [-3.0] * 3, "high": [3.0] * 3}

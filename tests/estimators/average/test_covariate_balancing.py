@@ -13,16 +13,16 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.records import Batch, StackedRecords, predictor
-from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.losses import BalancingLoss
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.plan import BalancingPlan, make_plan
 from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
@@ -99,7 +99,7 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     words = release.privacy.public["holds_if"]
     assert words.startswith("the log-odds of treatment are linear in the basis")
     assert ("or the mean outcome" in words) == either
-    assert release.holds_if == release.summary()["holds_if"] == words
+    assert release.assumptions == release.summary()["holds_if"] == words
     assert words in release.privacy.to_markdown()
     changed = replace(
         release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
@@ -133,8 +133,8 @@ def test_the_ledger_is_charged_before_and_for_everything():
     release = learner.release()
     labels = [charge.words for charge in release.privacy.charges]
     assert labels == [
-        "weights: propensity by objective",
-        "outcome model: by objective",
+        "weights by objective: propensity",
+        "outcome model by objective",
         "release by balanced_difference: sums",
         "release by balanced_difference: balance (treated)",
         "release by balanced_difference: balance (sums)",
@@ -263,7 +263,7 @@ def test_the_expected_imbalance_holds_what_is_left():
     plan = make_plan(n, FEATURES, ATE, PrivacyBudget(8.0, 0.0), loss="balancing")
     one = StackedRecords(Batch(*(part[0] for part in records.batch)))
     theta = plan.learn(one, FitSession(NoiseSource.system()), runs)["weights"]
-    w = ATE.weights(predictor(one.batch.psi, theta), one.batch.z)
+    w = ATE.weights(linear_predictor(one.batch.psi, theta), one.batch.z)
     imbalance = ((2 * one.batch.z - 1) * w) @ one.batch.psi / FEATURES.largest_entry
     left = imbalance - plan.propensity.ridge * theta / FEATURES.largest_entry
     ratio = left.square().mean(0).sqrt() / plan.propensity.imbalance

@@ -9,7 +9,7 @@ from torchdpcate.estimators.average.difference_in_means import (
     DifferenceInMeansEffect,
     plain_difference,
 )
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 
 def test_without_noise_it_is_the_difference_in_means():

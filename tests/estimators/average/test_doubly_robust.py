@@ -30,8 +30,8 @@ from torchdpcate.estimators.average.worst_case_peers import _scored
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 PRIVATE_SIZE = [name for name, estimand in ESTIMANDS.items() if not estimand.public_size]

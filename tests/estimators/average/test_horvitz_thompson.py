@@ -11,8 +11,9 @@ from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.perturbation import logistic_jacobian
-from torchdpcate.erm.records import Batch, StackedRecords, predictor
+from torchdpcate.erm.private_fit import logistic_jacobian
+from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts
 from torchdpcate.estimators.average.horvitz_thompson import (
@@ -91,7 +92,7 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     records = StackedRecords(Batch(*(part[0] for part in data_sets(1, 400, seed=1).batch)))
     plan = planned(records.n, 1.0)
     theta = torch.randn(1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    e = torch.sigmoid(predictor(records.batch.psi, theta)).clamp(0.1, 0.9)
+    e = torch.sigmoid(linear_predictor(records.batch.psi, theta)).clamp(0.1, 0.9)
     z, y = records.batch.z, records.batch.y
     exact = (z * y / e - (1 - z) * y / (1 - e)).sum()
     runs = 20_000

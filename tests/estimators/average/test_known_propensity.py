@@ -21,8 +21,8 @@ from torchdpcate.estimators.average.centred_sums import (
     without_noise,
 )
 from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 PURE = PrivacyBudget(1.0, 0.0)
@@ -195,7 +195,7 @@ def test_a_propensity_by_stratum_by_column_and_of_all(propensity, estimand, tmp_
     assert verify_release(path)
     found = load_release(path)
     assert found.interval(0.95).tolist() == release.interval(0.95).tolist()
-    assert "propensity that the domain states" in found.holds_if
+    assert "propensity that the domain states" in found.assumptions
 
 
 def test_a_domain_without_a_propensity_is_refused():

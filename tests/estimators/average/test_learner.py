@@ -145,4 +145,4 @@ def test_an_unfitted_learner_releases_nothing():
 def test_every_release_says_which_models_must_follow_the_truth(learner, words):
     release = learner.fit(*arrays(2_000, 0)).release()
     assert release.privacy.public["holds_if"].startswith(words)
-    assert release.summary()["holds_if"] == release.holds_if == release.privacy.public["holds_if"]
+    assert release.summary()["holds_if"] == release.assumptions == release.privacy.public["holds_if"]

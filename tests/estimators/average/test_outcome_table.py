@@ -10,9 +10,9 @@ from tests.estimators.average.eight import ETA, PHI, THETA, Y, Z
 from torchdpcate.causal.estimand import ATT, ESTIMANDS, Estimand, make_estimand
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, Weighted
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, floors
+from torchdpcate.privacy.draws import root_norm
+from torchdpcate.privacy.mechanisms import RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.polytope import root_norm
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 
 EPSILONS = {"table": 0.6, "variance": 0.1}
 # T_11, T_10, T_01, T_00 and the Hajek contrast of the note's section 7

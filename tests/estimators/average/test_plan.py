@@ -7,8 +7,7 @@ import pytest
 from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.effect_estimator import EffectFacts

@@ -27,8 +27,8 @@ from torchdpcate.estimators.average.worst_case_peers import _groups, _plan_of_gr
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
-from torchdpcate.release.interval_law import half_width
 from torchdpcate.verify.file import verify_release
 
 ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)

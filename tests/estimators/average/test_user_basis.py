@@ -9,8 +9,7 @@ from torch import Tensor
 from tests.features import own_maps
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Logistic
+from torchdpcate.erm.losses import BalancingLoss, Logistic
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect

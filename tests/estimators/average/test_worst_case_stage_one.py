@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from torchdpcate.audit.attack import audit
-from torchdpcate.erm import noisy_gradient
-from torchdpcate.erm import objective_fit as objective
+from torchdpcate.erm import linear_fits
 from torchdpcate.erm.records import arm
 from torchdpcate.estimators.average import worst_case_stage_one as games
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -28,7 +27,7 @@ def changed(worlds):
 def test_the_worlds_of_the_objective_noise_differ_in_one_record_of_full_weight():
     worlds = [games._separated(world, 40) for world in (0, 1)]
     assert changed(worlds) == [80]
-    fit = objective.ObjectiveFit(share=games._SHARE).prepare(games._STEEP, 81, games._FEATURES, BUDGET)
+    fit = linear_fits.ObjectiveFit(share=games._SHARE).prepare(games._STEEP, 81, games._FEATURES, BUDGET)
     theta = worlds[0].minimise(games._STEEP, arm, fit.ridge, torch.zeros(1, 2), 1e-9)
     gradients = [world.slopes(games._STEEP, arm, theta)[1] for world in worlds]
     entry = games._FEATURES.largest_entry
@@ -90,10 +89,10 @@ def test_half_of_the_noise_is_refuted(name, monkeypatch):
     """Counting the replaced record once."""
     assert not audit(WORST_CASES[name], BUDGET, trials=8_000, noise=NoiseSource.fixed(2)).refuted
     if name == "noisy_gradient":
-        plain = noisy_gradient.GaussianMechanism
-        monkeypatch.setattr(noisy_gradient, "GaussianMechanism", lambda b, s, count: plain(b, s / 2, count))
+        plain = linear_fits.GaussianMechanism
+        monkeypatch.setattr(linear_fits, "GaussianMechanism", lambda b, s, count: plain(b, s / 2, count))
     else:
-        half = objective.WeightBounds.per_record(1.0)
+        half = linear_fits.WeightBounds.per_record(1.0)
         object.__setattr__(half, "first", 1.0)
-        monkeypatch.setattr(objective.WeightBounds, "per_record", lambda most: half)
+        monkeypatch.setattr(linear_fits.WeightBounds, "per_record", lambda most: half)
     assert audit(WORST_CASES[name], BUDGET, trials=8_000, noise=NoiseSource.fixed(2)).refuted

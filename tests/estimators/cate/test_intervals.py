@@ -139,7 +139,7 @@ def test_an_estimated_propensity_has_intervals_that_say_what_they_rest_on(
     assert estimated.without is None
     assert "pi being the released propensity" in estimated.target
     assert "log-odds of treatment" in estimated.summary()["intervals_hold_if"]
-    assert "randomised" in release.holds_if
+    assert "randomised" in release.assumptions
     loaded = load_release(estimated.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, ComposedRelease)
     np.testing.assert_allclose(loaded.interval(POINTS), estimated.interval(POINTS), rtol=1e-12)

@@ -22,12 +22,13 @@ from torchdpcate import (
 )
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.estimators.rules.matching import MATCHINGS, AllPairs
+from torchdpcate.estimators.rules.pairwise import AllPairs
+from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.guarantee import of_library, own_code
 from torchdpcate.verify.file import verify_release
 

@@ -9,7 +9,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.tuning import Tuning, _excess, _public_block, least_risk
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.convex_model import ConvexNuisances

@@ -13,19 +13,17 @@ from tests.verify.forgery import restated
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge, Squared
+from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.rules import mechanisms
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.ridge import default_ridge, needed_ridge
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM, default_ridge
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.weights.known import KnownWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -106,14 +104,14 @@ def test_every_way_releases_a_rule_that_follows_the_records(mechanism, perturbat
 def test_gaussian_noise_below_that_of_the_formula_is_refused(monkeypatch, tmp_path):
     x, a, y = records(2_000)
     learner = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 1e-6), weights="constant", perturbation="gaussian").fit(x, a, y)
-    calibrate = mechanisms.calibrate_objective
+    calibrate = PrivateFit.objective
 
     def weaker(*given, **facts):
         noise = calibrate(*given, **facts)
         return replace(noise, scale=noise.scale * 0.999)
 
     with monkeypatch.context() as made:
-        made.setattr(mechanisms, "calibrate_objective", weaker)
+        made.setattr(PrivateFit, "objective", weaker)
         path = learner.release().save(tmp_path / "rule.safetensors")
     with pytest.raises(VerificationError, match="tilt_scale"):
         verify_release(path)
@@ -226,7 +224,7 @@ def test_parameters_are_stored_and_cloned():
     assert twin.ridge == 3.0
 
 
-def test_explain_noise_names_the_spill_of_unpaid_weights():
+def test_a_plan_names_the_spill_of_unpaid_weights():
     x, a, y = records(400)
     settings = {"ridge_bound": 1e9}
     spilled = TwoStageRule(DOMAIN, PrivacyBudget(4.0, 0.0), weights="ipw", **settings).fit(x, a, y).plan()
@@ -418,7 +416,7 @@ def test_an_outcome_of_ones_own_is_tried_and_makes_the_claim_conditional():
 def test_a_budget_without_end_has_a_ridge(own, epsilon):
     bounds = WeightBounds.per_record(1.0) if own else WeightBounds.with_indirect(1.0, 2.0)
     assert default_ridge(400, epsilon, bounds, 1.0) == pytest.approx(0.4)
-    assert 0 < needed_ridge(epsilon, bounds, 1.0) < 1e-3
+    assert 0 < bounds.ridge_for(1.0, epsilon / 2) < 1e-3
 
 
 class Outside(OutputRule):

@@ -8,13 +8,12 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.loss import make_loss
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.nuisance.weights.tilting import TiltingLoss
+from torchdpcate.estimators.rules.weighted_erm import make_loss
+from torchdpcate.nuisance.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)

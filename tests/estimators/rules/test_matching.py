@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.rules import matching as module
-from torchdpcate.estimators.rules.matching import AllPairs, CellPairs, GaussianPairs, make_matching
+from torchdpcate.estimators.rules import pairwise as module
+from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs, make_matching
 from torchdpcate.features import maps as features
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"])

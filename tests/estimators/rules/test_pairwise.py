@@ -9,12 +9,10 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.perturbation import jacobian
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.matching import GAPS, CellPairs, GaussianPairs, pair_bounds
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.pairwise import PairwiseRule, _pairwise
+from torchdpcate.estimators.rules.pairwise import GAPS, CellPairs, GaussianPairs, PairwiseRule, _pairwise, pair_bounds
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -115,7 +113,7 @@ class Pair:
     def determinants(self) -> torch.Tensor:
         """Log ratio of the determinants at theta, of J."""
         ratio = torch.logdet(self._sums(0)[1]) - torch.logdet(self._sums(1)[1])
-        most = torch.tensor([jacobian(pair_bounds(self.gap), LOSS.curvature, g) for g in self.ridge.tolist()])
+        most = torch.tensor([pair_bounds(self.gap).jacobian(LOSS.curvature, g) for g in self.ridge.tolist()])
         return ratio / most
 
 
@@ -274,5 +272,5 @@ def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
     assert PairwiseRule.restated_bounds(public, 10, DOMAIN) == (pair_bounds("sign"), public)
     with pytest.raises(LookupError):
         PairwiseRule.restated_bounds({"gap": "sign", "weights": "constant"}, 10, DOMAIN)
-    assert set(RULE_LEARNERS) == {"auto", "owl", "pairwise", "two_stage_rule"}
+    assert set(RULE_LEARNERS) == {"owl", "pairwise", "rule", "two_stage_rule"}
     assert RULE_LEARNERS["pairwise"] is PairwiseRule

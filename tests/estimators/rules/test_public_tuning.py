@@ -6,11 +6,10 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules import public_tuning
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.public_tuning import Resamples, tune_on_public
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.evaluation.rules import policy_value
+from torchdpcate.evaluation.metrics import policy_value
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -4,21 +4,16 @@ import pytest
 import torch
 
 from torchdpcate import load_release
+from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.bounds import WeightBounds
 from torchdpcate.erm.losses import HuberHinge
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.agreement import agreement
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
-from torchdpcate.estimators.rules.tuning import (
-    SELECTION,
-    CrossValidatedRule,
-    PrivatelyTunedRule,
-    _rule_tuning,
-)
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
-from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.estimators.rules.plan import SELECTION
+from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule, _rule_tuning
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM, agreement
 from torchdpcate.features.maps import Identity, Legendre
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -263,7 +258,7 @@ def test_a_tuned_rule_agrees_with_itself_and_has_a_card(weights, tmp_path):
     learner = TwoStageRule(DOMAIN, BUDGET, weights=weights)
     rule = PrivatelyTunedRule(learner, [30.0, 300.0]).fit(*records(3000)).release()
     verify_release(rule.save(tmp_path / "rule.safetensors"))
-    assert "rule_tuning" in make_card(rule, audit={"rule_tuning": {"bound": 0.5}})["audit"]["lower_bounds"]
+    assert "rule_tuning" in make_card(rule, audit=shipped_results())["audit"]["lower_bounds"]
 
 
 def test_blocks_that_lack_an_arm_are_fitted_like_any_other():

@@ -9,16 +9,14 @@ from tests.features import own_maps
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
 from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 

@@ -8,9 +8,10 @@ import torch
 
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.perturbation import ObjectiveNoise
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.erm.losses import HuberHinge, Logistic, LossBounds
+from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.erm.worst_pairs import log_density
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -95,9 +96,10 @@ def test_densities_integrate_to_the_mass_of_the_cubes_noise(world):
     end = (weights.sum().item() + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
     line = torch.linspace(-end, end, 801).double()
     theta = torch.cartesian_prod(line, line)
-    every = torch.ones(len(theta)).double()
     for loss in (Logistic(), HuberHinge()):
-        logs = worst_case._log_density(theta, psi, label, weights, loss, ridge * every, scale * every)
+        fit = PrivateFit(LossBounds.of(loss), WeightBounds.per_record(1.0), ridge, size=2)
+        objective = replace(fit.objective(PURE, "box"), scale=scale)
+        logs = log_density(theta, objective, loss, (psi, label, weights))
         mass = logs.exp().sum() * (line[1] - line[0]) ** 2
         assert mass.item() == pytest.approx(8 * scale**2, rel=2e-3)  # the density has kinks and jumps
 
@@ -106,17 +108,17 @@ def test_scales_of_both_stages(monkeypatch):
     """With both stages' densities caught: scales by hand, each stage with its share and 1 % for the solver's stop."""
     game, seen = worst_case.TwoStages(PURE), []
     shown = game.draw(1, 2, NoiseSource.fixed(4))
-    monkeypatch.setattr(worst_case, "_log_density", lambda *args: seen.append(args) or torch.zeros(2))
+    monkeypatch.setattr(worst_case, "log_density", lambda *args: seen.append(args) or torch.zeros(2))
     game.log_density(shown, 1)
-    (*_, first_ridge, first_scale), (theta, *_, ridge, scale) = seen
+    (_, first, *_), (theta, rule, *_) = seen
     assert torch.equal(theta, shown[:, 2:])
-    assert first_ridge[0].item() == pytest.approx(0.25 / math.expm1(0.02 * 0.25))
+    assert first.gamma == pytest.approx(0.25 / math.expm1(0.02 * 0.25))
     # at so large a ridge the determinants of a logistic fit cost nothing beside its slopes
-    assert first_scale[0].item() == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99))
+    assert first.scale == pytest.approx(2 * math.sqrt(0.5) / (0.25 * 0.99))
     most = 0.5 / 0.05
     expected = 2 * most * math.sqrt(0.5) / (0.75 * 0.99 - math.log1p(most / 10_000))
-    assert scale.tolist() == pytest.approx([expected] * 2)
-    assert ridge[0].item() == 10_000
+    assert rule.scale == pytest.approx(expected)
+    assert rule.gamma == 10_000
 
 
 @pytest.mark.slow

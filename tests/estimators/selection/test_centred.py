@@ -10,7 +10,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
-from torchdpcate.estimators.selection.ranges import score_step
+from torchdpcate.estimators.selection.scores import score_step
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances
 from torchdpcate.nuisance.arms.centred import CentredNuisances, CentrePlan, centred_range

@@ -12,18 +12,15 @@ from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.selection.choice_plan import CLIP, ChoicePlan
-from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
-from torchdpcate.estimators.selection.gains import gains_as_scores
-from torchdpcate.estimators.selection.ranges import clipped_range
+from torchdpcate.estimators.selection.composed import CLIP, AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.estimators.selection.scores import clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.selection.utilities import utilities
-from torchdpcate.estimators.selection.worst_case_composed import reaching_utilities
+from torchdpcate.estimators.selection.worst_case import reaching_utilities
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.policy import PolicyRelease
+from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)

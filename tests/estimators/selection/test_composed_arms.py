@@ -13,11 +13,9 @@ from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.selection.choice_plan import CLIP
-from torchdpcate.estimators.selection.gains import Scores, clipped, gains_as_scores
-from torchdpcate.estimators.selection.ranges import clipped_range
+from torchdpcate.estimators.selection.composed import CLIP
+from torchdpcate.estimators.selection.scores import Scores, clipped, clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.estimators.selection.utilities import utilities
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import BoundedRangeEvent

@@ -12,8 +12,7 @@ from scipy.stats import binom
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.expected_nuisances import NuisanceFacts, private_nuisances
-from torchdpcate.estimators.selection.plan import TRAINED, plan, regret_bound
+from torchdpcate.estimators.selection.plan import TRAINED, NuisanceFacts, plan, private_nuisances, regret_bound
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from experiments.spillover.learned import LearnedNuisances
+from torchdpcate.audit.report import shipped_results
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
@@ -20,17 +21,16 @@ from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.nuisance.arms.linear_fits import ShrinkageTarget
 from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.shrinkage import ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
-from torchdpcate.release.policy import NUISANCE, SCORING
+from torchdpcate.release.rule import NUISANCE, SCORING
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
@@ -267,7 +267,7 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
     release = chosen.release()
     paid = [(entry.block, entry.label, entry.event.epsilon) for entry in chosen.ledger_.entries]
     assert paid == [
-        (NUISANCE, "nuisances: shares and means of the arms", pytest.approx(share * 4.0)),
+        (NUISANCE, "nuisances by laplace: arms", pytest.approx(share * 4.0)),
         (NUISANCE, "release by permute_and_flip", pytest.approx((1 - share) * 4.0)),
         (SCORING, "release by permute_and_flip", pytest.approx(4.0)),
     ]
@@ -280,7 +280,7 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
     assert release.privacy.epsilon <= 4.0
     assert release.privacy.public["target"] == "private"
     verify_release(release.save(tmp_path / "release.safetensors"))
-    assert "root_polytope" in make_card(release, audit={"root_polytope": {"bound": 0.9}})["audit"]["lower_bounds"]
+    assert "root_polytope" in make_card(release, audit=shipped_results())["audit"]["lower_bounds"]
     blocks = tuple(replace(block, charges=block.charges[-1:]) for block in release.privacy.blocks)
     unpaid = replace(release, privacy=replace(release.privacy, blocks=blocks))
     with pytest.raises(VerificationError, match="arms: its charges are not the one"):

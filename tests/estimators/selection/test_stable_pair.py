@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchdpcate.estimators.selection.stable_pair import turned_utilities, turning_pair
+from torchdpcate.estimators.selection.worst_case import turned_utilities, turning_pair
 from torchdpcate.privacy.selection_mechanisms import PermuteAndFlip
 
 

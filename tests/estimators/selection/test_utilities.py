@@ -10,8 +10,8 @@ from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection import utilities as module
-from torchdpcate.estimators.selection.utilities import utilities
+from torchdpcate.estimators.selection import scores as module
+from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.privacy.exact_sums import sum_grid
 
 DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0)

@@ -25,7 +25,7 @@ from torchdpcate.privacy.charge import COMPOSED_SCORES, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, CellScores, cell_effects, mean_square
-from torchdpcate.release.interval_law import half_width
+from torchdpcate.release.estimate import half_width
 
 FACTS = {"overlap": 0.1, "two_levels": [False, False, True]}
 DOMAIN = Domain([-3.0, -3.0, 0.0], [3.0, 3.0, 1.0], -10.0, 10.0, **FACTS)

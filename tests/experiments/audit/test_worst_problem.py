@@ -7,8 +7,7 @@ import pytest
 
 from experiments.audit.worst_problem import worst_problem
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve
-from torchdpcate.second_stage.worst_pair import worst_pair
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve, worst_pair
 
 pytestmark = pytest.mark.studies
 

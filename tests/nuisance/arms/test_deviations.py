@@ -9,9 +9,14 @@ import torch
 from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.domain import Domain
 from torchdpcate.nuisance.arms.deviations import ArmBound, DeviationBound, deviation_bound, logit_deviation
-from torchdpcate.nuisance.arms.gradients import logistic_gradient_distance, logistic_norm
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
-from torchdpcate.nuisance.arms.stability import indirect_bound, outcome_stability, propensity_stability
+from torchdpcate.nuisance.arms.stability import (
+    indirect_bound,
+    logistic_gradient_distance,
+    logistic_norm,
+    outcome_stability,
+    propensity_stability,
+)
 
 UNIT = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
 ANGLES = 60

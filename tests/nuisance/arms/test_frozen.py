@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FrozenNuisances
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=3.0)
 

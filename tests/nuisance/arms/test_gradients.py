@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.gradients import (
+from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
+from torchdpcate.nuisance.arms.stability import (
     logistic_gradient_bound,
     logistic_gradient_distance,
     logistic_norm,
@@ -17,7 +18,6 @@ from torchdpcate.nuisance.arms.gradients import (
     ridge_gradient_distance,
     ridge_norm,
 )
-from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
 
 RIDGES = [50 / 21, 1.0, 0.3, 0.05]
 

@@ -11,14 +11,13 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.shrinkage import _counts_and_sums, private_target, target_mechanism
+from torchdpcate.nuisance.arms.linear_fits import _counts_and_sums, private_target, target_mechanism
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
+from torchdpcate.privacy.draws import root_norm
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.polytope import root_norm
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
 from torchdpcate.privacy.session import FitSession
 
 DOMAIN = Domain([0.0], [1.0], outcome_low=-10.0, outcome_high=30.0)
@@ -68,7 +67,7 @@ def test_without_privacy_it_is_the_shares_and_the_means():
 @pytest.mark.parametrize("arms", [2, 3])
 def test_the_sensitivity_covers_every_neighbour_and_is_attained(arms, monkeypatch):
     name, watched = ("RootPolytopeMechanism", WatchedTable) if arms == 2 else ("LaplaceMechanism", Watched)
-    monkeypatch.setattr(f"torchdpcate.nuisance.arms.shrinkage.{name}", watched)
+    monkeypatch.setattr(f"torchdpcate.nuisance.arms.linear_fits.{name}", watched)
     Watched.seen.clear()
     for arm in range(arms):
         for y in (-10.0, 0.0, 10.0, 30.0):

@@ -7,13 +7,12 @@ import torch
 
 from torchdpcate.causal.score import project_to_floor
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.gradients import logistic_gradient_bound
 from torchdpcate.nuisance.arms.linear_fits import Block, LogisticFits, RidgeFits
 from torchdpcate.nuisance.arms.stability import (
     IndirectBound,
     indirect_bound,
+    logistic_gradient_bound,
     outcome_stability,
-    projected_stability,
     propensity_stability,
 )
 
@@ -74,8 +73,8 @@ def test_lipschitz_constants_of_softmax_and_projection(actions):
     step[0, 0] = 1.0
     step *= 0.02 / step.abs().amax(1, keepdim=True)
     far = (project_to_floor(p + step, 0.05) - project_to_floor(p, 0.05)).abs().amax(1) / 0.02
-    assert far.max() <= projected_stability(1.0, actions) * (1 + 1e-9)
-    assert far[0] == pytest.approx(projected_stability(1.0, actions))
+    assert far.max() <= (2 - 2 / actions) * (1 + 1e-9)
+    assert far[0] == pytest.approx(2 - 2 / actions)
 
 
 def crowd(m: int, arms: int, place: float = 1.0) -> Block:

@@ -12,8 +12,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.features.maps import Legendre
 from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.linear_fits import Coefficients
-from torchdpcate.nuisance.arms.shrinkage import ShrinkageTarget
+from torchdpcate.nuisance.arms.linear_fits import Coefficients, ShrinkageTarget
 from torchdpcate.nuisance.arms.stable import CONSTANTS, StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS

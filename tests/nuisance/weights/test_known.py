@@ -5,7 +5,7 @@ from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.weights.known import KnownWeights
+from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.noise import NoiseSource
 
 STRATA = {"z": {0: 0.2, 1: 0.6}}

@@ -10,11 +10,7 @@ from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first, 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.logistic import (
-    LogisticWeights,
-    logistic_indirect_sensitivity,
-    logistic_reach,
-)
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, logistic_indirect_sensitivity, logistic_reach
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,12 @@ from tests.nuisance.weights.cases import DOMAIN, confounded, omega, unpaid, with
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
+from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.weights.known import ConstantWeights, KnownWeights
-from torchdpcate.nuisance.weights.logistic import LogisticWeights
+from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WEIGHTS, FittedWeights, WeightScheme
-from torchdpcate.nuisance.weights.tilting import TiltingWeights
+from torchdpcate.nuisance.weights.scheme import WEIGHTS, ConstantWeights, FittedWeights, KnownWeights, WeightScheme
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -11,7 +11,7 @@ from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_moveme
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.weights.tilting import (
+from torchdpcate.nuisance.weights.balancing import (
     TiltingLoss,
     TiltingWeights,
     largest_mean_tilt,

@@ -1,23 +1,21 @@
 """Leak scan: does a run's ``release/`` hold anything of its curator's?"""
 
+import hashlib
+import io
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from torchdpcate.audit.leak.chance import KINDS, Coincidences
-from torchdpcate.audit.leak.curator import Curator, read_curator
-from torchdpcate.audit.leak.files import read_folder
-from torchdpcate.audit.leak.release_checks import (
-    copied_files,
-    drawn_curves,
-    read_stated,
-    records_asked_for,
-    too_little_noise,
-)
+from torchdpcate.audit.leak.files import Curator, read_curator, read_folder
 from torchdpcate.audit.leak.search import (
     Finding,
     Released,
+    copied_records,
+    copied_vectors,
     gather,
     make_pool,
     named_findings,
@@ -25,8 +23,245 @@ from torchdpcate.audit.leak.search import (
     other_units,
     word_findings,
 )
-from torchdpcate.audit.leak.vectors import copied_records, copied_vectors
 from torchdpcate.errors import AuditFailure
+
+_BLUE = np.array([31, 119, 180])  # C0, the colour of the released effect
+_MARGIN = 0.05 / 1.1  # of the axes' width, left free at either side of a curve
+_APART = 4.0  # pixels between two curves before they can be distinguished
+_SHIFTS = np.array([shift for shift in range(-80, 81, 5) if abs(shift) >= 10])
+_FEWEST = 30  # columns
+_TRIES, _BEST = 1000, 20
+
+
+def drawn(png: bytes, released: np.ndarray, curves: dict[str, np.ndarray]) -> dict[str, float] | None:
+    """Return which of the curator's curves an effect figure shows besides the released one.
+
+    The released curve is known and calibrates the axes: its own pixels give the row of every effect. Along a
+    curator's curve the share of columns with ink is then held against the shares along the same curve shifted
+    up and down, which letters and frames fill as often.
+
+    Args:
+        png: The figure, as ``effect_figure`` draws it.
+        released: Released effects, evenly spaced from the curve's left end to its right, [m].
+        curves: The curator's effects there by name, each [m].
+
+    Returns:
+        Share of ink of every curve that is drawn, or None where the figure has no curve to calibrate by.
+    """
+    from PIL import Image
+
+    image = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
+    far = np.abs(image - _BLUE).max(2)
+    blue, ink = far < 40, (image.min(2) < 140) & (far >= 60)
+    columns = _curve_columns(ink)
+    if len(columns) < _FEWEST:
+        return None
+    at = np.linspace(0, 1, len(columns))
+    middle = np.interp(at, np.linspace(0, 1, len(released)), released)
+    line = _rows_of_effects(blue[:, columns], middle)
+    if line is None:
+        return None
+    found = {}
+    for name, values in curves.items():
+        effect = np.interp(at, np.linspace(0, 1, len(values)), values)
+        path = line[0] + line[1] * effect
+        apart = (np.abs(line[1] * (effect - middle)) > _APART) & (path > 1) & (path < len(image) - 2)
+        if apart.sum() < _FEWEST:
+            continue
+        near = ink[:, columns[apart]]
+        share = _filled(near, path[apart]).mean()
+        usual = np.median([_filled(near, path[apart] + shift).mean() for shift in _SHIFTS])
+        if share >= max(0.25, usual + 0.2):
+            found[name] = float(share)
+    return found
+
+
+def _curve_columns(ink: np.ndarray) -> np.ndarray:
+    """Return the columns that a curve spans: the axes', which the lower frame shows, without their margins."""
+    row = np.flatnonzero(ink[ink.sum(1).argmax()])
+    runs = np.split(row, np.flatnonzero(np.diff(row) > 1) + 1)
+    frame = max(runs, key=len)
+    if not len(frame):
+        return frame
+    margin = _MARGIN * (frame[-1] - frame[0])
+    return np.arange(round(frame[0] + margin), round(frame[-1] - margin) + 1)
+
+
+def _rows_of_effects(blue: np.ndarray, effect: np.ndarray) -> tuple[float, float] | None:
+    """Return (a, b) with row = a + b effect along the released curve, from pairs of blue pixels [rows, columns].
+
+    Other curves cross it and the legend repeats its colour, so the pair that explains most columns wins.
+    """
+    rows, columns = np.nonzero(blue)
+    if len(rows) < _FEWEST:
+        return None
+    first, second = np.random.default_rng(0).integers(0, len(rows), (2, _TRIES))
+    gap = effect[columns[second]] - effect[columns[first]]
+    usable = np.abs(gap) > 0.3 * np.ptp(effect)
+    first, second, gap = first[usable], second[usable], gap[usable]
+    if not len(gap):
+        return None
+    b = (rows[second] - rows[first]) / gap
+    a = rows[first] - b * effect[columns[first]]
+    hits = np.array([_filled(blue, path).sum() for path in a[:, None] + b[:, None] * effect])
+    refined = [_refined(rows, effect[columns], a[i], b[i]) for i in np.argsort(hits)[-_BEST:]]
+    hits = np.array([_filled(blue, start + slope * effect).sum() for start, slope in refined])
+    start, slope = refined[int(hits.argmax())]
+    # a flat curve does not give the scale of its axis
+    enough = hits.max() >= len(effect) / 3 and np.abs(slope) * np.ptp(effect) > 10
+    return (start, slope) if enough else None
+
+
+def _refined(rows: np.ndarray, effect: np.ndarray, start: float, slope: float) -> tuple[float, float]:
+    """Fit the line anew to the pixels near it, a few times."""
+    for reach in (6.0, 4.0, 3.0, 3.0):
+        near = np.abs(rows - start - slope * effect) <= reach
+        if np.ptp(effect[near]) == 0:
+            break
+        slope, start = (float(part) for part in np.polyfit(effect[near], rows[near], 1))
+    return start, slope
+
+
+def _filled(ink: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """Return in which columns there is ink within a pixel and a half of the path."""
+    near = np.clip(np.rint(path).astype(int) + np.arange(-1, 2)[:, None], 0, len(ink) - 1)
+    return ink[near, np.arange(len(path))].any(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """What a release file states of itself, without its checksum.
+
+    Attributes:
+        file: Its name.
+        tensors: Its tensors by name.
+        facts: Shapes and public scales.
+        privacy: The privacy statement.
+        schema: Columns and bounds.
+    """
+
+    file: str
+    tensors: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    privacy: dict[str, Any]
+    schema: dict[str, Any]
+
+    @property
+    def outcome_range(self) -> float:
+        """R, in outcome units."""
+        return float(self.schema["outcome"]["high"]) - float(self.schema["outcome"]["low"])
+
+
+def read_stated(folder: Path) -> Stated | None:
+    """Return what the release file of a folder states, or None if none can be read."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt") as file:
+                tensors = {name: file.get_tensor(name).double().numpy() for name in file.keys()}  # noqa: SIM118
+                metadata = file.metadata()
+            parts = [json.loads(metadata[name]) for name in ("facts", "privacy", "schema")]
+            found = Stated(path.name, tensors, *parts)
+            if found.outcome_range > 0:
+                return found
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def too_little_noise(stated: Stated | None, curator: Curator, alpha: float) -> list[Finding]:
+    r"""Hold the noise of released coefficients against the least that their statement allows.
+
+    Output perturbation states its scale s. Objective perturbation moves theta by at least ||b|| / L, L the largest
+    curvature of the objective. For Gaussian noise ||difference||^2 / s^2 is then at least chi-squared with p degrees of
+    freedom; for noise of density exp(-||z|| / s), ||difference|| / s is at least Gamma(p).
+    """
+    from scipy.stats import chi2, gamma
+
+    theta, clean = None if stated is None else stated.tensors.get("theta"), curator.vectors.get("theta_without_noise")
+    if stated is None or theta is None or clean is None or theta.shape != clean.shape:
+        return []
+    law = _head_noise(stated) or _rule_noise(stated, curator)
+    if law is None:
+        return []
+    kind, least = law
+    moved, size = float(np.linalg.norm(theta - clean)), len(clean)
+    chance = float(chi2.cdf((moved / least) ** 2, size) if kind == "gaussian" else gamma.cdf(moved / least, size))
+    if chance > alpha:
+        return []
+    what = f"coefficients with far less noise than stated: {moved:.3g} where {least:.3g} each is the least"
+    return [Finding(stated.file, "theta", what, f"{moved:.6g}", chance)]
+
+
+def _head_noise(stated: Stated) -> tuple[str, float] | None:
+    """Return law and least scale of the noise of a CATE's head: L is at most 2 n (B^2 + ridge), B <= 1."""
+    try:
+        if stated.privacy["mechanism"] == "output":
+            return "gaussian", float(stated.facts["noise_scale"])
+        public = stated.privacy["public"]
+        n = next(block["n"] for block in stated.privacy["blocks"] if block["name"] == "second_stage")
+        return "gaussian", float(public["tilt_scale"]) / (2 * n * (1 + public["ridge"]))
+    except (KeyError, TypeError, ValueError, StopIteration):
+        return None
+
+
+def _rule_noise(stated: Stated, curator: Curator) -> tuple[str, float] | None:
+    """Return law and least scale of a rule's noise; the curator's folder has L."""
+    try:
+        kind, public = stated.privacy["mechanism"].rpartition("_")[2], stated.privacy["public"]
+        if kind not in ("gamma", "box", "gaussian"):
+            return None
+        if "noise_scale" in public:
+            return kind, float(public["noise_scale"])
+        return kind, float(public["tilt_scale"]) / curator.public_vectors["hessian_bound"].item()
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def copied_files(run: Path) -> list[Finding]:
+    """Return files of ``release/`` that are byte for byte one of the curator's."""
+
+    def files(folder: Path, pattern: str = "**/*") -> dict[bytes, Path]:
+        paths = [path for path in folder.glob(pattern) if path.is_file() and path.stat().st_size]
+        return {hashlib.sha256(path.read_bytes()).digest(): path for path in paths}
+
+    curator, released = files(run / "curator") | files(run, "summary.json"), files(run / "release")
+    return [
+        Finding(released[key].name, "the file", "a copy of a curator's file", curator[key].name)
+        for key in released.keys() & curator.keys()
+    ]
+
+
+def drawn_curves(run: Path, curator: Curator) -> list[Finding]:
+    """Return figures of ``release/`` that show a curve of the curator's."""
+    secret, public = (
+        curator.vectors.get("effect_in_figure_without_noise"),
+        curator.public_vectors.get("public.effect_in_figure"),
+    )
+    if secret is None or public is None:
+        return []
+    findings = []
+    for path in sorted((run / "release").rglob("*.png")):
+        try:
+            shown = drawn(path.read_bytes(), public, {"effect_in_figure_without_noise": secret})
+        except Exception:  # no image: `read_folder` says so
+            continue
+        for name, share in (shown or {}).items():
+            name_in = path.relative_to(run / "release").as_posix()
+            findings.append(Finding(name_in, "its pixels", f"the curve {name}", f"{share:.0%} of it drawn"))
+    return findings
+
+
+def records_asked_for(stated: Stated | None, curator: Curator) -> list[str]:
+    """Note released queries that are records: public only by the user's word."""
+    queries = None if stated is None else stated.tensors.get("queries")
+    if queries is None or curator.rows is None:
+        return []
+    rows = {row.tobytes() for row in curator.rows[:, :-1] + 0.0}
+    same = sum(row.tobytes() in rows for row in queries + 0.0)
+    return [f"{same} of {len(queries)} released queries are records: they count as public"] if same else []
+
 
 FALSE_ALARM = 1e-6
 """Bound of the probability that the scan of a folder with nothing in it reports a leak by chance."""

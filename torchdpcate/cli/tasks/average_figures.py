@@ -12,13 +12,13 @@ from torchdpcate.cli.comparison import PROBLEM, problem_of
 from torchdpcate.cli.curator import read_table
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
-from torchdpcate.drawing.averages import interval_row, released_rows
+from torchdpcate.drawing.releases import interval_row, released_rows
 from torchdpcate.estimators.average.clipped_scores import ClippedScores
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable, StandardisedBalance
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.released_weights import BalanceTable, StandardisedBalance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def draw_curator(
     """
     claim, rows = release.privacy.claim, released_rows(release, "released")
     rows += [interval_row(release, name, estimate, secret=True) for name, estimate in others.items()]
-    figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, holds_if=release.holds_if)
+    figure = interval_figure(rows, level=_LEVEL, truth=truth, claim=claim, assumptions=release.assumptions)
     save_figure(figure, folder / "interval.png", PRIVATE)
     if balance is None:
         return
@@ -103,10 +103,10 @@ def report_figures(runs: pd.DataFrame) -> "dict[str, Figure]":
         labels = zip(chosen["run"], _labels(chosen), strict=True)
         rows = [row for name, label in labels for row in released_rows(loaded[name], label)]
         claim = loaded[chosen["run"].iloc[0]].privacy.claim if len(chosen) == 1 else problem_of(chosen).iloc[0]
-        rests = {loaded[name].holds_if for name in chosen["run"]}
+        rests = {loaded[name].assumptions for name in chosen["run"]}
         common = rests.pop() if len(rests) == 1 else ""
         figures[f"interval{mark}.png"] = interval_figure(
-            rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim, holds_if=common
+            rows[:_MOST_INTERVALS], level=_LEVEL, claim=claim, assumptions=common
         )
     balances = {name: release.balance for name, release in loaded.items() if release.balance is not None}
     if len(runs) > 1:

@@ -15,8 +15,8 @@ from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.released_weights import BalanceTable
 
 if TYPE_CHECKING:
     import pandas as pd

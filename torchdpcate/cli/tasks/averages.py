@@ -22,8 +22,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.balance_table import BalanceTable
 from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.released_weights import BalanceTable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,12 +16,12 @@ from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import read_queries
-from torchdpcate.drawing.rules import coefficients
+from torchdpcate.drawing.releases import coefficients
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.release.composed import ComposedRule
 
 if TYPE_CHECKING:
     from torchdpcate.estimators.planned_noise import PlannedNoise

@@ -22,20 +22,18 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Comp
 from torchdpcate.data.study import StreamedStudy, Study
 from torchdpcate.data.table import CachedStream
 from torchdpcate.drawing.effect_points import FigurePoints
-from torchdpcate.drawing.effects import effect_figure_of, effect_panel, means
+from torchdpcate.drawing.releases import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Mechanism
-from torchdpcate.estimators.cate.mechanisms.composed import Composed
+from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.balance_figure import balance_figure
-from torchdpcate.evaluation.curves import CURVES_FILE, EffectCurves
+from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
-from torchdpcate.evaluation.root_error import pehe
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
-from torchdpcate.release.views import noise_scales
 from torchdpcate.second_stage.recipes import SecondStage
 from torchdpcate.second_stage.stage import RKHSStage
 

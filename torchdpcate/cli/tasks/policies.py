@@ -28,13 +28,13 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
+from torchdpcate.evaluation.curator_figures import policy_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.evaluation.policies import policy_figure
 from torchdpcate.nuisance.arms.base import ScoreSource
-from torchdpcate.nuisance.arms.frozen import FrozenNuisances
+from torchdpcate.nuisance.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
-from torchdpcate.release.policy import SCORING, PolicyRelease
+from torchdpcate.release.rule import SCORING, PolicyRelease
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -272,7 +272,7 @@ class Policies(TaskSpec):
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """
-        from torchdpcate.estimators.selection.utilities import utilities
+        from torchdpcate.estimators.selection.scores import utilities
 
         study, library = self.study, self.learner.library_
         if len(library.families[0].actions) > 2:

@@ -17,7 +17,7 @@ from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
 from torchdpcate.cli.words import words
 from torchdpcate.data.study import Study
-from torchdpcate.drawing.rules import coefficients
+from torchdpcate.drawing.releases import coefficients
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.features.maps import Representation
@@ -199,7 +199,7 @@ class Rules(TaskSpec):
 
     def _accuracies(self) -> dict[str, float]:
         """Return the shares of best decisions at the queries; nothing where the truth is unknown."""
-        from torchdpcate.evaluation.rules import decision_accuracy
+        from torchdpcate.evaluation.metrics import decision_accuracy
 
         study = self.study
         if study.effect is None or study.queries is None:
@@ -225,7 +225,7 @@ class Rules(TaskSpec):
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
-        from torchdpcate.evaluation.rules import policy_value
+        from torchdpcate.evaluation.metrics import policy_value
 
         records = self.study.records
         propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)

@@ -18,7 +18,7 @@ from torchdpcate.cli.run import say_warning, warnings_said
 from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data.study import Study
-from torchdpcate.drawing.subgroups import plot_subgroups
+from torchdpcate.drawing.releases import plot_subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.evaluation.figures import save_figure

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.records import Batch, Records, Terms, predictor
+from torchdpcate.erm.records import Batch, Records, Terms
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.effect_estimator import Ask, EffectFacts, ReleasedRanges, released_ranges
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism, k_norm_deviation
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import BalanceTable
 
 COUNT = 0.2
 """Part of the balance statistics' epsilon that is for the number of treated."""
@@ -193,7 +194,7 @@ class BalanceStatistics:
 
         def terms(batch: Batch) -> Tensor:
             phi = (batch.psi[:, 1:] / features.largest_entry).T
-            g = predictor(batch.psi, theta)
+            g = linear_predictor(batch.psi, theta)
             z = batch.z.expand_as(g)
             w = ranges.within(self.estimand.weights(g, z), z)[0]
             plain = (batch.z - share[:, None, None]) * phi
@@ -208,7 +209,9 @@ class BalanceStatistics:
         units = self.units(share, features.dimension - 1, self.largest(features, theta))[0]
         one = torch.tensor([share], dtype=torch.float64)
         sums = records.total(self.terms(theta, features, one, records.n))[0] * units
-        size = records.total(lambda b: self.estimand.weights(predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2)
+        size = records.total(
+            lambda b: self.estimand.weights(linear_predictor(b.psi, theta), b.z).sum(-1, keepdim=True) / 2
+        )
         half, plain = len(sums) // 2, records.n * share * (1 - share)
         return BalanceTable(
             names_of(features),

@@ -16,7 +16,7 @@ from torchdpcate.estimators.average.effect_estimator import (
     ReleasedRanges,
     Total,
     Weighted,
-    contrast_holds_if,
+    contrast_assumption,
 )
 from torchdpcate.estimators.average.joint_cost import joint_cost
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
@@ -70,9 +70,9 @@ class BalancedDifference(EffectEstimator):
     centred: ClassVar[bool] = True
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """See ``EffectEstimator``."""
-        return contrast_holds_if(public)
+        return contrast_assumption(public)
 
     def laws(self, facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:
         """See ``EffectEstimator``: one event; how large its numbers may be depends on the coefficients."""

@@ -26,8 +26,8 @@ from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.holds_if import RANDOMISED
 from torchdpcate.release.release import Release
+from torchdpcate.release.statement import RANDOMISED
 
 SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
@@ -267,7 +267,7 @@ class CentredSums(EffectPlan):
         "Delta/epsilon with Delta = max(W_1(1-c), W_0 c) + max(W_1 c, W_0(1-c)), on its size and its squares; "
         "covariate_balancing section 3.4"
     )
-    holds_if: ClassVar[str] = RANDOMISED
+    assumption: ClassVar[str] = RANDOMISED
 
     @cached_property
     def facts(self) -> DesignFacts:

@@ -25,7 +25,7 @@ from torchdpcate.estimators.average.sum_and_squares import sum_and_half_squares,
 from torchdpcate.laws import CLOSE, AddedNoise
 from torchdpcate.plan import Query
 from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.noisy_numbers import same
+from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.release import Release
@@ -99,7 +99,7 @@ class ClippedScores(EffectPlan):
         "2 S/epsilon on the sum of clipped doubly robust scores, and 4/epsilon on that of their squares over S^2, "
         "in one event; composed_estimator section 3"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment, or the mean outcomes, are combinations of the features that n and epsilon could "
         "pay for, or the domain states the propensity; and scores beyond the clip cancel; where not, the estimate is "
         "biased and the interval may never hold the effect"

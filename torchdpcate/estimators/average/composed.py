@@ -22,7 +22,7 @@ from torchdpcate.estimators.average.sum_and_squares import sums_mechanism
 from torchdpcate.estimators.weighted_balance import weighted_balance
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.balance_table import BalanceTable
+from torchdpcate.release.released_weights import BalanceTable
 
 CLIPPED = "a bias where the nuisances' features do not follow the truth, or where scores beyond the clip do not cancel"
 """What its planned error does not count."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import LINEAR_FITS, PrivateLinearFit
+from torchdpcate.erm.linear_fits import LINEAR_FITS, PrivateLinearFit
 from torchdpcate.erm.records import Records
 from torchdpcate.estimators.average.effect_estimator import EffectEstimator, planned_sampling
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -25,8 +25,7 @@ from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedErro
 from torchdpcate.features.maps import FeatureMap, conditions_of
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.release.balance_table import BalanceTable
-from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
 
 
 @dataclass(eq=False, repr=False)

@@ -36,7 +36,7 @@ class DifferenceInMeans(EffectPlan):
         "root-polytope noise of radius 1/epsilon on the outcomes' table, then Laplace noise on the variance; "
         "covariate_balancing sections 3.3 and 5"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "treatment was randomised with one probability for everybody; where it was not, the estimate is biased and the "
         "interval may never hold the effect"
     )

@@ -19,9 +19,8 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import ScoreSums, conclude, epsilons_of, laws_of
 from torchdpcate.laws import CLOSE, Training
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.nuisance.ranges import nuisance_range
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import nuisance_range
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.plan import Query
 from torchdpcate.privacy.budget import as_number, integer
@@ -58,7 +57,7 @@ class DoublyRobust(EffectPlan):
         "Laplace noise on sums of doubly robust scores and of their squares, scales Delta/epsilon by ranges of the "
         "released nuisances, at most 2/eta and 4/eta^2 for the ATE, as one event; covariate_balancing section 3.6"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the released propensity or the released outcome models follow the truth; where neither does, the estimate is "
         "biased and the interval may never hold the effect"
     )

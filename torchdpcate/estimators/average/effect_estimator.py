@@ -14,7 +14,7 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.laws import AddedNoise
-from torchdpcate.release.holds_if import UNSTATED
+from torchdpcate.release.statement import UNSTATED
 
 
 class Weighted(NamedTuple):
@@ -173,7 +173,7 @@ _EITHER = (
 _ALONE = f"{_PROPENSITY}; where they are not, the estimate is biased and the interval may never hold the effect"
 
 
-def contrast_holds_if(public: Mapping[str, Any]) -> str:
+def contrast_assumption(public: Mapping[str, Any]) -> str:
     """Return what a contrast of weighted outcomes, or of their residuals, rests on.
 
     Weights that balance the basis, or residuals of an outcome model in it, take away what is linear in it.
@@ -182,7 +182,7 @@ def contrast_holds_if(public: Mapping[str, Any]) -> str:
         public: Public constants of its statement: the loss of its weights, and whether there is an outcome model.
 
     Example:
-        >>> contrast_holds_if({"loss": "logistic"})[:49]
+        >>> contrast_assumption({"loss": "logistic"})[:49]
         'the log-odds of treatment are linear in the basis'
     """
     return _EITHER if public.get("loss") == "balancing" or "outcome_bounds" in public else _ALONE
@@ -207,7 +207,7 @@ class EffectEstimator(ABC):
     rests_on: ClassVar[str] = UNSTATED
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """Return what it rests on where it has these public settings: ``rests_on``."""
         return cls.rests_on
 

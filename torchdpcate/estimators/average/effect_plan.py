@@ -16,15 +16,14 @@ from torchdpcate.laws import AddedNoise
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.exact_sums import on_grid
 from torchdpcate.privacy.guarantee import Level, of_library
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import on_grid
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import CHOICE, AverageEffectRelease
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.holds_if import UNSTATED
 from torchdpcate.release.release import Release
-from torchdpcate.release.statement import PrivacyStatement
+from torchdpcate.release.statement import UNSTATED, PrivacyStatement
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +41,13 @@ class EffectPlan(Plan):
         chosen: Planned error by which the estimator was chosen, in outcome units; None where it was asked for.
         uses_delta: Whether delta of the budget pays for something.
         intervals: Whether an interval that counts sampling is known.
-        holds_if: Which models must follow the truth, in words; the full warning where a class does not say it.
+        assumption: Which models must follow the truth, in words; the full warning where a class does not say it.
     """
 
     kinds: ClassVar[tuple[str, ...]] = (AverageEffectRelease.kind,)
     uses_delta: ClassVar[bool] = False
     intervals: ClassVar[bool] = True
-    holds_if: ClassVar[str] = UNSTATED
+    assumption: ClassVar[str] = UNSTATED
 
     n: int
     schema: TableSchema
@@ -110,7 +109,7 @@ class EffectPlan(Plan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.holds_if,)
+        return (self.assumption,)
 
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""

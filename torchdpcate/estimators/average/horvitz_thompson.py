@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
-from torchdpcate.erm.records import Batch, Records, arm, predictor
+from torchdpcate.erm.records import Batch, Records, arm
+from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_estimator import EffectFacts, planned_sampling, released_ranges
 from torchdpcate.estimators.average.effect_plan import EffectPlan
@@ -76,7 +76,7 @@ class HorvitzThompson(EffectPlan):
         "the released propensity, which is by objective perturbation with epsilon/2; covariate_balancing section 5"
     )
     intervals: ClassVar[bool] = False
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates; where they are not, the estimate is biased"
     )
 
@@ -216,7 +216,7 @@ def horvitz_thompson_terms(batch: Batch, facts: EffectFacts, theta: Tensor) -> T
         facts: What is public, with the ranges that weights are moved into.
         theta: Coefficients of the propensity, [runs, p].
     """
-    g, of = predictor(batch.psi, theta), facts.estimand
+    g, of = linear_predictor(batch.psi, theta), facts.estimand
     z = batch.z.expand_as(g)
     w = of.weights(g, z)
     w = w if facts.ranges is None else facts.ranges.within(w, z)

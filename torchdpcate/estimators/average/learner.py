@@ -16,12 +16,11 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
@@ -47,7 +46,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         ``fit`` pays for what is learnt first, ``release`` for the estimate; see each learner. Conditions: records are
         rows, adjacency is replace-one; n, bounds and settings are public. That the effect is causal rests on
         unconfoundedness and overlap; that estimate and interval are right, on the models that each release names under
-        ``holds_if``. Neither is part of the claim.
+        ``assumptions``. Neither is part of the claim.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

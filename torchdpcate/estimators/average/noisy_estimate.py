@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.interval_law import IntervalLaw, noise_deviation
+from torchdpcate.release.estimate import Estimate, IntervalLaw, noise_deviation
 
 
 @dataclass(frozen=True, eq=False)

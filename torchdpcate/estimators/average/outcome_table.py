@@ -15,13 +15,12 @@ from torchdpcate.estimators.average.effect_estimator import (
     EffectFacts,
     Total,
     Weighted,
-    contrast_holds_if,
+    contrast_assumption,
 )
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
-from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.root_polytope import RootPolytopeMechanism
+from torchdpcate.privacy.mechanisms import LaplaceMechanism, RootPolytopeMechanism
 
 CELLS = ("treated_high", "treated_low", "control_high", "control_low")
 """T_11, T_10, T_01, T_00."""
@@ -61,9 +60,9 @@ class OutcomeTable(EffectEstimator):
     parts: ClassVar[Mapping[str, float]] = {"table": 0.60, "variance": 0.10}
 
     @classmethod
-    def holds_if(cls, public: Mapping[str, Any]) -> str:
+    def assumption(cls, public: Mapping[str, Any]) -> str:
         """See ``EffectEstimator``."""
-        return contrast_holds_if(public)
+        return contrast_assumption(public)
 
     @staticmethod
     def laws(facts: EffectFacts, epsilons: Mapping[str, float]) -> dict[str, AddedNoise]:

@@ -11,13 +11,10 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import LINEAR_FITS, PreparedFit, PrivateLinearFit
-from torchdpcate.erm.records import Batch, Records, Target, arm, outcome, predictor
-from torchdpcate.erm.solver import default_tolerance
+from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
+from torchdpcate.erm.records import Batch, Records, Target, arm, outcome
+from torchdpcate.erm.solver import default_tolerance, linear_predictor
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
 from torchdpcate.estimators.average.difference_in_means import equal_weights
@@ -43,10 +40,10 @@ from torchdpcate.privacy.accounting import EventCount, compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, number, split_epsilon
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import ApproximateEvent, PureEvent
+from torchdpcate.privacy.exact_sums import far_problems
 from torchdpcate.privacy.filters import SumFilter
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.noisy_numbers import far_problems
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.blocks import Block, StatedCharge
@@ -167,7 +164,7 @@ class BalancingPlan(EffectPlan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``: what the readout rests on with these fits."""
-        return (self.estimator.holds_if(self._models()),)
+        return (self.estimator.assumption(self._models()),)
 
     def _models(self) -> dict[str, Any]:
         bounds = {} if self.outcome is None else {"outcome_bounds": [self.facts.low, self.facts.high]}
@@ -338,11 +335,11 @@ class BalancingPlan(EffectPlan):
         ranges, (low, high) = self._ranges(learnt), (self.facts.low, self.facts.high)
 
         def weighted(batch: Batch) -> Weighted:
-            g = predictor(batch.psi, learnt["weights"])
+            g = linear_predictor(batch.psi, learnt["weights"])
             z, y = batch.z.expand_as(g), batch.y.expand_as(g)
             m = torch.full_like(g, (low + high) / 2)
             if OUTCOME_MODEL in learnt:
-                m = torch.sigmoid(predictor(batch.psi, learnt[OUTCOME_MODEL])).clamp(low, high)
+                m = torch.sigmoid(linear_predictor(batch.psi, learnt[OUTCOME_MODEL])).clamp(low, high)
             return Weighted(z, y, *ranges.clamp(self.estimand.weights(g, z), z, m))
 
         return lambda terms: records.total(lambda batch: terms(weighted(batch)))

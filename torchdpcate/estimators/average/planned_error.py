@@ -66,7 +66,7 @@ class PlannedError:
         nuisances: Of the noise in private fits, as far as it moves the estimate.
         sampling: Of the records, by the prior.
         range: R, the outcome's range.
-        bias: What is counted nowhere, in words; None where there is nothing but what ``holds_if`` names.
+        bias: What is counted nowhere, in words; None where there is nothing but what ``assumptions`` names.
 
     Example:
         >>> PlannedError("known_propensity", 0.03, 0.0, 0.04).total

@@ -15,9 +15,8 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_half_squares, sums_mechanism
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
-from torchdpcate.privacy.exact_sums import exact_sum, sum_grid
+from torchdpcate.privacy.exact_sums import exact_sum, far_problems, sum_grid
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.privacy.noisy_numbers import far_problems
 
 SHARES = {"score": 0.75, "size": 0.05, "spread": 0.20}
 """Parts of the budget where the size is private. About best for n from 2,500 to 25,000 records, epsilon from 0.5 to 5

@@ -69,7 +69,7 @@ class SubsampleAggregate(EffectPlan):
         "Laplace noise of scale 2/epsilon on the sum of M group estimates, and of scale 4/epsilon on that of their "
         "squares, as one event; docs/guarantees/subsample_aggregate.md"
     )
-    holds_if: ClassVar[str] = (
+    assumption: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
         "interval counts neither"
     )

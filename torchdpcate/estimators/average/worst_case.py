@@ -20,10 +20,11 @@ from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable
 from torchdpcate.estimators.average.plan import OUTCOME_MODEL, make_plan
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.draws import root_norm
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.polytope import root_norm
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -95,6 +96,10 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
 @worst_case(
     "outcome_table",
     OutcomeTable,
+    attacks=[
+        *(Charge(Purpose.RELEASE, name) for name in (OutcomeTable.name, "difference_in_means")),
+        Charge(Purpose.RELEASE, BalancedDifference.name, "difference_in_means"),
+    ],
     pair="a treated record of the largest weight that released coefficients leave, its outcome at either end",
 )
 def _outcome_table(budget: PrivacyBudget) -> Game:
@@ -133,6 +138,7 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
 @worst_case(
     "balance_statistics",
     BalanceStatistics,
+    attacks=[Charge(Purpose.RELEASE, name, "balance") for name in (BalancedDifference.name, OutcomeTable.name)],
     pair="half of the records are treated and all weights are the largest: a record at one end of the covariate is "
     "treated or not; the share of treated is shown too",
 )
@@ -179,6 +185,7 @@ def _parts(runs: int) -> list[int]:
 @worst_case(
     "covariate_balancing_effect",
     CovariateBalancingEffect,
+    attacks=[Charge(Purpose.RELEASE, BalancedDifference.name, "sums")],
     pair="a record apart from all others, treated or not; propensity, outcome model and all sums are shown",
 )
 def _effect(budget: PrivacyBudget) -> Game:

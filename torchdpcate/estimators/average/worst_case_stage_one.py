@@ -7,13 +7,12 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.noisy_gradient import NoisyGradient
-from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.erm.losses import BalancingLoss, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import fits_by, propensity_by
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -59,6 +58,7 @@ def log_density(theta: Tensor, records: StackedRecords, loss: Loss, ridge: float
 @worst_case(
     "balancing_objective",
     ObjectiveFit,
+    attacks=[propensity_by("objective")],
     pair="a treated record where only controls are, or a control where only treated are, either of full weight",
 )
 def _objective(budget: PrivacyBudget) -> Game:
@@ -83,6 +83,7 @@ def _objective(budget: PrivacyBudget) -> Game:
 @worst_case(
     "noisy_gradient",
     NoisyGradient,
+    attacks=fits_by("noisy_gradient"),
     pair="a record of full weight, treated or not, each record pulling by a constant",
 )
 def _gradient(budget: PrivacyBudget) -> Game:

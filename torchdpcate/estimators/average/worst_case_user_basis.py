@@ -7,8 +7,8 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.balancing_loss import BalancingLoss
-from torchdpcate.erm.objective_fit import ObjectiveFit
+from torchdpcate.erm.linear_fits import ObjectiveFit
+from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.estimators.average.worst_case_stage_one import log_density
 from torchdpcate.features.maps import FeatureMap

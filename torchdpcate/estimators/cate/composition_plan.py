@@ -21,15 +21,14 @@ from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.names import LEARNERS
+from torchdpcate.estimators.cate.effect_plan import LEARNERS
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.noisy_numbers import CLOSE, same
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import ComposedRule
+from torchdpcate.privacy.exact_sums import CLOSE, same
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.effect_law import NuisanceNumbers
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.statement import PrivacyStatement

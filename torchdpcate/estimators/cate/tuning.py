@@ -10,8 +10,9 @@ import scipy
 import torch
 from torch import Tensor
 
+from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.mechanisms.objective import objective_noise
+from torchdpcate.estimators.cate.mechanisms.perturbation import perturbed_head
 from torchdpcate.features.maps import FeatureMap, Legendre, conditions_of
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -216,6 +217,7 @@ def _excess(problem: LinearProblem, tuned: int, n: int, budget: PrivacyBudget | 
     variance = (v * solved).sum(1).mean().item() * _VARIANCE * (1 / n + 1 / tuned)
     if budget is None:
         return variance
-    bound, ridge = problem.weight_bound, problem.ridge
-    _, noise_scale = objective_noise(budget.epsilon, budget.delta, weight_bound=bound, threshold=1.0, ridge=ridge, n=n)
+    head = perturbed_head(n, problem.ridge, problem.weight_bound, threshold=1.0)
+    jacobian = head.bounds.jacobian(head.loss.curvature, head.ridge)
+    noise_scale = gaussian_scale(budget.epsilon, budget.delta, head.shift, jacobian, 2, head.corners)
     return variance + (noise_scale / (2 * n)) ** 2 * solved.square().sum(1).mean().item()

@@ -22,8 +22,7 @@ from torchdpcate.estimators.cate.planned import stated_scale
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.composed import ComposedRelease
-from torchdpcate.release.composed_rule import Choices, ComposedRule, rule_of
+from torchdpcate.release.composed import Choices, ComposedRelease, ComposedRule, rule_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -95,8 +94,7 @@ class EffectRule(RLearner):
         self.share = share
         self.population = population
 
-    @property
-    def _adaptive(self) -> AdaptiveSecondStage:
+    def _second_stage(self) -> AdaptiveSecondStage:
         if self.second_stage is None:
             return AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
         if not isinstance(self.second_stage, AdaptiveSecondStage):
@@ -198,7 +196,9 @@ class EffectRule(RLearner):
         return regret.rule / regret.constant
 
     def _planner(self) -> Composition:
-        return self._composition(self._adaptive, TableSchema.of(self.domain).two_arms())
+        planner = self._procedure()
+        assert isinstance(planner, Composition)
+        return planner
 
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""

@@ -14,12 +14,14 @@ from torchdpcate.composition.worst_case import drawn, objective_game
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_EFFECT
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, k_norm_evidence, worst_case
 
 _STEP, _STEPS, _WARM = "effect", 10, 2
+_RULE = {"learner": "EffectRule"}  # what statements of its releases have
 _FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
 _COIN = 0.3  # P(A = 1): the treated arm's a - pi is the larger one, .7
 
@@ -43,6 +45,7 @@ def pair(world: int) -> HuberFit:
 @worst_case(
     "effect_rule",
     EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, _RULE, pure=False)],
     pair="a treated record of a trial of few treated, its residual far above its prediction, or far below it",
 )
 def _game(budget: PrivacyBudget) -> Game:
@@ -80,6 +83,7 @@ def sums_pair(world: int) -> InMemory:
 @worst_case(
     "effect_sums",
     EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, {"effect_by": None}, pure=True)],
     pair="a treated record of a trial whose covariate is beyond the clip, its outcome far above the centre "
     "or far below",
 )
@@ -118,6 +122,7 @@ def pure_pair(world: int) -> HuberFit:
 @worst_case(
     "pure_effect_rule",
     EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, _RULE, pure=True)],
     pair="a treated record of a trial of few treated at the largest curvature it may have, its residual far above its "
     "prediction, or far below it",
 )

@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, Self
 
-from torchdpcate.erm.perturbation import calibrate_objective, output_mechanism
+from torchdpcate.erm.private_fit import PrivateFit
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.weighted_erm import PublicERM, WeightedERM
+from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
+from torchdpcate.privacy.mechanisms import Spread
 from torchdpcate.privacy.worst_case import Evidence, Game
 from torchdpcate.registry import Registry
 
@@ -56,20 +58,33 @@ class RuleMechanism(ABC):
         """The noise scale and its source, in one line."""
 
     @abstractmethod
-    def law(self, problem: PublicERM, budget: PrivacyBudget) -> Law:
+    def law(self, fit: PrivateFit, budget: PrivacyBudget) -> Law:
         """Return how the coefficients leave the records.
 
         Args:
-            problem: What is public of the weighted ERM.
+            fit: What is public of the weighted ERM.
             budget: What the release may spend.
 
         Raises:
             InputError: A ridge too small for the budget, or a budget this kind of noise has no guarantee for.
         """
 
-    def public(self, law: Law) -> dict[str, Any]:
-        """Return the public constants that its law does not have."""
-        return {}
+    @classmethod
+    def spreads(cls, fit: PrivateFit, budget: PrivacyBudget) -> dict[str, Spread]:
+        """Return how far each kind of noise reaches that has a guarantee here; arguments as in ``law``."""
+        found = {}
+        for kind in cls.kinds:
+            with suppress(InputError):  # delta = 0, or a ridge too small for objective noise
+                spread = cls(kind).law(fit, budget).spread
+                if spread is not None:
+                    found[kind] = spread
+        return found
+
+    @classmethod
+    def least_noisy(cls, fit: PrivateFit, budget: PrivacyBudget) -> Self:
+        """Return the mechanism with the kind of noise of least length; arguments as in ``law``."""
+        lengths = {kind: spread.length for kind, spread in cls.spreads(fit, budget).items()}
+        return cls(min(lengths, key=lambda kind: lengths[kind], default=cls.kinds[0]))
 
     def guarantee(self, budget: PrivacyBudget, conditions: tuple[Condition, ...] = ()) -> Guarantee:
         """Return what is claimed of a release.
@@ -133,28 +148,9 @@ class ObjectiveRule(RuleMechanism):
         }[self.perturbation]
         return f"{scale}, with 99 % of the budget, the rest pays the solver's stop; policy_learning section 3"
 
-    def law(self, problem: PublicERM, budget: PrivacyBudget) -> PerturbedObjective:
+    def law(self, fit: PrivateFit, budget: PrivacyBudget) -> PerturbedObjective:
         """See ``RuleMechanism.law``."""
-        loss = problem.loss
-        noise = calibrate_objective(
-            budget,
-            kind=self.perturbation,
-            slope=loss.slope,
-            bounds=problem.bounds,
-            curvature=loss.curvature,
-            gamma=problem.ridge,
-            size=problem.size,
-            largest_entry=problem.largest_entry,
-            constrained=problem.constrained,
-            logistic=loss.logistic,
-            monotone=loss.monotone,
-        )
-        return PerturbedObjective(noise, problem.reach, noise.scale / problem.ridge)
-
-    def public(self, law: Law) -> dict[str, Any]:
-        """See ``RuleMechanism.public``."""
-        assert isinstance(law, PerturbedObjective)
-        return {"perturbation": self.perturbation, "solver_scale": law.objective.solver_scale}
+        return PerturbedObjective(fit.objective(budget, self.perturbation), fit.most)
 
 
 class OutputRule(RuleMechanism):
@@ -184,18 +180,9 @@ class OutputRule(RuleMechanism):
         }[self.perturbation]
         return f"{scale}, Delta = slope W1 / ridge, the solver's stop included; policy_learning section 5.1"
 
-    def law(self, problem: PublicERM, budget: PrivacyBudget) -> AddedNoise:
+    def law(self, fit: PrivateFit, budget: PrivacyBudget) -> AddedNoise:
         """See ``RuleMechanism.law``."""
-        mechanism = output_mechanism(
-            budget,
-            kind=self.perturbation,
-            slope=problem.loss.slope,
-            bounds=problem.bounds,
-            gamma=problem.ridge,
-            tolerance=problem.tolerance,
-            constrained=problem.constrained,
-        )
-        return AddedNoise(mechanism, problem.size, problem.reach)
+        return AddedNoise(fit.output(budget, self.perturbation), fit.size, fit.most)
 
 
 RULE_MECHANISMS = Registry("rule_mechanism")

@@ -11,13 +11,10 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.perturbation import ObjectiveNoise
-from torchdpcate.estimators.rules.loss import LossBounds, is_known
-from torchdpcate.estimators.rules.matching import MATCHINGS
+from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import PublicERM
+from torchdpcate.estimators.rules.weighted_erm import is_known, stated_loss
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.laws import CLOSE, Charged, PerturbedObjective
 from torchdpcate.nuisance.weights.scheme import WEIGHTS
@@ -33,6 +30,8 @@ from torchdpcate.release.statement import PrivacyStatement
 
 RULE_LEARNERS = Registry("task", "torchdpcate.estimators.rules")
 """Learners of rules by the names of their tasks, or of a task's methods."""
+MATCHINGS = Registry("matching")
+"""Public comparisons of pairs by name."""
 WEIGHTS_BLOCK = "weights"
 """The block that fits weights, where they have one of their own."""
 SELECTION = "selection"
@@ -113,7 +112,7 @@ class RulePlan(Plan):
     schema: TableSchema
     budget: PrivacyBudget
     mechanism: RuleMechanism
-    problem: PublicERM
+    problem: PrivateFit
     features: FeatureMap
     spent: PrivacyBudget
     parts: Mapping[str, Any]
@@ -137,9 +136,8 @@ class RulePlan(Plan):
         """What one fit asks of the records: weights and outcome, if they cost something, and the rule."""
         found: dict[str, Query] = {}
         if self.weights is not None:
-            fit = PerturbedObjective(self.weights, math.inf, math.inf)
             charge, first = Charge(Purpose.WEIGHTS, self.parts["weights"]), next(iter(self.sizes))
-            found["weights"] = Query(charge, fit, blocks=(first,), prefix="propensity_")
+            found["weights"] = Query(charge, PerturbedObjective(self.weights), blocks=(first,), prefix="propensity_")
         if self.outcome is not None:
             found["outcome"] = self.outcome
         guarantee, law = self.guarantee(), self.mechanism.law(self.problem, self.spent)
@@ -168,21 +166,19 @@ class RulePlan(Plan):
 
     def settings(self) -> dict[str, Any]:
         """See ``Plan``."""
-        law = self.stages["rule"].law
-        pure = isinstance(law.event, PureEvent)
+        loss, pure = self.problem.loss, isinstance(self.stages["rule"].law.event, PureEvent)
         all_pure = pure and all(isinstance(query.law.event, PureEvent) for query in self.queries.values())
         constants = {name: value for query in self.stages.values() for name, value in query.constants().items()}
         return {
             **self.parts,
-            **self.problem.loss.public(self.mechanism.curved),
+            "loss_slope": loss.slope,
+            **({"loss_curvature": loss.curvature, "loss_monotone": loss.monotone} if self.mechanism.curved else {}),
             "ridge": self.problem.ridge,
             "epsilon": self.budget.epsilon,
             **({} if all_pure else {"delta": self.budget.delta}),
             "rule_epsilon": self.spent.epsilon,
             **({} if pure else {"rule_delta": self.spent.delta}),
             **constants,
-            **({} if self.weights is None else {"propensity_solver_scale": self.weights.solver_scale}),
-            **self.mechanism.public(law),
             **({} if self.among is None else self.among.public()),
         }
 
@@ -199,16 +195,15 @@ class RulePlan(Plan):
         own = n if among is None else [*among.sizes(n).values()][:-1][among.chosen - 1]
         bounds, weights = _restated_weights(public, own, domain)
         parts = _parts(public) | weights
-        loss, ridge = LossBounds.restated(public, features.largest_entry, mechanism.curved), as_number(public["ridge"])
-        shape = features.dimension, loss, bounds, ridge, features.largest_entry, "radius" in parts
+        loss = stated_loss(public, features.largest_entry, mechanism.curved)
+        facts = loss, bounds, as_number(public["ridge"]), features.dimension, features.largest_entry
+        fit = PrivateFit(*facts, constrained="radius" in parts, n=n)
         first = share_of(budget, parts.get("weights_share", 1.0))
         noise = WEIGHTS[public["weights"]].restated_noise(public, domain, first)
         kind, outcome = OUTCOMES.get(public["outcome"]), None
         if kind is not None and ("outcome_share" in parts or kind.budget_fraction > 0):
             outcome = kind().query(domain, budget.epsilon * parts["outcome_share"])
-        problem = PublicERM(n, *shape)
-        facts = (budget, mechanism, problem, features, spent, parts, noise, outcome)
-        return cls(n, release.schema, *facts, among=among)
+        return cls(n, release.schema, budget, mechanism, fit, features, spent, parts, noise, outcome, among=among)
 
     def answers(self, release: Release) -> dict[str, Tensor]:
         """See ``Plan``: the coefficients, and the outcome's constants where they were paid for."""

@@ -14,7 +14,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import integer
@@ -77,7 +77,7 @@ def tune_on_public(
 
     Example:
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
+        >>> from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
         >>> from torchdpcate.privacy import PrivacyBudget
         >>> X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
@@ -137,7 +137,7 @@ def choose_ridge(
     psi, rows = trials[0].features_(trials[0].view(records.x)), []
     for ridge in ridges:
         try:
-            theta = _noisy(trials[0], problems.with_ridge(ridge), len(drawn[0]), noise)
+            theta = _noisy(trials[0], problems.with_ridge(ridge), noise)
         except InputError as refusal:  # the determinants would take all of epsilon
             rows.append({"ridge": float(ridge), "value": math.nan, "error": math.nan})
             why = refusal
@@ -184,20 +184,19 @@ class Resamples(WeightedERM):
     @cached_property
     def minimiser(self) -> Tensor:
         """The rules without noise, [runs, p]."""
-        return self.solve(self.psi.new_zeros(len(self.psi), self.size), self.public.tolerance)
+        return self.solve(self.psi.new_zeros(len(self.psi), self.size), self.public.stop)
 
     def with_ridge(self, ridge: float) -> "Resamples":
         """Return the same problems with another ridge."""
         return replace(self, ridge=ridge)
 
 
-def _noisy(trial: RuleLearner, problems: Resamples, n: int, noise: NoiseSource) -> Tensor:
+def _noisy(trial: RuleLearner, problems: Resamples, noise: NoiseSource) -> Tensor:
     """One run of the learner's mechanism on every data set, [runs, p]."""
     if trial.budget is None:
         return problems.minimiser
     learner = copy(trial).set_params(ridge=problems.ridge)
-    mechanism = learner._mechanism(learner._facts(n, learner.schema_.domain, problems.bounds))
-    law = mechanism.law(problems.public, trial._rule_budget(trial.budget))
+    law = learner._mechanism(problems.public).law(problems.public, trial._rule_budget(trial.budget))
     return law.draw(noise, len(problems.psi), problems.exact(law))
 
 

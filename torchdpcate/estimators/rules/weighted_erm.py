@@ -1,52 +1,103 @@
 """One weighted empirical risk minimisation with public bounds: what every treatment rule comes down to."""
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.domains import ConvexDomain
-from torchdpcate.erm.losses import Loss, Squared
-from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.descent import Ball, ConvexDomain, L1Ball
+from torchdpcate.erm.losses import Loss, LossBounds, Squared, check_loss
+from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
+from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.rules.loss import MOST_TARGET, LossBounds
 from torchdpcate.laws import Law, PerturbedObjective
+from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.guarantee import Condition
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.registry import Registry
+
+if TYPE_CHECKING:
+    from torchdpcate.estimators.rules.noise_report import NoiseReport
 
 
-@dataclass(frozen=True, eq=False)
-class PublicERM:
-    """What is public of a weighted ERM: all that its noise depends on.
+LOSSES = Registry("loss")
+"""Losses of labels by the names that users give; the squared one needs a radius."""
+MOST_TARGET = 2.0
+"""Of the squared loss: twice a label times a magnitude."""
+_LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
 
-    Attributes:
-        n: Number of terms.
-        size: Number of coefficients p.
-        loss: Bounds of the loss.
-        bounds: How far one record moves the weights.
-        ridge: Strong convexity of the total sum.
-        largest_entry: Bound of |psi_j|.
-        constrained: Whether a convex set confines the coefficients.
+
+def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> tuple[Loss, ConvexDomain | None]:
+    r"""Return a rule's loss, and the set to which its coefficients are confined; None leaves them free.
+
+    The squared loss :math:`(2 m t - u)^2` lives on an l1 ball of this radius, where
+    :math:`|u| \le \max_j |\psi_j|\, r` bounds its slope by :math:`2 (2 + \max_j |\psi_j|\, r)`.
+
+    Args:
+        loss: ``huber_hinge``, ``logistic``, ``squared``, or a ``Loss``, which `check_loss` tries at both labels.
+        radius: Public bound of the coefficients: l2, or l1 for the squared loss, which needs one.
+        largest_entry: Public bound of |psi_j|.
+
+    Raises:
+        InputError: No loss of this name, a radius that is not positive, or a squared loss without one; a loss that is
+            not for labels of -1 and 1, or that breaks its bounds there.
+
+    Example:
+        >>> loss, ball = make_loss("squared", 3.0, 0.5)
+        >>> loss.slope, ball
+        (7.0, L1Ball(radius=3.0))
     """
+    if radius is not None and not radius > 0:
+        raise InputError(f"radius = {radius}: give a number above 0, or null for none")
+    if loss == "squared" or isinstance(loss, Squared):
+        if radius is None:
+            raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
+        return Squared(MOST_TARGET + largest_entry * radius), L1Ball(radius)
+    domain = None if radius is None else Ball(radius)
+    if isinstance(loss, Loss):
+        check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||
+        return loss, domain
+    if loss not in LOSSES:
+        raise InputError(f"loss = {loss}: choose one of {', '.join(LOSSES)}, squared")
+    return LOSSES.make(loss, Loss), domain
 
-    n: int
-    size: int
-    loss: LossBounds
-    bounds: WeightBounds
-    ridge: float
-    largest_entry: float = 1.0
-    constrained: bool = False
 
-    @property
-    def tolerance(self) -> float:
-        """Bound that the gradient norm of a fit without objective noise keeps."""
-        return default_tolerance(self.loss.slope, self.bounds.most)
+def stated_loss(public: Mapping[str, Any], largest_entry: float, curved: bool) -> LossBounds:
+    """Return the bounds of the loss that a statement names; what its name does not say is as stated.
 
-    @property
-    def reach(self) -> float:
-        """Largest coefficient without noise: there the ridge's gradient is all that records can pull."""
-        return self.n * self.loss.slope * self.bounds.most * max(self.largest_entry, 1.0) / self.ridge
+    Args:
+        public: Constants of a statement; any value may be forged.
+        largest_entry: Public bound of |psi_j|.
+        curved: Whether noise depends on its curvature.
+
+    Raises:
+        InputError, LookupError, TypeError, ValueError: There is no such loss.
+    """
+    name = public["loss"]
+    if is_squared(name):
+        return LossBounds.of(Squared(MOST_TARGET + largest_entry * as_number(public["radius"])))
+    curvature = as_number(public["loss_curvature"]) if curved else math.inf
+    if not is_known(name):
+        slope = positive("loss_slope", as_number(public["loss_slope"]))
+        return LossBounds(slope, curvature, public.get("loss_monotone") is True)
+    loss = LOSSES[LOSSES.class_names().get(name, name)]
+    if isinstance(loss.curvature, float):
+        return LossBounds.of(loss())
+    return LossBounds(loss().slope, curvature, loss.monotone)
+
+
+def is_squared(name: Any) -> bool:
+    """Whether statements call the squared loss so."""
+    return name in ("squared", Squared.__name__)
+
+
+def is_known(name: Any) -> bool:
+    """Whether statements call one of the library's losses so."""
+    return is_squared(name) or name in LOSSES or name in LOSSES.class_names()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +153,11 @@ class WeightedERM:
             )
 
     @property
+    def data(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, targets and weights."""
+        return self.psi, self.target, self.weights
+
+    @property
     def n(self) -> int:
         """Number of terms (public)."""
         return self.psi.shape[0]
@@ -122,15 +178,15 @@ class WeightedERM:
         return self.weights * (self.target.abs() / MOST_TARGET).clamp(max=1.0)
 
     @property
-    def public(self) -> PublicERM:
+    def public(self) -> PrivateFit:
         """What is public of it."""
-        loss, constrained = LossBounds.of(self.loss), self.domain is not None
-        return PublicERM(self.n, self.size, loss, self.bounds, self.ridge, self.largest_entry, constrained)
+        facts = LossBounds.of(self.loss), self.bounds, self.ridge, self.size, self.largest_entry
+        return PrivateFit(*facts, constrained=self.domain is not None, n=self.n)
 
     @cached_property
     def minimiser(self) -> Tensor:
         """The rule without noise, [p]. The curator's, never to be published."""
-        return self.solve(self.psi.new_zeros(1, self.size), self.public.tolerance)[0]
+        return self.solve(self.psi.new_zeros(1, self.size), self.public.stop)[0]
 
     def solve(self, linear_terms: Tensor, tolerance: float) -> Tensor:
         """Minimise F(theta) + b'theta for many linear terms b [runs, p] at once, [runs, p].
@@ -142,8 +198,7 @@ class WeightedERM:
         Raises:
             NumericalError: The tolerance was not reached; nothing may be released.
         """
-        data = self.psi, self.target, self.weights
-        return minimise(*data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
+        return minimise(*self.data, self.loss, self.ridge, linear_terms.to(self.psi), tolerance, domain=self.domain)
 
     def exact(self, law: Law) -> Any:
         """Return what a law draws from, the curator's: the map from linear terms to minimisers, or the minimiser."""
@@ -154,3 +209,98 @@ class WeightedERM:
     def with_ridge(self, ridge: float) -> "WeightedERM":
         """Return the same problem with another ridge."""
         return replace(self, ridge=ridge)
+
+
+_JACOBIAN_FRACTION = 0.1  # of epsilon, for the change of curvature; within 1 % of the best of a grid nearly everywhere
+LEAST_RIDGE = 1e-3  # of n w_max, for conditioning and against overfitting
+
+
+def default_ridge(n: int, epsilon: float, bounds: WeightBounds, curvature: float) -> float:
+    r"""Return the ridge of the total sum where the user has no wish: a public function of n and the budget.
+
+    The larger of :math:`10^{-3} n w_{max}` and the ridge at which the change of curvature costs a tenth of epsilon
+    (``WeightBounds.ridge_for``).
+
+    Args:
+        n: Number of records.
+        epsilon: What the release may spend.
+        bounds: Public bounds of the weights.
+        curvature: lambda, of the loss.
+
+    Example:
+        >>> round(default_ridge(1000, 1.0, WeightBounds.per_record(1.0), 1.0), 6)
+        9.508332
+    """
+    return max(bounds.ridge_for(curvature, epsilon * _JACOBIAN_FRACTION), LEAST_RIDGE * n * bounds.most)
+
+
+def check_ridge(needed: float, largest: float, budget: PrivacyBudget, report: "Callable[[], NoiseReport]") -> None:
+    """Refuse a budget whose ridge would leave a release dominated by noise.
+
+    Args:
+        needed: Ridge that the budget asks for, see ``WeightBounds.ridge_for``.
+        largest: Public bound, for instance the curvature of all records at their largest weight.
+        budget: In all.
+        report: Returns the report of the release that would be made; called where the ridge is refused.
+
+    Raises:
+        InputError: The needed ridge is above the bound; says what accuracy to expect.
+    """
+    if needed <= largest:
+        return
+    try:
+        found = report()
+        accuracy, records = f"{found.accuracy:.2f}", f"about {found.records_needed}"
+    except InputError:  # so small a budget that not even the solver's stop could be hidden
+        accuracy, records = "0.50", "more"
+    raise InputError(
+        f"epsilon = {budget.epsilon:g}: needs ridge = {needed:.3g}, above the bound ridge_bound = {largest:.3g}; "
+        f"expect an accuracy of {accuracy} where a coin has 0.50; give more epsilon, {records} records, or a larger "
+        "ridge_bound to release it all the same"
+    )
+
+
+_EXACT = 2.0**-20  # of a sensitivity, the grid of utilities
+
+
+def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
+    r"""Return the weight of the records whose label each rule agrees with: the value of its decisions, unnormalised.
+
+    .. math:: U(\theta) = \sum_i w_i 1\{(\psi_i^\top\theta > 0) = (t_i > 0)\}
+
+    w_i are the problem's `stakes`: also with the squared loss the weights times the magnitudes. Replacing a record
+    moves U by at most W_2 of the weights: what the others lose, or gain, and the record's own; and it moves two rules'
+    U apart by at most W_1, their range, half of which is all that permute-and-flip has to cover.
+
+    Args:
+        problem: The weighted ERM, the curator's.
+        theta: Rules [k, p].
+
+    Example:
+        >>> from torchdpcate.erm import HuberHinge, WeightBounds
+        >>> psi, t = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
+        >>> problem = WeightedERM(psi, t, torch.ones(2).double(), HuberHinge(), 1.0, WeightBounds.per_record(1.0))
+        >>> agreement(problem, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)).tolist()
+        [1.0, 2.0]
+    """
+    agrees = (theta @ problem.psi.T > 0) == (problem.target > 0)
+    return (agrees * problem.stakes).sum(1)
+
+
+def choose(utilities: Tensor, sensitivity: float, epsilon: float, noise: NoiseSource) -> int:
+    """Return the index of a high utility by permute-and-flip; charge ``PureEvent(epsilon)`` first.
+
+    Utilities are rounded to 2^-20 sensitivities, so that the rounding of their sums cannot increase the sensitivity.
+
+    Args:
+        utilities: [k].
+        sensitivity: Half of the most that replacing one record moves two of them apart: W_1 / 2 for `agreement`.
+        epsilon: Privacy budget of the choice.
+        noise: Where the noise comes from.
+
+    Example:
+        >>> choose(torch.tensor([0.0, 100.0]), 1.0, 1.0, NoiseSource.system())
+        1
+    """
+    step = _EXACT * sensitivity
+    return noise.released(noise.select(torch.round(utilities / step), epsilon, 1 / _EXACT + 1))

@@ -8,18 +8,21 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import Logistic, Loss
-from torchdpcate.erm.solver import PerturbedSum
-from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
-from torchdpcate.estimators.rules.owl import OutcomeWeightedLearner
-from torchdpcate.estimators.rules.two_stage import TwoStageRule
+from torchdpcate.data.records import CausalData
+from torchdpcate.erm.losses import HuberHinge, Logistic
+from torchdpcate.erm.worst_pairs import log_density, objective_game
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
+from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.features.user_maps import on_domain
+from torchdpcate.nuisance.weights.balancing import BalancingWeights
+from torchdpcate.nuisance.weights.mmd import MMDWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights, logistic_fits
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
@@ -46,29 +49,6 @@ def _records(world: int) -> tuple[Tensor, Tensor, Tensor]:
     return x, a, y
 
 
-def _log_density(
-    theta: Tensor, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, ridge: Tensor, scale: Tensor
-) -> Tensor:
-    r"""Log density, up to a constant, of the minimiser of a sum that box noise perturbs.
-
-    .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
-
-    The minimiser is theta where the objective noise is -F'(theta); -F' maps one to one.
-
-    Args:
-        theta: Where, [runs, p].
-        psi: Features, [n, p].
-        target: t, [n].
-        weights: w, [n], or [runs, n].
-        loss: Of a record.
-        ridge: Ridge of the sum, [runs].
-        scale: s of the objective noise, [runs].
-    """
-    unperturbed = PerturbedSum(psi, target, weights, loss, ridge, torch.zeros_like(theta))
-    _, gradient, second = unperturbed.evaluate(theta)
-    return torch.logdet(unperturbed.hessian(second)) - gradient.abs().amax(1) / scale
-
-
 def _one_stage_problem(world: int) -> WeightedERM:
     return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(world)).problem_
 
@@ -79,17 +59,9 @@ def _one_stage_problem(world: int) -> WeightedERM:
     pair="records that weigh nothing and one of full weight, treated or not",
 )
 def _outcome_weighted(budget: PrivacyBudget) -> Game:
-    problems = [_one_stage_problem(world) for world in (0, 1)]
-    mechanism, pure = ObjectiveRule("box"), PrivacyBudget(budget.epsilon, 0.0)
-    scale = mechanism.law(problems[0].public, pure).objective.scale
-
-    def log_density(theta: Tensor, world: int) -> Tensor:
-        of, every = problems[world], theta.new_ones(len(theta))
-        return _log_density(theta, of.psi, of.target, of.weights, of.loss, of.ridge * every, scale * every)
-
-    return mechanism.game(
-        problems, pure, lambda theta: log_density(theta, 1) - log_density(theta, 0), most_runs=200_000
-    )
+    (first, second), pure = [_one_stage_problem(world) for world in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
+    law, worlds = ObjectiveRule("box").law(first.public, pure), [first.data, second.data]
+    return objective_game(law.objective, first.loss, worlds, pure, most_runs=200_000)
 
 
 @worst_case(
@@ -161,12 +133,11 @@ class TwoStages:
         """
         first, theta = shown.chunk(2, 1)
         _, a, _, count = self.records(world)
-        problem, every = self._problem(world, first), shown.new_ones(len(shown))
+        problem = self._problem(world, first)
         objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
-        rule = ObjectiveRule("box").law(problem.public, self.left).objective.scale
-        held = problem.psi, 2 * a - 1, count, Logistic(), self.ridge * every, objective.scale * every
-        second = problem.psi, problem.target, problem.weights, problem.loss, problem.ridge * every, rule * every
-        return _log_density(first, *held) + _log_density(theta, *second)
+        rule = ObjectiveRule("box").law(problem.public, self.left).objective
+        held = log_density(first, objective, Logistic(), (problem.psi, 2 * a - 1, count))
+        return held + log_density(theta, rule, problem.loss, problem.data)
 
     def _problem(self, world: int, first: Tensor) -> WeightedERM:
         """Return the rules' weighted ERM with weights of each run, [runs, 3], by its propensity [runs, p]."""
@@ -184,3 +155,44 @@ class TwoStages:
         bounds = self.scheme.bounds(1 + 2 * self.crowd, _UNLIKELY)
         magnitude = plain.outcome_.transform(y, _UNLIKELY)[0]
         return replace(plain.problem_, weights=magnitude, bounds=bounds)
+
+
+_OVERLAPPING = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.45)
+_SCHEME = MMDWeights(ridge=0.37, alpha=0.7, bandwidth=1.44)  # found by a search, with the pair and the overlap
+_CROWDS = ((0.344, 0.0, 47), (0.704, 1.0, 51))  # place, treatment, size
+_REPLACED = ((0.635, 0.0), (0.334, 1.0))  # place and treatment of the record before and after
+
+
+def crossing_pair() -> tuple[CausalData, CausalData]:
+    """Return two crowds, one untreated and one treated, and the record in front that crosses from arm to arm."""
+    x = torch.cat([torch.full((size,), place) for place, _, size in _CROWDS])
+    a = torch.cat([torch.full((size,), arm) for _, arm, size in _CROWDS])
+    worlds = []
+    for place, arm in _REPLACED:
+        first = (torch.cat([torch.tensor([value]), others]).double() for value, others in ((place, x), (arm, a)))
+        covariates, arms = first
+        worlds.append(CausalData(covariates[:, None], arms, torch.zeros_like(arms)))
+    return worlds[0], worlds[1]
+
+
+def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
+    """Return the weights of the records, for which nothing is charged and nothing drawn."""
+    return scheme.fit(records, _OVERLAPPING, budget=None, session=FitSession(NoiseSource.fixed(0))).weights(records)
+
+
+@worst_case(
+    "balancing_weights",
+    MMDWeights,
+    pair="between an untreated crowd and a treated one, a record crosses to the other arm: all weights move",
+)
+def _balancing(budget: PrivacyBudget) -> Game:
+    scheme, worlds = _SCHEME, crossing_pair()
+    bounds = scheme.bounds(worlds[0].n, _OVERLAPPING)
+    weights = [free_weights(scheme, records) for records in worlds]
+    # a rule of one coefficient whose labels add all movements up, for the outcome's sign is free
+    target = torch.sign(weights[1] - weights[0])
+    psi, problems = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
+    for omega, label in zip(weights, (-1.0, 1.0), strict=True):
+        signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
+        problems.append(WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds))
+    return OutputRule("gamma").game(problems, budget, lambda theta: theta[:, 0])

@@ -21,16 +21,137 @@ probability at most M exp(-t epsilon / Delta_BR), here beta / 2. Report-noisy-ma
 This is the paper's Theorem 2 with the bounded range in place of its sensitivity. A library is compared with its own
 best policy, so approximation loses nothing. S, e_min and Delta_BR are certified, for stable fits about 1 / K and the
 middle: what a private target makes of them is known once it is released. The L2 errors are not known: give them, or
-take expectations (``expected_nuisances``). Source: theory note ``policy_learning``, section 6.
+take expectations (``PLANNED``). Source: theory note ``policy_learning``, section 6.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.expected_nuisances import PLANNED, NuisanceFacts
+from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
 from torchdpcate.privacy.budget import integer, number, positive, probability
+
+
+@dataclass(frozen=True)
+class PlannedNuisances:
+    """What a plan takes nuisances to be.
+
+    Attributes:
+        own: S, by how much one record's scores of two actions differ at most; certified.
+        range_sensitivity: Delta_BR of the utilities; certified.
+        least: Least propensity that scores are divided by; certified.
+        outcome_error: L2 error of an arm's outcome model, in outcome units; expected.
+        propensity_error: L2 error of a propensity; expected.
+    """
+
+    own: float
+    range_sensitivity: float
+    least: float
+    outcome_error: float
+    propensity_error: float
+
+
+@dataclass(frozen=True)
+class NuisanceFacts:
+    """Public facts that an expectation starts from.
+
+    Attributes:
+        epsilon: Budget of a block.
+        overlap: zeta.
+        features: p, coefficients of a linear nuisance model.
+        actions: K.
+        outcome_range: R.
+        radius: R_x, bound of the features' norm.
+    """
+
+    epsilon: float
+    overlap: float
+    features: int
+    actions: int
+    outcome_range: float
+    radius: float
+
+    def indirect(self, m: int, ridge: float) -> IndirectBound:
+        """Return what a replaced training record does to ridge and logistic fits."""
+        return indirect_bound(
+            m,
+            radius=self.radius,
+            ridge=ridge,
+            propensity_ridge=ridge,
+            overlap=self.overlap,
+            actions=self.actions,
+            outcome_range=self.outcome_range,
+        )
+
+    @property
+    def unknown(self) -> tuple[float, float]:
+        """Errors of constants: standard deviations of numbers that are uniform over their public ranges."""
+        return self.outcome_range / math.sqrt(12), (1 - self.actions * self.overlap) / math.sqrt(12)
+
+    def of_ridge(self, m: int, ridge: float) -> tuple[float, float]:
+        r"""Errors of ridge and logistic fits to m records: what shrinking leaves of `unknown`, and variance.
+
+        .. math:: r^2 = (s r_0)^2 + (1 - s)^2 v, \qquad s = \frac{\lambda}{\lambda + h R_x^2 / p}
+
+        for features of equal variance in all directions, with curvature h = 1/K and v = p K R^2 / (4 m) for outcomes
+        (noise as large as their range allows), h = (1 - 1/K) / K and v = h p / m for propensities.
+        """
+        K, p = self.actions, self.features
+        weight = (1 - 1 / K) / K
+        variances = p * K * self.outcome_range**2 / (4 * m), weight * p / m
+        errors = []
+        for r0, h, variance in zip(self.unknown, (1 / K, weight), variances, strict=True):
+            s = ridge / (ridge + h * self.radius**2 / p)
+            errors.append(math.sqrt((s * r0) ** 2 + (1 - s) ** 2 * variance))
+        return errors[0], errors[1]
+
+
+def fixed(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
+    """Equal propensities and the middle of the outcome's range."""
+    own = facts.outcome_range * facts.actions / 2
+    return PlannedNuisances(own, 2 * own, 1 / facts.actions, *facts.unknown)
+
+
+def frozen(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
+    """Fits to as many other records as there are here."""
+    own = facts.outcome_range / facts.overlap
+    return PlannedNuisances(own, 2 * own, facts.overlap, *facts.of_ridge(n, ridge))
+
+
+def stability(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
+    """Fits to the training block, exact; what a training record does is in the range sensitivity."""
+    bound = facts.indirect(m, ridge)
+    return PlannedNuisances(bound.own, bound.range_sensitivity(n), bound.overlap, *facts.of_ridge(m, ridge))
+
+
+def private_nuisances(facts: NuisanceFacts, n: int, m: int, ridge: float) -> PlannedNuisances:
+    r"""The same fits with noise: half of epsilon each, on coefficients that one record moves by beta / R_x.
+
+    A vector with density exp(-||z|| / b) is p b long and moves a prediction by sqrt(p) b R_x, hence sqrt(p) beta / (eps
+    / 2) in each error.
+    """
+    bound, own = facts.indirect(m, ridge), facts.outcome_range / facts.overlap
+    noise = math.sqrt(facts.features) * 2 / facts.epsilon
+    outcome, propensity = facts.of_ridge(m, ridge)
+    return PlannedNuisances(
+        own,
+        2 * own,
+        facts.overlap,
+        math.hypot(outcome, noise * bound.beta_mu),
+        math.hypot(propensity, noise * bound.beta_e),
+    )
+
+
+PLANNED: dict[str, Callable[[NuisanceFacts, int, int, float], PlannedNuisances]] = {
+    "stability": stability,
+    "private_nuisances": private_nuisances,
+    "frozen": frozen,
+    "fixed": fixed,
+}
+"""Expectations by guarantee, from facts, scoring records n, training records m and ridge."""
+
 
 TRAINED = ("stability", "private_nuisances")
 """Guarantees whose nuisances learn from a block of the records."""
@@ -48,36 +169,49 @@ class RegretBound:
         scoring: Records n that score.
         training: Records m that train nuisances.
         policies: M.
-        epsilon: Of the choice.
         failure: beta.
-        outcome_range: R, which no regret exceeds.
+        facts: Public facts; no regret exceeds their outcome range.
         ridge: lambda of the nuisances; None where none is trained.
-        own: S, by how much one record's scores of two actions differ at most.
-        range_sensitivity: Delta_BR.
-        outcome_error: r_mu.
-        propensity_error: r_e.
+        planned: Nuisances, with the L2 errors that are given or expected.
         expected: Whether these two are expectations.
-        concentration: Term of finitely many scoring records.
-        remainder: Term of wrong nuisances.
-        privacy: Term of the private choice.
     """
 
     nuisance_guarantee: str
     scoring: int
     training: int
     policies: int
-    epsilon: float
     failure: float
-    outcome_range: float
+    facts: NuisanceFacts
     ridge: float | None
-    own: float
-    range_sensitivity: float
-    outcome_error: float
-    propensity_error: float
+    planned: PlannedNuisances
     expected: bool
-    concentration: float
-    remainder: float
-    privacy: float
+
+    @property
+    def range_sensitivity(self) -> float:
+        """Delta_BR."""
+        return self.planned.range_sensitivity
+
+    @property
+    def concentration(self) -> float:
+        """Term of finitely many scoring records."""
+        if self.policies == 1:
+            return 0.0
+        return self.planned.own * math.sqrt(2 * math.log(2 * (self.policies - 1) / self.failure) / self.scoring)
+
+    @property
+    def remainder(self) -> float:
+        """Term of wrong nuisances."""
+        planned, facts = self.planned, self.facts
+        spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
+        return min(spoiled, facts.outcome_range) if self.policies > 1 else 0.0
+
+    @property
+    def privacy(self) -> float:
+        """Term of the private choice."""
+        if self.policies == 1:
+            return 0.0
+        noise = self.range_sensitivity / (self.scoring * self.facts.epsilon)
+        return noise * math.log(2 * self.policies / self.failure)
 
     @property
     def terms(self) -> dict[str, float]:
@@ -87,7 +221,12 @@ class RegretBound:
     @property
     def total(self) -> float:
         """Sum of the terms, at most the outcome's range."""
-        return min(sum(self.terms.values()), self.outcome_range)
+        return min(self.size, self.facts.outcome_range)
+
+    @property
+    def size(self) -> float:
+        """Sum of the terms, which orders bounds beyond the outcome's range too."""
+        return sum(self.terms.values())
 
     @property
     def dominates(self) -> str:
@@ -111,9 +250,10 @@ class RegretBound:
             known = "known propensities make it vanish"
             more = "more records for training, or a smaller ridge" if self.training else "better nuisances"
             return f"remainder dominates: {more}; {known}"
-        if self.range_sensitivity > 2 * self.own * (1 + 1e-9):
+        spilled = self.range_sensitivity / (2 * self.planned.own)
+        if spilled > 1 + 1e-9:
             return (
-                f"privacy dominates: training records make the range {self.range_sensitivity / (2 * self.own):.3g} "
+                f"privacy dominates: training records make the range {spilled:.3g} "
                 "times what scoring records need; a larger ridge, more records for training, or private nuisances "
                 "remove it"
             )
@@ -126,11 +266,11 @@ class RegretBound:
         return "\n".join(
             [
                 f"{self.nuisance_guarantee}: n = {self.scoring}, {trained}M = {self.policies}, "
-                f"epsilon = {self.epsilon:g}, range {self.range_sensitivity:.4g}",
+                f"epsilon = {self.facts.epsilon:g}, range {self.range_sensitivity:.4g}",
                 f"regret per record at most {self.total:.3g} = {terms}, but for probability {self.failure:g}"
-                + (" (the outcome's range: it promises nothing)" if self.total >= self.outcome_range else ""),
-                f"L2 errors of outcome models and propensities, {said}: {self.outcome_error:.3g}, "
-                f"{self.propensity_error:.3g}",
+                + (" (the outcome's range: it promises nothing)" if self.size >= self.facts.outcome_range else ""),
+                f"L2 errors of outcome models and propensities, {said}: {self.planned.outcome_error:.3g}, "
+                f"{self.planned.propensity_error:.3g}",
                 f"- {self.advice}",
             ]
         )
@@ -149,11 +289,11 @@ class SelectionPlan:
     @property
     def best(self) -> RegretBound:
         """The smallest of all."""
-        return min(self.bounds.values(), key=_size)
+        return min(self.bounds.values(), key=lambda bound: bound.size)
 
     def __str__(self) -> str:
         rows = ["guarantee           regret  concentration  remainder   privacy  split    ridge     range"]
-        for name, b in sorted(self.bounds.items(), key=lambda item: _size(item[1])):
+        for name, b in sorted(self.bounds.items(), key=lambda item: item[1].size):
             split = "-" if b.split is None else f"{b.split:.2f}"
             ridge = "-" if b.ridge is None else f"{b.ridge:.3g}"
             rows.append(
@@ -161,7 +301,7 @@ class SelectionPlan:
                 f"{split:>7}{ridge:>9}{b.range_sensitivity:>10.3g}"
             )
         first = self.best
-        facts = f"{first.policies} policies, epsilon = {first.epsilon:g}: regret per record but for probability "
+        facts = f"{first.policies} policies, epsilon = {first.facts.epsilon:g}: regret per record but for probability "
         return "\n".join([facts + f"{first.failure:g}", *rows, f"- {first.nuisance_guarantee}: {first.advice}"])
 
 
@@ -221,11 +361,16 @@ def regret_bound(
     )
     if facts.overlap > 1 / facts.actions:
         raise InputError(f"overlap = {overlap:g}: {actions} propensities add up to one; give at most {1 / actions:.4g}")
-    given = None if errors is None else _errors(errors)
     M, beta = integer("policies", policies, least=1), probability("failure", failure, above_zero=True)
-    ridges = _RIDGES if ridge is None else (positive("ridge", ridge),)
-    bounds = [_bound(facts, nuisance_guarantee, n, m if trains else 0, M, beta, value, given) for value in ridges]
-    return min(bounds, key=_size)
+    found = []
+    for value in _RIDGES if ridge is None else (positive("ridge", ridge),):
+        planned = PLANNED[nuisance_guarantee](facts, n, m if trains else 0, value)
+        if errors is not None:
+            own = _errors(errors)
+            planned = replace(planned, outcome_error=own[0], propensity_error=own[1])
+        sizes = n, m if trains else 0, M, beta
+        found.append(RegretBound(nuisance_guarantee, *sizes, facts, value if trains else None, planned, errors is None))
+    return min(found, key=lambda bound: bound.size)
 
 
 def plan(
@@ -233,13 +378,8 @@ def plan(
     policies: int,
     epsilon: float,
     *,
-    overlap: float,
-    features: int,
-    outcome_range: float = 1.0,
-    actions: int = 2,
-    radius: float = 1.0,
-    failure: float = 0.05,
     errors: Mapping[str, tuple[float, float]] | None = None,
+    **facts: Any,
 ) -> SelectionPlan:
     """Find, for every guarantee, the split and the ridge of a grid with the smallest bound of the regret.
 
@@ -247,14 +387,9 @@ def plan(
         total_records: Records in all.
         policies: M.
         epsilon: Budget of a block.
-        overlap: zeta.
-        features: p.
-        outcome_range: R.
-        actions: K.
-        radius: R_x.
-        failure: beta.
         errors: L2 errors by guarantee, see `regret_bound`; ``{"fixed": (0.3, 0.0)}`` says that propensities are
             known. Expected for the others.
+        facts: Further arguments of `regret_bound`.
 
     Raises:
         InputError: See `regret_bound`; fewer than two records.
@@ -272,69 +407,14 @@ def plan(
         raise InputError(f"errors: {', '.join(sorted(unknown))}: no guarantee; choose from {', '.join(PLANNED)}")
     sizes = sorted({min(max(round(share * total), 1), total - 1) for share in _SHARES})
     bounds = {}
-    for nuisance_guarantee in PLANNED:
-        tried = [
-            regret_bound(
-                total - m,
-                m,
-                policies,
-                epsilon,
-                overlap=overlap,
-                features=features,
-                nuisance_guarantee=nuisance_guarantee,
-                outcome_range=outcome_range,
-                actions=actions,
-                radius=radius,
-                failure=failure,
-                errors=errors.get(nuisance_guarantee),
-            )
-            for m in (sizes if nuisance_guarantee in TRAINED else [0])
-        ]
-        bounds[nuisance_guarantee] = min(tried, key=_size)
+    for name in PLANNED:
+        given = {**facts, "nuisance_guarantee": name, "errors": errors.get(name)}
+        tried = [regret_bound(total - m, m, policies, epsilon, **given) for m in (sizes if name in TRAINED else [0])]
+        bounds[name] = min(tried, key=lambda bound: bound.size)
     return SelectionPlan(bounds)
-
-
-def _bound(
-    facts: NuisanceFacts,
-    nuisance_guarantee: str,
-    n: int,
-    m: int,
-    policies: int,
-    failure: float,
-    ridge: float,
-    given: tuple[float, float] | None,
-) -> RegretBound:
-    planned = PLANNED[nuisance_guarantee](facts, n, m, ridge)
-    if given is not None:
-        planned = replace(planned, outcome_error=given[0], propensity_error=given[1])
-    S, several = planned.own, policies > 1
-    spoiled = facts.actions / planned.least * planned.outcome_error * planned.propensity_error
-    return RegretBound(
-        nuisance_guarantee=nuisance_guarantee,
-        scoring=n,
-        training=m,
-        policies=policies,
-        epsilon=facts.epsilon,
-        failure=failure,
-        outcome_range=facts.outcome_range,
-        ridge=ridge if nuisance_guarantee in TRAINED else None,
-        own=S,
-        range_sensitivity=planned.range_sensitivity,
-        outcome_error=planned.outcome_error,
-        propensity_error=planned.propensity_error,
-        expected=given is None,
-        concentration=S * math.sqrt(2 * math.log(2 * (policies - 1) / failure) / n) if several else 0.0,
-        remainder=min(spoiled, facts.outcome_range) if several else 0.0,
-        privacy=planned.range_sensitivity / (n * facts.epsilon) * math.log(2 * policies / failure) if several else 0.0,
-    )
 
 
 def _errors(errors: tuple[float, float]) -> tuple[float, float]:
     if len(errors) != 2 or min(number("errors", value) for value in errors) < 0:
         raise InputError(f"errors = {errors}: give two numbers of at least 0, of outcome models and of propensities")
     return float(errors[0]), float(errors[1])
-
-
-def _size(bound: RegretBound) -> float:
-    """The sum of the terms, which orders bounds beyond the outcome's range too."""
-    return sum(bound.terms.values())

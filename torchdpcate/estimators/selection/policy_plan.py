@@ -14,21 +14,19 @@ from torchdpcate.composition.steps import ORDER
 from torchdpcate.composition.summaries import LEAST_SCALE
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.choice_plan import ChoicePlan
-from torchdpcate.estimators.selection.composed import AutoScores, ComposedScores
-from torchdpcate.estimators.selection.ranges import clipped_range, rounded_range
+from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.estimators.selection.scores import clipped_range, rounded_range
 from torchdpcate.laws import CLOSE, Charged, Choice, Steps
-from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
-from torchdpcate.nuisance.arms.by_name import GUARANTEES
+from torchdpcate.nuisance.arms.base import GUARANTEES, ScoreSource, SelectionFacts
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, DP_SGD, TRAINING, Charge, Purpose
-from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, SelectionMechanism
+from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.blocks import Block
-from torchdpcate.release.policy import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.release import Release
+from torchdpcate.release.rule import NUISANCE, SCORING, PolicyRelease
 from torchdpcate.release.statement import PrivacyStatement
 
 _SPENT = 0.99  # of a block's budget, which networks cost at least: their noise is found by a search
@@ -102,8 +100,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
             plan, shares = self.composed, (self.composed.composed.shares, self.composed.shares)
             due = {step: own.due(step) for own in shares for step in own.shares}
             steps = Steps(due, plan.composed.shares.cost, ORDER)
-            kind = BoundedRangeEvent if issubclass(self.chance, ExponentialMechanism) else PureEvent
-            law = self._choice(plan.range(kind), composed=True)
+            law = self._choice(plan.range(self.chance), composed=True)
             return {
                 "steps": Query(COMPOSED_SCORES, steps, blocks=(SCORING,)),
                 "choice": Query(choice, law, self.choice_level, (SCORING,)),

@@ -1,15 +1,36 @@
-"""Neighbouring records on which the choice of a policy is attacked."""
+"""Neighbouring records on which choices of policies are attacked."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.causal.score import dr_scores
+from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.selection.composed import ComposedScores
+from torchdpcate.estimators.selection.scores import Scores, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.features.maps import FeatureMap, Fourier
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.laws import AddedNoise, Choice
+from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.charge import COMPOSED_SCORES
+from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
+from torchdpcate.privacy.gaussian_dp import curve_beside, range_beside
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
 _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
 _RECORDS, _POLICIES = 40, 30  # the more policies, the nearer the worst pair comes to epsilon
@@ -37,3 +58,125 @@ def _policy_selector(budget: PrivacyBudget) -> Game:
     one, other = (_selector(world) for world in (0, 1))
     plan = replace(one.plan_, budget=PrivacyBudget(budget.epsilon, 0.0), epsilon=budget.epsilon)
     return plan.game("choice", one.utilities_, other.utilities_, most_runs=40_000)
+
+
+_UNKNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
+_CLIP, _CHOICES, _SHARE = 3.0, 10, 0.4  # of mu^2 to the Gaussian steps
+_FAR = 1e6  # of a score
+_NODES = 401  # of the curve: enough to compare it with counts of runs
+
+
+def reaching_utilities() -> Tensor:
+    """Return the utilities of both worlds, [2, M], of three actions.
+
+    One record's outcome under the action that it got is far above all others', or far below, and half of the policies
+    give it that action: of all shares this one brings a choice nearest to two logistic laws.
+
+    Example:
+        >>> moved = reaching_utilities()[0] - reaching_utilities()[1]
+        >>> (moved.max() - moved.min()).item() / 3.0
+        2.0
+    """
+    thresholds = torch.linspace(0.05, 0.95, _CHOICES, dtype=torch.float64).tolist()
+    library = PolicyLibrary.of(Thresholds("x0", thresholds, above=1, below=0)).setup(_UNKNOWN, (0, 1, 2))
+    x, values = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
+    values[:, 0, 1] = torch.tensor([_FAR, -_FAR])
+    worlds = [Scores(world, torch.ones(2, dtype=torch.int64), 0.0).gains(_CLIP) for world in values]
+    return torch.stack([utilities(gains_as_scores(world), library, x) for world in worlds])
+
+
+@worst_case(
+    "composed_selection",
+    ComposedScores,
+    attacks=[Target(COMPOSED_SCORES, {"policies": None})],
+    pair="one record of gain C or -C, which half of 10 policies treat, and which moves all steps before by as much",
+)
+def _composed(budget: PrivacyBudget) -> Game:
+    mu, worlds = total_mu(budget) * math.sqrt(_SHARE), reaching_utilities()
+    mechanism = ExponentialMechanism(range_beside(mu, budget), 2 * _CLIP)
+    steps = AddedNoise(GaussianMechanism.of_event(GaussianEvent(1 / mu), 1.0), 1, 1.0)
+    choice, numbers = Choice(mechanism, worlds.shape[1], composed=True), torch.tensor([[0.0], [1.0]]).double()
+    of_steps, of_choice = steps.evidence(*numbers), choice.evidence(*worlds)
+
+    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        return torch.cat([steps.draw(noise, runs, numbers[world]), choice.draw(noise, runs, worlds[world])], 1)
+
+    def curve(factor: float, epsilons: np.ndarray) -> np.ndarray:
+        return curve_beside(factor * mu, factor * mechanism.epsilon, epsilons, _NODES)
+
+    event, evidence = (
+        ApproximateEvent(budget.epsilon, budget.delta),
+        lambda seen: of_steps(seen[:, :1]) + of_choice(seen[:, 1:]),
+    )
+    return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000, curve=curve)
+
+
+_CIRCLE = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
+# Far more scoring than training records: then the ridge at which a training record does all that noise covers is
+# large, and the suprema that the bound adds up are met by one pair.
+_FACTS = SelectionFacts(_CIRCLE, actions=(0, 1), overlap=0.1, training=100, scoring=19_999)
+_FEATURES = Fourier(pairs=1, bandwidth=0.1)  # a circle
+
+
+def _at(features: FeatureMap, angle: float) -> float:
+    """Return the covariate whose features are (cos angle, sin angle)."""
+    return (angle / features.frequencies.item() + 1) / 2  # type: ignore[operator]
+
+
+def turning_pair() -> tuple[CausalData, CausalData]:
+    """Return training blocks in which one treated record of the best outcome lies at a point, or opposite to it.
+
+    It raises the propensity and the outcome model of the treated there, or lowers both by as much. The others, half of
+    them in each arm and of the middle outcome, lie across.
+    """
+    features, m = on_domain(_FEATURES, _CIRCLE), _FACTS.training
+    x = torch.full((m, 1), _at(features, math.pi / 2), dtype=torch.float64)
+    a, y = (torch.arange(m) % 2).double(), torch.zeros(m, dtype=torch.float64)
+    a[0], y[0] = 1.0, _CIRCLE.outcome_high
+    worlds = []
+    for angle in (0.0, math.pi):
+        own = x.clone()
+        own[0] = _at(features, angle)
+        worlds.append(CausalData(own, a, y))
+    return worlds[0], worlds[1]
+
+
+def turned_utilities() -> tuple[Tensor, Tensor, float]:
+    """Return the utilities of two policies in both worlds, [2] each, and their certified range sensitivity.
+
+    All scoring records are treated and of the best outcome. Half of them lie at the point, where the first policy alone
+    treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the worlds, the
+    policies are that far apart in the other.
+    """
+    ridges = StableNuisances(features=_FEATURES, target=None).ridges(_FACTS, part=1.0)
+    nuisances, n = StableNuisances(*ridges, features=_FEATURES, target=None), _FACTS.scoring
+    features = on_domain(_FEATURES, _CIRCLE)
+    places = torch.tensor([_at(features, angle) for angle in (0.0, math.pi)], dtype=torch.float64)
+    x = places.repeat_interleave(torch.tensor([n - n // 2, n // 2]))[:, None]
+    arm, y = torch.ones(n, dtype=torch.long), torch.full((n,), _CIRCLE.outcome_high, dtype=torch.float64)
+    nearer = int(places[0] > places[1])
+    cuts = Thresholds("x0", [places.mean().item()] * 2, above=[nearer, 1 - nearer], below=[1 - nearer, nearer])
+    library = PolicyLibrary.of(cuts).setup(_CIRCLE, _FACTS.actions)
+    worlds = []
+    for train in turning_pair():
+        certified = nuisances.fit(train, _FACTS)
+        functions = certified.nuisances
+        worlds.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
+    return worlds[0], worlds[1], certified.range_sensitivity
+
+
+@worst_case(
+    "stable_nuisances",
+    StableNuisances,
+    pair="a treated training record lies where half of all scoring records do, or where the others do: all scores turn",
+)
+def _stable(budget: PrivacyBudget) -> Game:
+    *worlds, range_sensitivity = turned_utilities()
+    law = Choice(PermuteAndFlip(budget.epsilon, range_sensitivity), len(worlds[0]))
+    return Game(
+        draw=lambda world, runs, noise: law.draw(noise, runs, worlds[world]),
+        event=law.event,
+        guarantee=law.mechanism.guarantee,
+        evidence=law.evidence(*worlds),
+        most_runs=40_000,
+    )

@@ -66,7 +66,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Guarantee:
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
-        release names under ``holds_if``. Proof: docs/guarantees/subgroups.md; of scores' steps
+        release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
         docs/guarantees/clipped_scores.md.
 
     Args:
@@ -186,9 +186,10 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _release(self) -> SubgroupRelease:
         plan = self.plan_
         assert plan is not None
+        guarantee = plan.guarantee()
         if "sums" not in self._answers:
             self._ask(plan)
-        privacy = self._statement_of(plan, plan.guarantee(), plan.public(), self._own)
+        privacy = self._statement_of(plan, guarantee, plan.public(), self._own)
         return plan.conclude(self._answers, privacy)
 
     def _ask(self, plan: SubgroupPlan) -> None:

@@ -13,9 +13,8 @@ from torch import Tensor
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.objective_fit import ObjectiveFit
-from torchdpcate.erm.private_fit import PreparedFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.scores import ScorePlan
 from torchdpcate.estimators.subgroups.sums import sensitivity
@@ -140,7 +139,7 @@ class SubgroupPlan(Plan):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.weighting.holds_if,)
+        return (self.weighting.assumption,)
 
     @classmethod
     def restated(cls, release: Release) -> Self:

@@ -127,7 +127,7 @@ class Weighting:
         return 1 - self.high, self.low
 
     @property
-    def holds_if(self) -> str:
+    def assumption(self) -> str:
         """What estimates rest on, in words."""
         return _HOLDS_IF[self.way] + (f"; {_OVERLAP}" if self.estimand == ATO else "")
 
@@ -152,5 +152,5 @@ class Weighting:
             "estimand": self.estimand,
             "weight_control": control,
             "weight_treated": treated,
-            "holds_if": self.holds_if,
+            "holds_if": self.assumption,
         }

@@ -11,7 +11,8 @@ from torchdpcate.estimators.subgroups.plan import SubgroupPlan, plan_subgroups
 from torchdpcate.estimators.subgroups.sums import cell_sums, record_numbers
 from torchdpcate.estimators.subgroups.weighting import Weighting
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.worst_case import Game, worst_case
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.worst_case import Game, Target, worst_case
 from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE
 
 _DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)
@@ -62,6 +63,7 @@ def _laplace(budget: PrivacyBudget) -> Game:
 @worst_case(
     "subgroups_gaussian",
     SubgroupPlan,
+    attacks=[Target(Charge(Purpose.RELEASE, SubgroupPlan.name), {"law": GAUSSIAN})],
     pair="a treated record turns from the highest outcome to the lowest one in its cells of two partitions",
 )
 def _gaussian(budget: PrivacyBudget) -> Game:

@@ -5,10 +5,15 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "base": ("GuaranteedNuisances", "FittedNuisances", "ScoreNuisances", "SelectionFacts"),
-        "by_name": ("GUARANTEES", "make_nuisances"),
-        "fixed": ("FixedNuisances",),
-        "frozen": ("FrozenNuisances",),
+        "base": (
+            "GuaranteedNuisances",
+            "FittedNuisances",
+            "ScoreNuisances",
+            "SelectionFacts",
+            "GUARANTEES",
+            "make_nuisances",
+        ),
+        "fixed": ("FixedNuisances", "FrozenNuisances"),
         "private": ("PrivateNuisances",),
         "stable": ("StableNuisances",),
     },

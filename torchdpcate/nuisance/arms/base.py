@@ -1,4 +1,4 @@
-"""What a selector asks of nuisances: functions of K arms, and what one record does at most to scores made of them."""
+"""What a selector asks of nuisances, by name: functions of K arms, and what one record does at most to their scores."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,11 +14,13 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge
 from torchdpcate.privacy.events import Event
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.registry import Registry
 
 _ROUNDING = 1e-12  # of decimals such as 1/3
 
@@ -256,3 +258,44 @@ class ScoreNuisances(ScoreSource):
             BudgetError: The block cannot pay.
             NumericalError: A fit missed its tolerance; nothing may be released.
         """
+
+
+GUARANTEES = Registry("nuisance_guarantee")
+"""Where nuisances may come from, by the name of what bounds one record's influence on the utilities."""
+
+DEFAULT = "auto"
+
+_WHY = (
+    "has no guarantee, and double robustness is none: one replaced training record moves the scores of all scoring "
+    "records, not one\nuse nuisance_guarantee=composed, stability or private_nuisances, or nuisances that do not come "
+    "from these records (nuisance_guarantee=frozen or fixed)"
+)
+
+
+def make_nuisances(nuisance: Any, guarantee: str | None) -> ScoreSource:
+    """Return the nuisances of a selector, whose guarantee is the one that was asked for.
+
+    Args:
+        nuisance: ``ScoreSource``; a ``NuisanceRecipe`` of private ones; None for the guarantee's default.
+        guarantee: A key of ``GUARANTEES``; None takes the nuisances' own, or ``auto``.
+
+    Raises:
+        InputError: An unknown guarantee, one that these nuisances do not have, or learned nuisances without any.
+
+    Example:
+        >>> make_nuisances(None, "stability").guarantee
+        'stability'
+    """
+    given = None if guarantee is None else GUARANTEES.find(guarantee)
+    if nuisance is None:
+        return (given or GUARANTEES[DEFAULT])()
+    if given is not None and isinstance(nuisance, NuisanceRecipe) and hasattr(given, "recipe"):
+        return given(nuisance)
+    if not isinstance(nuisance, ScoreSource) or nuisance.guarantee not in GUARANTEES:
+        raise InputError(f"nuisance = {type(nuisance).__name__}: {_WHY}")
+    if guarantee not in (None, nuisance.guarantee):
+        raise InputError(
+            f"nuisance_guarantee = {guarantee}: {type(nuisance).__name__} has the guarantee {nuisance.guarantee}; ask "
+            "for that one, or leave nuisance out"
+        )
+    return nuisance

@@ -15,7 +15,7 @@ from torchdpcate.nuisance.arms.fixed import FixedFunctions
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge
 from torchdpcate.privacy.events import Event, PureEvent
-from torchdpcate.privacy.quantile import chosen_quantile
+from torchdpcate.privacy.selection import chosen_quantile
 from torchdpcate.privacy.session import FitSession
 
 CENTRES = 1_024

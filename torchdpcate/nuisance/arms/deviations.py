@@ -18,15 +18,16 @@ import torch
 
 from torchdpcate.causal.score import score_spread
 from torchdpcate.data.domain import Domain
-from torchdpcate.nuisance.arms.gradients import (
+from torchdpcate.nuisance.arms.stability import (
+    IndirectBound,
     logistic_gradient_distance,
     logistic_norm,
+    moved,
     ridge_gradient_bound,
     ridge_gradient_distance,
     ridge_norm,
     sigmoid,
 )
-from torchdpcate.nuisance.arms.stability import IndirectBound, moved
 
 _STEPS = 200  # of a fixed point
 

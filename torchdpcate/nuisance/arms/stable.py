@@ -16,15 +16,18 @@ from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.arms.base import GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.arms.deviations import deviation_bound
 from torchdpcate.nuisance.arms.linear_fits import (
+    PRIVATE,
     Block,
     Coefficients,
     LinearNuisances,
     LogisticFits,
     RidgeFits,
+    ShrinkageTarget,
     gradient_norms,
     offset,
+    private_target,
+    target_mechanism,
 )
-from torchdpcate.nuisance.arms.shrinkage import PRIVATE, ShrinkageTarget, private_target, target_mechanism
 from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
 from torchdpcate.privacy.budget import PrivacyBudget, number, positive
 from torchdpcate.privacy.charge import ARMS, Charge

@@ -5,11 +5,9 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "known": ("ConstantWeights", "KnownWeights"),
-        "logistic": ("LogisticWeights",),
+        "balancing": ("LogisticWeights", "TiltingWeights"),
         "mmd": ("MMDWeights",),
         "private": ("PrivateWeights",),
-        "scheme": ("WEIGHTS", "WeightScheme"),
-        "tilting": ("TiltingWeights",),
+        "scheme": ("ConstantWeights", "KnownWeights", "WEIGHTS", "WeightScheme"),
     },
 )

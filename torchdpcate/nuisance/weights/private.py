@@ -10,16 +10,17 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.bounds import WeightBounds
-from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.perturbation import PERTURBATIONS, ObjectiveNoise, calibrate_objective, ridge_ratio
+from torchdpcate.erm.losses import Logistic, LossBounds
+from torchdpcate.erm.private_fit import PERTURBATIONS, ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.erm.worst_pairs import objective_game
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.weights.scheme import InversePropensity, WeightScheme, stated_weight
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive
-from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
@@ -136,7 +137,7 @@ class PrivateWeights(WeightScheme):
             return self.ridge
         if budget is None:
             return _NONPRIVATE_RIDGE * n
-        determinants = Logistic.curvature * ridge_ratio(_JACOBIAN_SHARE * budget.epsilon)
+        determinants = _EQUAL.ridge_for(Logistic.curvature, _JACOBIAN_SHARE * budget.epsilon)
         return max(determinants, _NOISE * size / (n * budget.epsilon**2), _LEAST_RIDGE * n)
 
     def fit(
@@ -171,19 +172,8 @@ class PrivateWeights(WeightScheme):
 
 def _objective(budget: PrivacyBudget, kind: str, ridge: float, size: int, largest_entry: float) -> ObjectiveNoise:
     """Return the objective noise of a propensity with so many features."""
-    return calibrate_objective(
-        budget,
-        kind=kind,
-        slope=Logistic.slope,
-        bounds=_EQUAL,
-        curvature=Logistic.curvature,
-        gamma=ridge,
-        size=size,
-        largest_entry=largest_entry,
-        monotone=Logistic.monotone,
-        logistic=True,
-        remedy="raise weights.ridge or weights.budget_fraction",
-    )
+    fit = PrivateFit(LossBounds.of(Logistic()), _EQUAL, ridge, size, largest_entry)
+    return fit.objective(budget, kind, remedy="raise weights.ridge or weights.budget_fraction")
 
 
 def logistic_fits(psi: Tensor, label: Tensor, count: Tensor, gamma: float, tolerance: float) -> Fits:
@@ -240,6 +230,7 @@ class PrivatePropensity(InversePropensity):
 @worst_case(
     "private_propensity",
     PrivateWeights,
+    attacks=[Charge(Purpose.WEIGHTS, "private")],
     pair="a record treated at one end of the domain or untreated at the other, among many that disagree with both",
 )
 def _private_propensity(budget: PrivacyBudget) -> Game:
@@ -252,17 +243,4 @@ def _private_propensity(budget: PrivacyBudget) -> Game:
     sides = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)  # x of the record, of the crowd
     psi, label = features(sides.reshape(-1, 1)).reshape(2, 3, -1), torch.tensor([[1.0, 1.0, -1.0], [-1.0, 1.0, -1.0]])
     worlds = [(psi[k], label[k].double(), count) for k in (0, 1)]
-    fits = [logistic_fits(*world, gamma, objective.tolerance) for world in worlds]
-
-    def log_density(theta: Tensor, psi: Tensor, label: Tensor, count: Tensor) -> Tensor:
-        slopes = Logistic()(theta @ psi.T, label)
-        b = (count * slopes.first) @ psi + gamma * theta
-        hessian = (psi.T * (count * slopes.second)[:, None]) @ psi + gamma * torch.eye(len(psi.T)).to(psi)
-        return torch.logdet(hessian) - b.abs().amax(1) / objective.scale
-
-    return Game(
-        draw=lambda world, runs, noise: objective.release(fits[world], noise, runs),
-        event=objective.event,
-        guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
-        evidence=lambda theta: log_density(theta, *worlds[1]) - log_density(theta, *worlds[0]),
-    )
+    return objective_game(objective, Logistic(), worlds, PrivacyBudget(budget.epsilon, 0.0))

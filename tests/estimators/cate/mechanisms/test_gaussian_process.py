@@ -21,7 +21,7 @@ from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.linear import huber_sensitivity
 from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
 

@@ -21,7 +21,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_solve import ResidualLoss
+from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.second_stage.linear import LinearProblem
 
 BUDGET = PrivacyBudget(1.0, 1e-5)

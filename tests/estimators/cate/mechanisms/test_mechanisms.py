@@ -12,8 +12,11 @@ from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation, minimum_records
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation, objective_noise
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import (
+    ObjectivePerturbation,
+    OutputPerturbation,
+    perturbed_head,
+)
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     SmoothSensitivity,
     known_smoothness,
@@ -21,13 +24,11 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     smooth_bound,
 )
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma, largest_smoothness
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise, largest_smoothness
-from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve
+from torchdpcate.second_stage.linear import LinearProblem, huber_sensitivity, solve, worst_pair
 from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.worst_pair import worst_pair
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -66,7 +67,9 @@ def test_output_scale_of_the_theory_note():
 
 
 def test_objective_scale_of_the_theory_note():
-    jacobian, sigma = objective_noise(1, 1e-5, weight_bound=0.9, threshold=1, ridge=0.01, n=1350)
+    head = perturbed_head(1350, 0.01, weight_bound=0.9, threshold=1, size=2)
+    noise = head.objective(PrivacyBudget(1 / 0.99, 1e-5 / 0.99), "gaussian")
+    jacobian, sigma = noise.jacobian, noise.scale
     assert jacobian == pytest.approx(0.0582689081, abs=1e-10)
     # the note's delta / 4 gives 15.34678203; with the parallelogram's four points counted by their squared lengths
     # (docs/guarantees/objective.md) delta / 2 is enough

@@ -22,17 +22,16 @@ from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.causal.score import DRScore
 from torchdpcate.data.split import public_split
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.estimators.cate.mechanisms.objective import ObjectivePerturbation
-from torchdpcate.estimators.cate.mechanisms.output import OutputPerturbation
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import SmoothNoise
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.smooth_gaussian import SmoothNoise
 from torchdpcate.second_stage.recipes import NeuralSecondStage, PrivateThreshold
 from torchdpcate.second_stage.stage import LinearStage
 

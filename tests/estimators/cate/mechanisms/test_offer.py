@@ -7,8 +7,7 @@ from tests.release.helpers import Charges
 from tests.sessions import noted
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
-from torchdpcate.estimators.cate.mechanisms.offer import noise_at_queries
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity, noise_at_queries
 from torchdpcate.features.maps import Legendre
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -16,10 +16,7 @@ from tests.sessions import noted
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.mechanisms import statistics
-from torchdpcate.estimators.cate.mechanisms.statistics import (
-    SufficientStatistics,
-    statistics_units,
-)
+from torchdpcate.estimators.cate.mechanisms.statistics import SufficientStatistics, statistics_units
 from torchdpcate.features.maps import Fourier
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

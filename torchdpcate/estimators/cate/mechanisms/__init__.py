@@ -5,15 +5,12 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "base": ("FunctionMechanism", "Mechanism", "QueryMechanism"),
+        "base": ("FunctionMechanism", "Mechanism", "QueryMechanism", "PlugIn"),
         "dp_sgd_head": ("DPSGDHead",),
         "gaussian_process": ("GaussianProcess",),
         "influence": ("InfluencePerturbation", "minimum_records"),
-        "objective": ("ObjectivePerturbation", "objective_noise"),
-        "offer": ("noise_at_queries",),
-        "output": ("OutputPerturbation",),
-        "plug_in": ("PlugIn",),
-        "smooth_sensitivity": ("SmoothSensitivity", "local_sensitivity", "smooth_bound"),
+        "perturbation": ("ObjectivePerturbation", "perturbed_head", "OutputPerturbation"),
+        "smooth_sensitivity": ("noise_at_queries", "SmoothSensitivity", "local_sensitivity", "smooth_bound"),
         "statistics": ("SufficientStatistics",),
     },
 )

@@ -1,4 +1,4 @@
-"""What a mechanism is: something that turns a fitted second stage into numbers fit to leave."""
+"""What a mechanism is: something that turns a fitted second stage into numbers fit to leave; some need no noise."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,9 +12,9 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
-from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.estimators.cate.composition_plan import FORMULA, CompositionPlan
+from torchdpcate.estimators.cate.head import Head, PlannedHead
+from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.laws import Law
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
@@ -198,6 +198,8 @@ class Mechanism(ABC):
     def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
         """Return the standard deviation of the noise in a typical answer, in outcome units; NaN where it is not known.
 
+        It is that of the law of the planned head, where its band is public; a mechanism that knows more says more.
+
         Args:
             head: The second stage as plans expect it; no record is looked at.
             budget: What the release may spend.
@@ -205,7 +207,10 @@ class Mechanism(ABC):
         Raises:
             InputError: A budget with which nothing could be released.
         """
-        return math.nan
+        if self.free:
+            return math.nan
+        band = self.band(self.law(head, budget))
+        return math.nan if band is None else band * math.hypot(head.length, math.sqrt(self.jitter))
 
     def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""
@@ -388,3 +393,72 @@ class QueryMechanism(Mechanism):
     def answer(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget, session: FitSession) -> Prepared:
         """Return the mechanism with private values of f at the queries [d, q]; see ``FunctionMechanism.privatize``."""
         return self.prepare(stage, queries, budget).resting_on(self.conditions(stage)).run(session)
+
+
+class Composed(Mechanism):
+    """Releases the effect of a composition, which its fit has paid for.
+
+    Guarantee:
+        Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output; with delta = 0
+        pure events whose shares of epsilon are (docs/guarantees/composed_effect.md, composed_pure_effect.md).
+
+    Example:
+        >>> Composed().name
+        'composed'
+    """
+
+    name = CompositionPlan.name
+    kinds = CompositionPlan.kinds
+    formula = FORMULA
+    accepts = ()
+    gaussian = True
+    free = True
+
+
+def composed_mechanism(mechanism: "str | Mechanism | None") -> Composed:
+    """Return the mechanism of a composition's release.
+
+    Args:
+        mechanism: The one that was asked for; None takes ``composed``.
+
+    Raises:
+        InputError: Another one.
+    """
+    chosen: Mechanism = MECHANISMS.make(mechanism or Composed.name, Mechanism)
+    if not isinstance(chosen, Composed):
+        raise InputError(
+            f"mechanism = {chosen.name}: second_stage = adaptive pays for its release while it is fitted; use "
+            f"second_stage=linear with mechanism={chosen.name}, or leave the mechanism out"
+        )
+    return chosen
+
+
+class PlugIn(FunctionMechanism):
+    """mu1 - mu0 of the private nuisances: post-processing of what their block paid for.
+
+    Guarantee:
+        That of the nuisances; the second-stage block is not looked at and pays nothing. The release is a function
+        release whose correction is zero.
+
+    Example:
+        >>> PlugIn().name, PlugIn().free
+        ('plug_in', True)
+    """
+
+    name = "plug_in"
+    formula = "none of its own: post-processing of the nuisances"
+    source = "post-processing of the nuisances"
+    accepts = (SecondStage,)
+    free = True
+
+    def law(self, head: Head, budget: PrivacyBudget) -> None:
+        """See ``Mechanism``: it is free."""
+
+    def release_problems(self, head: Head, law: None, release: FunctionRelease | QueryRelease) -> Iterator[str]:
+        """See ``Mechanism``."""
+        if isinstance(release, FunctionRelease) and bool(release.theta.any()):
+            yield "it is called a plug-in, which has no coefficients of its own, but holds some"
+
+    def features(self, stage: FittedStage) -> FeatureMap:
+        """Return the intercept and the scaled covariates, whatever the second stage."""
+        return Identity().setup(stage.block.domain)

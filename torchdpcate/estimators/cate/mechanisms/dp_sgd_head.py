@@ -9,10 +9,9 @@ from torch import Tensor
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import DPSGDRun
 from torchdpcate.nuisance.plan import DPSGDPlan, batch_problems
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
@@ -115,7 +114,7 @@ class DPSGDHead(FunctionMechanism):
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
         from torchdpcate.nuisance.train import train  # Lightning, which verification does without
         from torchdpcate.nuisance.trainer import default_trainer
-        from torchdpcate.second_stage.dp_sgd import HeadModule
+        from torchdpcate.second_stage.recipes import HeadModule
 
         psi, unit = problem.psi[:], _unit(problem)
         accelerator = "gpu" if psi.is_cuda else "cpu"

@@ -1,6 +1,5 @@
 """Gaussian-process function noise at finitely many queries: exact, by Cholesky."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +8,9 @@ from torch import Tensor
 
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.head import Head
-from torchdpcate.estimators.cate.mechanisms.base import (
-    QUERIES,
-    SENSITIVITY,
-    QueryMechanism,
-)
+from torchdpcate.estimators.cate.mechanisms.base import QUERIES, SENSITIVITY, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism
@@ -101,10 +95,6 @@ class GaussianProcess(QueryMechanism):
     def band(self, law: FunctionNoise) -> float:
         """See ``Mechanism``: exact."""
         return law.scale
-
-    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
-        """See ``Mechanism``: exact but for the threshold and the kernel's diagonal, which is at most one."""
-        return GaussianMechanism(budget, sensitivity(head.problem)).scale * math.hypot(head.length, math.sqrt(JITTER))
 
     @worst_case(
         "gaussian_process",

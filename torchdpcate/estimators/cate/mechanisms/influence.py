@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, public_step
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     DOMAIN,
@@ -21,14 +21,14 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     query_game,
     treated_block,
 )
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
 from torchdpcate.laws import SecretScale
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -219,6 +219,7 @@ class InfluencePerturbation(QueryMechanism):
 
     @worst_case(
         "influence_below_n_min",
+        attacks=[Charge(Purpose.RELEASE, "influence")],
         pair="linear head, fewer than n_min records, none with a residual: one of them moved to the queries",
     )
     @staticmethod

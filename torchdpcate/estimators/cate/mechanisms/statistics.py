@@ -9,10 +9,9 @@ from torch import Tensor
 
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, Prepared
-from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import function_game, given_stage
 from torchdpcate.features.maps import batches
 from torchdpcate.laws import UnequalNoise
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -118,11 +117,8 @@ class SufficientStatistics(FunctionMechanism):
         """See ``Mechanism``: of the noisy vector alone; that of the matrix grows with the head, which is not known."""
         if head.spectrum is None:
             return math.nan
-        p, S = head.spectrum[1].shape[0], min(head.target_bound, head.threshold)
-        scale = GaussianMechanism(budget, 1.0).released_scale(p * (p + 1) // 2 + p)
-        matrix, vector = (scale * unit for unit in statistics_units(head.weight_bound, S))
-        ridge = self.ridge or max(head.ridge, _RIDGE_SHARE * matrix * math.sqrt(2 * p) / head.n)
-        return vector / head.n * head.spread(1 / (ridge + head.spectrum[0]))
+        found = self.public(head, self.law(head, budget))
+        return float(found["vector_scale"] / head.n * head.spread(1 / (found["ridge"] + head.spectrum[0])))
 
     def make_release(self, stage: FittedStage, private: Prepared, **parts: Any) -> StatisticsRelease:
         """Return the release of the statistics; see the base class."""
@@ -158,17 +154,11 @@ class SufficientStatistics(FunctionMechanism):
             psi = torch.zeros(10, 2, dtype=torch.float64)
             psi[0] = torch.tensor([math.cos(angle), math.sin(angle)])
             problems.append(LinearProblem(psi, s.clone().index_fill_(0, torch.tensor(0), target), w, 0.1, 1.0, 1.0))
-        worlds = [SufficientStatistics().prepare(given_stage(problem), budget) for problem in problems]
         before, after = (torch.cat(_blocks(_equations(problem, 1.0))) for problem in problems)
         variances = torch.tensor([1.0, 1.0, 0.5, 1.0, 1.0], dtype=torch.float64)  # equal bounds, equal scales
+        stages = [given_stage(problem) for problem in problems]
         direction = (after - before) / variances
-        return Game(
-            draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
-            event=GaussianMechanism(budget, 1.0).event,
-            guarantee=worlds[0].guarantee,
-            evidence=lambda outputs: outputs @ direction,
-            most_runs=1_000_000,
-        )
+        return function_game(stages, lambda stage: SufficientStatistics().prepare(stage, budget), direction)
 
 
 def unpacked(draw: Tensor, p: int, n: int) -> NormalEquations:

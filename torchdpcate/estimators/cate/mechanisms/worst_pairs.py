@@ -63,14 +63,17 @@ def given_stage(problem: LinearProblem) -> GivenStage:
     return GivenStage(block, features, problem.ridge, problem.threshold, problem=problem)
 
 
-def function_game(stages: Sequence[LinearStage], prepare: Callable[[LinearStage], Prepared]) -> Game:
-    """Return the game on released coefficients; the evidence is how far they lie along the way from D to D'.
+def function_game(
+    stages: Sequence[LinearStage], prepare: Callable[[LinearStage], Prepared], direction: Tensor | None = None
+) -> Game:
+    """Return the game on released numbers; the evidence is how far they lie along the way from D to D'.
 
     Args:
         stages: Fitted to D and to D'.
         prepare: The mechanism.
+        direction: That way, [p]; None takes that of the coefficients.
     """
-    direction = (stages[1].theta - stages[0].theta).cpu()
+    direction = (stages[1].theta - stages[0].theta).cpu() if direction is None else direction
     return _game((prepare(stages[0]), prepare(stages[1])), lambda theta: theta @ direction, most_runs=1_000_000)
 
 

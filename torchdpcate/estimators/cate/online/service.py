@@ -17,18 +17,16 @@ from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
-from torchdpcate.estimators.cate.online.correction import Correction, correction_of, with_columns
-from torchdpcate.estimators.cate.online.counter import Counter
-from torchdpcate.estimators.cate.online.history import History
-from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
-from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, Revealed, answer_step
-from torchdpcate.estimators.cate.online.state import STATE_FILE, ServiceState
+from torchdpcate.estimators.cate.online.history import Counter, History
+from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
+from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of, with_columns
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
+from torchdpcate.privacy.worst_case import Game, Target, function_evidence, worst_case
 from torchdpcate.release.parts import named_tensors
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
@@ -268,6 +266,7 @@ class OnlineService:
 
     @worst_case(
         "online",
+        attacks=[Target(Charge(Purpose.RELEASE, GaussianProcess.name), {"answers": "online"})],
         pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
     )
     @staticmethod

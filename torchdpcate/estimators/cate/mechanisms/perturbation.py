@@ -1,0 +1,207 @@
+"""Output and objective perturbation of ridge heads."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from torchdpcate.erm.gaussian_scale import PARALLELOGRAM
+from torchdpcate.erm.losses import LossBounds
+from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.head import SQUARED, Head, PlannedHead
+from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
+from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
+from torchdpcate.laws import AddedNoise, PerturbedObjective
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.mechanisms import GaussianMechanism
+from torchdpcate.privacy.worst_case import Curve, Game, Target, worst_case
+from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve_perturbed, worst_pair
+from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
+from torchdpcate.second_stage.stage import FittedStage
+
+
+class OutputPerturbation(FunctionMechanism):
+    r"""theta + N(0, s^2 I) with s = Delta sigma(epsilon, delta).
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances: Delta is the replace-one
+        sensitivity of the strongly convex fit (``second_stage.linear.sensitivity``), sigma the analytic
+        Gaussian of Balle & Wang (2018). The noise of the answer at x is exactly s ||psi(x)||.
+        Source: theory note ``dp_cate``, row 2.
+
+    Example:
+        >>> OutputPerturbation().name
+        'output'
+    """
+
+    name = "output"
+    gaussian = True
+    noise_ratio = 0.1  # its noise is what the ratio says, while objective perturbation's is far below that bound
+    formula = f"s = Delta sigma_AG(epsilon, delta), {SENSITIVITY}; dp_cate row 2"
+    source = "dp_cate row 2; Balle & Wang 2018"
+
+    def law(self, head: Head, budget: PrivacyBudget) -> AddedNoise:
+        """See ``Mechanism``."""
+        mechanism = GaussianMechanism(budget, sensitivity(head.problem))
+        return AddedNoise(mechanism, head.size or 1, head.most)
+
+    def public(self, head: Head, law: AddedNoise) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {"sensitivity": law.mechanism.sensitivity, "noise_scale": law.scale, "threshold": head.threshold}
+
+    def band(self, law: AddedNoise) -> float:
+        """See ``Mechanism``: the noise of the coefficients."""
+        return law.scale
+
+    @worst_case(
+        "output",
+        pair="Huber loss: one treated record apart from all others, its outcome at either end of the interval",
+    )
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
+        return function_game(stages, lambda stage: OutputPerturbation().prepare(stage, budget))
+
+    @worst_case(
+        "output_squared",
+        attacks=[Target(Charge(Purpose.RELEASE, "output"), {"threshold": SQUARED})],
+        pair="squared loss: a record of the opposite target jumps across the line on which all others lie",
+    )
+    @staticmethod
+    def worst_neighbours_squared(budget: PrivacyBudget) -> Game:
+        """Return the attack on those of the squared loss."""
+        pair = worst_pair(weight_bound=0.9, target_bound=1.0, ridge=0.01, n=10_000)
+        stages = [given_stage(problem) for problem in (pair.first, pair.second)]
+        return function_game(stages, lambda stage: OutputPerturbation().prepare(stage, budget))
+
+
+Minimise = Callable[[Tensor], Tensor]
+"""Linear terms [runs, p] -> minimisers [runs, p]."""
+
+_SQUARED = (
+    "second_stage.loss = squared: objective perturbation needs the Huber loss; "
+    "use second_stage.loss=huber or mechanism=output"
+)
+
+
+def perturbed_head(
+    n: int, ridge: float, weight_bound: float, threshold: float, size: int = 1, tolerance: float = 1e-10
+) -> PrivateFit:
+    r"""Return the sum that a Huber head minimises with objective noise, n times the mean one, by public facts.
+
+    A record's gradient is 2 tau B long at most and its curvature 2 B^2, and half of the Hessian is at least n lambda:
+
+    .. math:: \xi = 4\tau B, \qquad \varepsilon_J = \ln(1 + B^2/(n\lambda))
+
+    Args:
+        n: Records of the block.
+        ridge: lambda.
+        weight_bound: B, bound of ||v||.
+        threshold: Huber threshold tau.
+        size: Number of coefficients.
+        tolerance: Stop of the mean objective, the same with noise and without.
+
+    Example:
+        >>> head = perturbed_head(1350, 0.01, weight_bound=0.9, threshold=1.0, size=2)
+        >>> noise = head.objective(PrivacyBudget(1 / 0.99, 1e-5 / 0.99), "gaussian")
+        >>> round(noise.jacobian, 10), round(noise.scale, 8)
+        (0.0582689081, 14.77425053)
+    """
+    loss, once = LossBounds(2 * threshold * weight_bound, 2 * weight_bound**2), WeightBounds.per_record(1.0)
+    return PrivateFit(loss, once, 2 * n * ridge, size, tolerance=n * tolerance)
+
+
+class ObjectivePerturbation(FunctionMechanism):
+    r"""argmin sum H_tau(s - v'theta) + n lambda ||theta||^2 + b'theta, b ~ N(0, sigma_b^2 I).
+
+    Guarantee:
+        Certified (epsilon, delta) for every fixed value of the nuisances (theory note ``dp_cate``, row 3).
+        One hundredth of the budget pays a Gaussian on the coefficients that covers the solver's
+        gradient-norm stop (Iyengar et al. 2019) and the grid on which the objective noise is drawn. The noise is shaped
+        by the Hessian, which stays secret; the public ``noise_scale`` is its bound sigma_b / (2 n lambda):
+        theta is a 1/(2 n lambda)-Lipschitz map of b, so by Gaussian isoperimetry (Borell 1975) the answer at
+        x is within z s ||psi(x)|| of its median.
+
+    Example:
+        >>> ObjectivePerturbation().name
+        'objective'
+    """
+
+    name = "objective"
+    formula = (
+        "sigma_b = 4 tau B sigma_AG(epsilon - ln(1 + B^2/(n ridge)), delta/2) with 99 % of epsilon and delta, the "
+        "rest pays the solver's stop and the tilt's grid; dp_cate row 3"
+    )
+    source = "dp_cate row 3; Iyengar et al. 2019"
+
+    def check(self, recipe: SecondStage, weight_bound: float, n: int, budget: PrivacyBudget) -> None:
+        """Refuse the squared loss, and a ridge too small for n; arguments are the base class's."""
+        super().check(recipe, weight_bound, n, budget)
+        if isinstance(recipe, LinearSecondStage):
+            if recipe.loss == "squared":
+                raise InputError(_SQUARED)
+            head = perturbed_head(n, recipe.ridge_for(weight_bound, n, budget), weight_bound, threshold=1.0)
+            self._noise(head, n, budget)
+
+    def law(self, head: Head, budget: PrivacyBudget) -> PerturbedObjective:
+        """See ``Mechanism``."""
+        problem = head.problem
+        if problem.squared:
+            raise InputError(_SQUARED)
+        objective = self.calibrated(problem, budget)
+        return PerturbedObjective(objective, problem.threshold * problem.weight_bound / problem.ridge)
+
+    def exact(self, stage: FittedStage, law: PerturbedObjective) -> tuple[Minimise]:
+        """See ``FunctionMechanism``: the minimisers of the objective with linear terms."""
+        problem = self.require_linear(stage).problem
+        return (lambda linear_terms: solve_perturbed(problem, linear_terms.to(problem.s) / problem.n),)
+
+    def public(self, head: Head, law: PerturbedObjective) -> dict[str, Any]:
+        """See ``Mechanism``."""
+        return {**law.constants(), "threshold": head.threshold}
+
+    def band(self, law: PerturbedObjective) -> float:
+        """See ``Mechanism``: a bound, for the noise is shaped by the Hessian, which is secret."""
+        return law.band
+
+    def planned(self, head: PlannedHead, budget: PrivacyBudget) -> float:
+        """See ``Mechanism``: by the planned curvature; by the public bound where features are not known yet."""
+        if head.spectrum is None:
+            return super().planned(head, budget)
+        shaped, noise = head.spread(1 / (head.ridge + head.spectrum[0])), self.law(head, budget).objective
+        return math.hypot(noise.scale / (2 * head.n) * shaped, noise.solver_scale * head.length)
+
+    @classmethod
+    def calibrated(cls, problem: LinearProblem, budget: PrivacyBudget) -> ObjectiveNoise:
+        """Return the noise of the summed objective, n times the mean one, with that for its stop and grid.
+
+        Args:
+            problem: The regression, of which public facts alone are looked at.
+            budget: What the release may spend.
+        """
+        facts = problem.n, problem.ridge, problem.weight_bound, problem.threshold
+        head = perturbed_head(*facts, problem.psi.shape[1], problem.tolerance)
+        return cls._noise(head, problem.n, budget)
+
+    @staticmethod
+    def _noise(head: PrivateFit, n: int, budget: PrivacyBudget) -> ObjectiveNoise:
+        return head.objective(budget, "gaussian", argument="second_stage.ridge", unit=2 * n)
+
+    @classmethod
+    def curve(cls, problem: LinearProblem, budget: PrivacyBudget) -> Curve:
+        """Return delta at every epsilon of such releases; see ``ObjectiveNoise.curve`` and ``calibrated``."""
+        return cls.calibrated(problem, budget).curve(4 * problem.threshold * problem.weight_bound, PARALLELOGRAM)
+
+    @worst_case("objective", pair="one treated record apart from all others, its outcome at either end of the interval")
+    @staticmethod
+    def worst_neighbours(budget: PrivacyBudget) -> Game:
+        """Return the attack on them."""
+        # a large ridge makes the Jacobian's share of the claim small
+        stages = [linear_stage((NEAR, y), n=100, ridge=1.0, threshold=0.01) for y in (-0.5, 0.5)]
+        game = function_game(stages, lambda stage: ObjectivePerturbation().prepare(stage, budget))
+        return replace(game, curve=ObjectivePerturbation.curve(stages[0].problem, budget))

@@ -1,0 +1,236 @@
+"""Scores of policies: records in public blocks, the range of their sums, gains by composed scores, utilities."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import LongTensor, Tensor
+
+from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.causal.score import dr_scores
+from torchdpcate.composition.records import RecordsFit
+from torchdpcate.composition.regressions import arm_means, centred_arms, simplex
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.split import public_split
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
+
+
+def by_position(records: CausalData, actions: tuple[int, ...]) -> CausalData:
+    """Return records whose action is its position among the labels, 0 to K - 1.
+
+    Args:
+        records: Records; each action is one of the labels.
+        actions: Labels, in increasing order.
+
+    Example:
+        >>> x = torch.zeros(2, 1, dtype=torch.float64)
+        >>> by_position(CausalData(x, torch.tensor([3.0, 1.0]), x[:, 0]), (1, 3)).a.tolist()
+        [1.0, 0.0]
+    """
+    labels = torch.tensor(actions, dtype=torch.float64)
+    return replace(records, a=torch.searchsorted(labels, records.a.double()).double())
+
+
+def training_and_scoring(n: int, share: float, seed: int) -> tuple[LongTensor, LongTensor]:
+    """Return the positions of the records that train nuisances, and of those that score policies; see `public_split`.
+
+    Args:
+        n: Number of records.
+        share: Share of the records that train.
+        seed: Public seed.
+    """
+    return public_split(n, share, seed, "policy selection")
+
+
+FEWEST = 8
+"""Records from which on a step of the scores' grid is 2^-48 of the largest score, above what float64 is off by."""
+
+
+def clipped_range(n: int, clip: float) -> float:
+    """Return the range sensitivity of n gains within [-clip, clip] that are rounded to the grid of their sums.
+
+    One record moves two policies apart by 2 C; each of its gains before and after is rounded by half a step at most,
+    for either policy, and a step is for the last places.
+
+    Args:
+        n: Number of records.
+        clip: C.
+    """
+    return 2 * clip + 3 * sum_grid(max(n, FEWEST), clip)
+
+
+def score_step(n: int, domain: Domain, overlap: float) -> float:
+    """Return the grid of the sums of n scores within R (1/2 + 1/zeta) of the middle of the outcome's bounds R.
+
+    Args:
+        n: Number of records.
+        domain: Public bounds.
+        overlap: zeta.
+    """
+    return sum_grid(max(n, FEWEST), _largest(domain, overlap))
+
+
+def score_grids(n: int, domain: Domain, overlap: float) -> TwoGrids:
+    """Return the two grids of such scores where one record moves all of them."""
+    return TwoGrids.of(max(n, FEWEST), _largest(domain, overlap))  # n times a step: the steps must not grow with n
+
+
+def rounded_range(bound: float, n: int, domain: Domain, overlap: float, moved_share: float | None) -> float:
+    """Return the range sensitivity of sums of rounded scores.
+
+    A number is rounded by half a step at most: two policies, two neighbours; and a step for their last places.
+
+    Args:
+        bound: Of the scores as they are.
+        n: Number of records that score.
+        domain: Public bounds.
+        overlap: zeta.
+        moved_share: What a record that moves all scores pays over what one that scores pays; None if none does.
+    """
+    if moved_share is None:
+        return bound + 3 * score_step(n, domain, overlap)
+    grids = score_grids(n, domain, overlap)
+    return bound + (3 * grids.fine * n + grids.coarse) / moved_share
+
+
+def _largest(domain: Domain, overlap: float) -> float:
+    return domain.outcome_range * (0.5 + 1 / overlap)
+
+
+class Scores(NamedTuple):
+    """Doubly robust scores of all actions before their clip; the curator's.
+
+    Attributes:
+        values: By action, float64 [n, K], each record's up to a constant of its own.
+        own: Positions of the actions that the records got, int64 [n].
+        baseline: Mean outcome under the first action.
+    """
+
+    values: Tensor
+    own: Tensor
+    baseline: float
+
+    @property
+    def sizes(self) -> Tensor:
+        """How far each record's scores of two actions lie apart at most, [n]."""
+        return self.values.amax(1) - self.values.amin(1)
+
+    def gains(self, clip: float) -> Tensor:
+        """Return by what each action but the first is better, [n, K - 1], of ``clipped`` scores.
+
+        Args:
+            clip: C.
+        """
+        values = clipped(self.values, self.own, clip)
+        return (values[:, 1:] - values[:, :1]).clamp(-clip, clip)
+
+
+def clipped(values: Tensor, own: Tensor, clip: float) -> Tensor:
+    r"""Return scores of which those of two actions lie at most C apart, [n, K].
+
+    Scores of the actions that a record did not get, which are released functions of its covariates, are clipped to C/2
+    about their middle; that of its own to within C of all of them. Of two actions it clips their difference to
+    :math:`\pm C`.
+
+    Args:
+        values: Scores [n, K].
+        own: Positions of the actions that the records got, int64 [n].
+        clip: C.
+
+    Example:
+        >>> clipped(torch.tensor([[0.0, 1.0, 9.0]]).double(), torch.tensor([2]), 4.0).tolist()
+        [[-0.5, 0.5, 3.5]]
+    """
+    at = own[:, None]
+    inside = values.scatter(1, at, torch.inf).amin(1, keepdim=True)
+    middle = (inside + values.scatter(1, at, -torch.inf).amax(1, keepdim=True)) / 2
+    others = (values - middle).clamp(-clip / 2, clip / 2)
+    low = others.scatter(1, at, -torch.inf).amax(1, keepdim=True) - clip
+    high = others.scatter(1, at, torch.inf).amin(1, keepdim=True) + clip
+    mine = torch.minimum(torch.maximum(values.gather(1, at) - middle, low), high)
+    return others.scatter(1, at, mine)
+
+
+def scores_of(fit: RecordsFit, records: CausalData, domain: Domain) -> Scores:
+    """Return the doubly robust scores that a composition's released numbers make of records.
+
+    Args:
+        fit: What the composition found.
+        records: Its records, actions as positions.
+        domain: Public bounds.
+    """
+    bound, u = domain.outcome_range, domain.scale(records.x)
+    z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
+    psi, theta = fit.effect.regression.basis(z), fit.effect.shrunk
+    if fit.propensity.ndim == 1:
+        return _of_two(fit, records, (psi @ theta).clamp(-bound, bound))
+    functions = (psi @ theta.reshape(-1, psi.shape[1]).T).clamp(-bound, bound)
+    centred = centred_arms(simplex(fit.propensity.shape[1]), fit.propensity)
+    means = arm_means(fit.outcome, functions, centred)
+    values = dr_scores(records.a.long(), records.y, fit.propensity, means)
+    return Scores(values, records.a.long(), float(values[:, 0].mean()))
+
+
+def _of_two(fit: RecordsFit, records: CausalData, tau: Tensor) -> Scores:
+    """Return those of two actions, whose difference is tau(x) and a weighted residual."""
+    a, pi = records.a, fit.propensity
+    residual = records.y - fit.outcome - (a - pi) * tau
+    gain = tau + (a - pi) / (pi * (1 - pi)) * residual
+    first = fit.outcome - pi * tau + (1 - a) / (1 - pi) * residual
+    return Scores(torch.stack([torch.zeros_like(gain), gain], 1), a.long(), float(first.mean()))
+
+
+def gains_as_scores(gains: Tensor) -> Tensor:
+    """Return scores of all actions, [n, K], of which the first is nothing, of gains [n, K - 1]."""
+    return torch.cat([torch.zeros_like(gains[:, :1]), gains], 1)
+
+
+_BLOCK = 2**21  # decisions in memory at once: some MB, which larger caches hold
+
+
+def utilities(scores: Tensor, library: PolicyLibrary, x: Tensor) -> Tensor:
+    r"""Return the sum of each policy's scores.
+
+    .. math::
+        U(\pi) = \sum_i \phi_i(\pi(x_i))
+        = \sum_i \phi_i(0) + \sum_{a \ge 1} \sum_i 1\{\pi(x_i) = a\} (\phi_i(a) - \phi_i(0))
+
+    one matrix product for each block of records and action but the first. Decisions of two million pairs of record and
+    policy are in memory at once, however many there are.
+
+    Args:
+        scores: phi, float64 [..., n, K]; leading dimensions are nuisances side by side. On the grid of
+            ``sum_grid(n, bound)`` all sums are exact; float32 would not do.
+        library: The policies, set up on the domain.
+        x: Encoded covariates [n, q].
+
+    Returns:
+        U, float64 [..., M]. The curator's.
+
+    Raises:
+        InputError: Scores and covariates of different records, or scores that are not float64.
+
+    Example:
+        >>> from torchdpcate.candidates import PolicyLibrary, Thresholds
+        >>> from torchdpcate.data import Domain
+        >>> library = PolicyLibrary.of(Thresholds("x0", [0.3, 0.6])).setup(Domain([0.0], [1.0], -1, 1), (0, 1))
+        >>> scores = torch.tensor([[0.0, 1.0], [0.0, 4.0]], dtype=torch.float64)
+        >>> utilities(scores, library, torch.tensor([[0.5], [0.9]], dtype=torch.float64)).tolist()
+        [5.0, 4.0]
+    """
+    if scores.dtype != torch.float64 or scores.shape[-2] != len(x):
+        raise InputError(
+            f"scores: {str(scores.dtype).removeprefix('torch.')} of shape {list(scores.shape)} for {len(x)} records; "
+            "they must be float64, a row for each record"
+        )
+    gains = (scores[..., 1:] - scores[..., :1]).movedim(-1, 0)
+    total = scores[..., 0].sum(-1, keepdim=True).repeat_interleave(len(library), -1)
+    block = max(1, _BLOCK // len(library))
+    for start in range(0, len(x), block):
+        rows = slice(start, start + block)
+        decisions = library.decide(x[rows])
+        for action, gain in enumerate(gains, start=1):
+            total += gain[..., rows] @ (decisions == action).double()
+    return total

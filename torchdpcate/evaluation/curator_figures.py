@@ -1,0 +1,219 @@
+"""The curator's figures: plans, noise against plans, a choice among policies, budgets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchdpcate.evaluation.comparison import line_style
+from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, finish, new_figure, new_grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plan_figure(
+    noise: Mapping[float, Mapping[int, float]],
+    *,
+    outcome_range: float,
+    here: tuple[int, float, float],
+    of: str,
+    precision: float | None = None,
+    title: str = "",
+) -> "Figure":
+    """Draw expected noise against n, a line for each epsilon, with the outcome's range.
+
+    Args:
+        noise: Noise in outcome units by n, by epsilon; what is not finite is left out.
+        outcome_range: Width of the outcome's bounds.
+        here: n, epsilon and noise of the plan itself.
+        of: What it is the noise of.
+        precision: Wanted precision, marked too.
+        title: What was planned.
+
+    Example:
+        >>> figure = plan_figure({1.0: {100: 0.5, 1000: 0.05}}, outcome_range=2.0, here=(100, 1.0, 0.5), of="an effect")
+        >>> len(figure.axes[0].lines)
+        3
+    """
+    from matplotlib import colormaps
+
+    figure, axes = new_figure()
+    for place, (epsilon, by_n) in enumerate(sorted(noise.items())):
+        n, values = np.array(list(by_n), dtype=float), np.array(list(by_n.values()), dtype=float)
+        there = np.isfinite(values) & (values > 0)
+        width, color = 2.4 if epsilon == here[1] else 1.3, colormaps["viridis"](0.9 * place / max(1, len(noise) - 1))
+        axes.plot(n[there], values[there], lw=width, color=color, label=f"$\\epsilon$ = {epsilon:g}")
+    if np.isfinite(here[2]):
+        axes.plot([here[0]], [here[2]], "o", color="black", ms=6, zorder=3, label="this plan")
+    _level(axes, outcome_range, "range of the outcome", "C3", "--")
+    if precision is not None:
+        _level(axes, precision, "wanted precision", "C2", ":")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("number of records")
+    axes.set_ylabel("expected noise (outcome units)")
+    axes.set_title("\n".join(filter(None, [title, f"noise of {of}"])), fontsize=9, parse_math=False)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _level(axes: "Axes", at: float, what: str, color: str, style: str) -> None:
+    """Draw a line at one noise, with what it is."""
+    axes.axhline(at, color=color, lw=1.2, ls=style)
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(what, (0.01, at), xytext=(0, 3), fontsize=7.5, color=color, **place)
+
+
+def noise_figure(runs: "pd.DataFrame", of: str) -> "Figure":
+    """Draw realised against planned noise, a point a run; on the line the plan was right.
+
+    Args:
+        runs: Columns ``planned`` and ``realised``, positive, in outcome units, and ``line``, the method.
+        of: What it is the noise of.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Example:
+        >>> import pandas as pd
+        >>> figure = noise_figure(pd.DataFrame({"planned": [0.1], "realised": [0.2], "line": ["a"]}), "an effect")
+        >>> figure.axes[0].lines[1].get_xydata().tolist()
+        [[0.1, 0.2]]
+    """
+    from matplotlib.ticker import LogLocator
+
+    figure, axes = new_figure()
+    both = runs[["planned", "realised"]].to_numpy(dtype=float)
+    ends = np.array([both.min() / 1.5, both.max() * 1.5])
+    axes.plot(ends, ends, color="0.6", lw=1.0, label="as planned")
+    for place, (name, chosen) in enumerate(runs.groupby("line", sort=False)):
+        style = line_style(place) | {"ls": ""}
+        axes.plot(chosen["planned"], chosen["realised"], ms=5, label=str(name), **style)
+    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        scale("log")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    axes.tick_params(which="both", labelsize=8)
+    axes.set_xlabel("planned, by public facts before the run")
+    axes.set_ylabel("realised")
+    axes.set_title(f"{of} (outcome units)", fontsize=9, parse_math=False)
+    finish(axes, own=True)
+    return figure
+
+
+_MARK = f"{NOT_FOR_PUBLICATION}: estimated on the records"
+
+
+def policy_figure(
+    names: Sequence[str],
+    values: np.ndarray,
+    probabilities: np.ndarray,
+    chosen: int,
+    *,
+    regrets: np.ndarray | None = None,
+    claim: str = "",
+) -> "Figure":
+    """Draw what each policy of a library would lose, and how likely it was to be chosen.
+
+    Args:
+        names: Names of the M policies.
+        values: Estimated mean outcome of each, [M].
+        probabilities: The law of the choice, [M].
+        chosen: Index of the policy that was released.
+        regrets: True mean outcome lost against the library's best, [M]; None where it is not known.
+        claim: Guarantee, printed above.
+
+    Returns:
+        A matplotlib figure, marked as the curator's; the caller saves it.
+    """
+    order = np.argsort(-values, kind="stable")
+    rank = np.arange(1, len(order) + 1)
+    place = int(np.flatnonzero(order == chosen)[0])
+    figure, (lost, chance) = new_grid(2, 1, (6.6, 5.0), sharex=True)
+    lost.plot(rank, (values.max() - values)[order], ".", color="C0", ms=4, label="estimated")
+    if regrets is not None:
+        lost.plot(rank, regrets[order], "x", color="0.45", ms=3, mew=0.8, zorder=1, label="true")
+    lost.set_ylabel("mean outcome lost\nagainst the best policy", fontsize=9)
+    chance.vlines(rank, 0, probabilities[order], color="C0", lw=min(2.0, 250 / len(rank)))
+    chance.axhline(1 / len(rank), color="black", ls=":", lw=1.0, label="uniform choice")
+    chance.set_ylim(bottom=0)
+    chance.set_ylabel("chance of being chosen", fontsize=9)
+    chance.set_xlabel("policies, best estimate first", fontsize=9)
+    for axes in (lost, chance):
+        axes.axvline(place + 1, color="C1", lw=1.2, zorder=0, label=f"released: {names[chosen]}")
+        axes.tick_params(labelsize=8)
+    entries = [entry for axes in (lost, chance) for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    named = {label: handle for handle, label in entries}
+    legend = lost.legend(named.values(), named.keys(), fontsize=8, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    lost.set_title("\n".join(filter(None, [claim, _MARK])), fontsize=9, parse_math=False)
+    return figure
+
+
+_MOST = 20  # colours that can be told apart; further steps are drawn together
+_REST = "further steps"
+
+
+@dataclass(frozen=True)
+class BudgetBar:
+    """A block of records with its budget.
+
+    Attributes:
+        label: Which block of which run.
+        budget: Its budget's epsilon.
+        spent: Epsilon of all its steps together; None where nothing is claimed.
+        steps: Epsilon of each step alone, by its name.
+    """
+
+    label: str
+    budget: float
+    spent: float | None
+    steps: Mapping[str, float]
+
+
+def spent_figure(bars: Sequence[BudgetBar]) -> "Figure":
+    """Draw each block's spent epsilon as a bar within its budget, divided as its steps would cost alone.
+
+    Steps compose to less than the sum of what each costs alone; a bar's parts are in proportion to these.
+
+    Args:
+        bars: At least one block.
+
+    Returns:
+        A matplotlib figure; the caller saves it.
+
+    Example:
+        >>> figure = spent_figure([BudgetBar("all", 1.0, 0.9, {"weights": 0.4, "release": 0.8})])
+        >>> [round(float(patch.get_width()), 3) for patch in figure.axes[0].patches]
+        [1.0, 0.3, 0.6]
+    """
+    from matplotlib import colormaps
+
+    figure, (axes,) = new_grid(1, 1, (7.0, 1.6 + 0.42 * len(bars)))
+    names = list(dict.fromkeys(name for bar in bars for name in bar.steps))
+    kept = names if len(names) <= _MOST else names[: _MOST - 1]
+    colours = {name: colormaps["tab20"](place) for place, name in enumerate([*kept, _REST][:_MOST])}
+    drawn: set[str] = set()
+    for place, bar in enumerate(bars):
+        axes.barh(place, bar.budget, 0.72, color="none", edgecolor="0.3", lw=1.0)
+        start, unit = 0.0, (bar.spent or 0.0) / (sum(bar.steps.values()) or 1.0)
+        for name, alone in bar.steps.items():
+            shown, width = name if name in kept else _REST, unit * alone
+            label = "_" if shown in drawn else shown
+            axes.barh(place, width, 0.56, start, color=colours[shown], lw=0, label=label)
+            drawn.add(shown)
+            start += width
+        if bar.spent is None:
+            axes.annotate("nothing is claimed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars], parse_math=False, fontsize=8)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("epsilon: frame, the budget; bar, what was spent, by steps", fontsize=9)
+    finish(axes, own=True, columns=2)
+    return figure
