@@ -193,7 +193,7 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):
         gradient, hessian = ridge * theta, ridge * torch.eye(p).double()
         for fit in (others, record):
             cut = kind(fit.predictors, cut_weights(fit.predictors, fit.weights), fit.targets, fit.slope)
-            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta).matrix
+            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta)
         return float(-gradient.norm() / noise.scale + torch.linalg.slogdet(hessian).logabsdet)
 
     worst = 0.0
@@ -225,10 +225,7 @@ def test_the_worst_pair_reaches_epsilon():
     fits = [HuberFit(g, 1 / g[:, 0], scores + offset, 1.0) for offset in (1 - 1e-9, -9)]
     noise = objective_noise(fits[0], plan_of(1, ridge), PureEvent(epsilon))
     laws = [
-        float(
-            -(ridge * theta + fit.gradient(theta)).norm() / noise.scale
-            + (ridge + fit.hessian(theta).matrix).log()[0, 0]
-        )
+        float(-(ridge * theta + fit.gradient(theta)).norm() / noise.scale + (ridge + fit.hessian(theta)).log()[0, 0])
         for fit in fits
     ]
     assert laws[0] - laws[1] == pytest.approx(0.99 * epsilon, rel=1e-6)

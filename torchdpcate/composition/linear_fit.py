@@ -78,39 +78,14 @@ class LinearFit(ABC):
         """Return the sum at theta [p]; see ``curvatures``."""
         return float(self.weights @ self.losses(self.predictors @ theta.to(self.predictors.device)))
 
-    def hessian(self, theta: Tensor, before: "Curvature | None" = None) -> "Curvature":
-        """Return the sum's Hessian at theta [p]; see ``curvatures``.
+    def hessian(self, theta: Tensor) -> Tensor:
+        """Return the sum's Hessian, [p, p], at theta [p]; see ``curvatures``."""
+        return self._weighted(self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device)))
 
-        Args:
-            theta: Where.
-            before: At another theta: only records whose curvature differs are then looked at, if they are few.
-        """
-        each = self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device))
-        if before is None:
-            return Curvature(each, self._weighted(each))
-        changed = torch.nonzero(each != before.each).flatten()
-        if len(changed) > len(each) / 4:
-            return Curvature(each, self._weighted(each))
-        difference = self._weighted((each - before.each)[changed], changed)
-        return Curvature(each, before.matrix + difference)
-
-    def _weighted(self, each: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the sum of each g g' over records, or over some rows of them, symmetric [p, p]."""
-        g = self.predictors if rows is None else self.predictors[rows]
-        found = g.T @ (each[:, None] * g)
+    def _weighted(self, each: Tensor) -> Tensor:
+        """Return the sum of each g g' over records, symmetric [p, p]."""
+        found = self.predictors.T @ (each[:, None] * self.predictors)
         return (found + found.T) / 2
-
-
-class Curvature(NamedTuple):
-    """A Hessian, and the records' part in it.
-
-    Attributes:
-        each: Second derivatives times weights, [n].
-        matrix: The Hessian, [p, p].
-    """
-
-    each: Tensor
-    matrix: Tensor
 
 
 class HuberFit(LinearFit):
@@ -543,14 +518,9 @@ def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
 
 def _newton(fit: LinearFit, ridge: Tensor, above: bool = False) -> Tensor:
     theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
-    curvature: Curvature | None = None
     for k in range(8 * _EXACT if above else _EXACT):
         gradient = fit.gradient(theta).cpu() + ridge * theta
-        if above:
-            hessian = fit.majorant(theta).cpu()
-        else:
-            curvature = fit.hessian(theta, curvature)
-            hessian = curvature.matrix.cpu()
+        hessian = (fit.majorant(theta) if above else fit.hessian(theta)).cpu()
         hessian = hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
         step = torch.linalg.solve(hessian, gradient)
         theta = theta - step * (1.0 if k > 5 or above else 0.5)
