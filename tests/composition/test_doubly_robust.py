@@ -234,9 +234,9 @@ def test_a_private_effect_is_near_the_truth():
 
 
 def test_settings_of_blocks_choose_blocks():
-    assert DRLearner(DOMAIN, BUDGET)._adaptive is not None
-    assert DRLearner(DOMAIN, BUDGET, split=0.4)._adaptive is None
-    assert DRLearner(DOMAIN, BUDGET, second_stage=LinearSecondStage())._adaptive is None
+    assert isinstance(DRLearner(DOMAIN, BUDGET)._second_stage(), AdaptiveSecondStage)
+    for settings in ({"split": 0.4}, {"second_stage": LinearSecondStage()}):
+        assert isinstance(DRLearner(DOMAIN, BUDGET, **settings)._second_stage(), LinearSecondStage)
 
 
 def test_there_are_no_intervals():
