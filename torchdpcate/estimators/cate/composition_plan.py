@@ -21,6 +21,7 @@ from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.plan import Plan, Query, requested_budget
@@ -200,8 +201,6 @@ def _pairs(basis: WeightedBasis) -> tuple[Any, ...]:
 
 def _kind(learner: object) -> str | None:
     """Return the kind of plan of a learner of effects, or of rules, that statements call so; None if it has none."""
-    from torchdpcate.estimators.cate.effect_plan import LEARNERS  # whose mechanisms know this plan
-
     for learners in (LEARNERS, RULE_LEARNERS):
         names = learners.class_names()
         if isinstance(learner, str) and learner in names:
