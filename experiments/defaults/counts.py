@@ -16,7 +16,7 @@ from rich.progress import track
 from experiments.defaults.methods import DELTA
 from experiments.defaults.sources import Case
 from experiments.words import paragraph, table
-from torchdpcate.composition.builder import _Builder
+from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
@@ -55,7 +55,7 @@ def law(seed: int, n: int) -> Case:
 @contextmanager
 def link(logarithm: bool) -> Iterator[None]:
     """Fits within have this link."""
-    with patch.object(_Builder, "log_link", property(lambda _: logarithm)):
+    with patch.object(Builder, "log_link", property(lambda _: logarithm)):
         yield
 
 

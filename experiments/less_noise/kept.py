@@ -18,7 +18,8 @@ from experiments.cells import standard_error
 from experiments.defaults.random_laws import Setting, random_setting
 from experiments.defaults.tune import FLOOR, error
 from experiments.words import table
-from torchdpcate.composition.builder import _Builder, composed_plan
+from torchdpcate.composition.builder import composed_plan
+from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import CONSTANT, PlanFacts
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -61,7 +62,7 @@ def compared(covariates: tuple[int, ...], draws: int) -> list[list[str]]:
     for setting in islice(settings(covariates), draws):
         base = error(setting, AdaptiveSecondStage())
         for name, kept, constant in WAYS[covariates]:
-            with patch.object(_Builder, "best_kept", kept):
+            with patch.object(Builder, "best_kept", kept):
                 own = error(setting, AdaptiveSecondStage(constant_only=constant))
             found[name].append(math.log((own + FLOOR**2) / (base + FLOOR**2)))
     q = " or ".join([", ".join(map(str, covariates[:-1])), str(covariates[-1])])

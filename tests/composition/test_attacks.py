@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import Given, batch, rows
 from torchdpcate.audit.attack import audit
+from torchdpcate.composition.covariates import CELLS, WindowCells, chosen_pairs
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, NoisyNewton
-from torchdpcate.composition.screening import PairChoice
 from torchdpcate.composition.steps import HALVINGS, NoisySteps, Shares, total_mu
-from torchdpcate.composition.summaries import moment_sums, private_curvatures, standardisation_by_sums
-from torchdpcate.composition.windows import CELLS, window_cells
+from torchdpcate.composition.summaries import Moments, private_curvatures, private_standardisation
+from torchdpcate.features.weighted_basis import Feature
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
@@ -43,28 +44,29 @@ def seen(step: str, world: int, steps: NoisySteps) -> float:
     if step == "centre":
         values = balanced.clone()
         values[-1] = sign
-        return -steps.count(step, values < 0, steps.pay(step))
+        return -steps.noisy((values < 0).sum(dtype=torch.float64)[None], 1.0, steps.pay(step)).item()
     if step == "windows":  # both quantiles of three covariates, of which all eight thresholds lie within
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign
-        below = window_cells(u, torch.zeros(3, dtype=torch.bool))[:, : CELLS // 2].sum(1).repeat(2)
+        every = torch.ones(3, dtype=torch.bool)
+        below = WindowCells(every, ~every)(batch(u))[:, : CELLS // 2].sum(1).repeat(2)
         event = steps.pay(step, count=HALVINGS)
         return -sum(float(steps.noisy(below, math.sqrt(6), event).sum()) for _ in range(HALVINGS))
     if step == "moments":
         u = balanced[:, None].repeat(1, 3)
         u[-1] = sign
-        return standardisation_by_sums(moment_sums(u), len(u), steps).mean.sum().item()
+        return private_standardisation(rows(u), Moments(), steps).mean.sum().item()
     if step == "pairs":  # of two, which a record tells apart: .77 for the second, -.27 for the first
         z = torch.stack([2 * balanced, 2 * ones], 1)
         z[-1] = torch.tensor([0.4, 2.0])
         r = -balanced
         r[-1] = sign
-        return float(PairChoice(step, 1, N, steps, (False, False)).chosen(z, r) == (1,))
+        return float(chosen_pairs(rows(z, r), (False, False), 1, step, steps) == (Feature("t", 1, 0),))
     if step == "curvatures":
         psi = torch.full((N, 2), 0.5, dtype=torch.float64)
         psi[-1] = torch.stack([1 + sign, 1 - sign])
         planned = torch.full((2,), 0.25, dtype=torch.float64)
-        found = private_curvatures(psi, ones, planned, 0.5, step, steps)
+        found = private_curvatures(rows(psi, ones), Given(norm=0.5), planned, step, steps)
         return (found[0, 0] - found[1, 1]).item()
     targets, row = FAR * balanced, ones[:, None]
     targets[-1] = FAR * sign

@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import Given, batch
 from torchdpcate.composition import steps as composition_steps
-from torchdpcate.composition import summaries
-from torchdpcate.composition.interval_events import EffectRecords
+from torchdpcate.composition.covariates import Waves
+from torchdpcate.composition.interval_events import Average
 from torchdpcate.composition.linear_fit import HuberFit
-from torchdpcate.composition.screening import screening_sums
 from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, summation_error, summed
+from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -18,17 +19,8 @@ from torchdpcate.privacy.session import FitSession
 @pytest.mark.parametrize("n", [1_000, 10**7])
 def test_curvatures_and_gradients_of_long_tables_have_the_noise_of_short_ones(n):
     """At 10^7 records the rounding of sums in any order would be 126 % of a curvature's sensitivity."""
-    asked = []
-
-    class Asked(NoisySteps):
-        def release(self, step, values, sensitivity):
-            asked.append(sensitivity)
-            return values
-
-    steps, p = Asked(FitSession(NoiseSource.system()), Shares(1.0, {"curvatures": 1.0})), 40
-    planned = torch.full((p,), 0.1, dtype=torch.float64)
-    summaries.curvatures_by_sums(torch.zeros(p * (p + 1) // 2).double(), n, planned, 1.0, "curvatures", steps)
-    assert asked[0] == pytest.approx(math.sqrt(2), rel=1e-3)
+    steps, p = NoisySteps(FitSession(NoiseSource.system()), Shares(1.0, {"curvatures": 1.0})), 40
+    assert steps.sensitivity(Curvatures(Given(), p), n) == pytest.approx(math.sqrt(2), rel=1e-3)
     assert steps.rounding(n, 1.0) * math.sqrt(p) < 1e-3
 
 
@@ -36,10 +28,10 @@ THIRD = torch.full((3 * BATCH + 1, 1), 1 / 3, dtype=torch.float64)
 ONE = torch.ones(len(THIRD), dtype=torch.float64)
 SUMS = {
     "gradient": lambda: HuberFit(THIRD, ONE, -ONE, 1.0).gradient(torch.zeros(1).double()),
-    "curvatures": lambda: summaries.curvature_sums(THIRD, ONE, 1.0),
-    "moments": lambda: summaries.moment_sums(THIRD),
-    "screening": lambda: screening_sums(THIRD, ONE),
-    "intervals": lambda: EffectRecords(THIRD, ONE, ONE, ONE / 3).total(lambda at: at.pi.sum()[None]),
+    "curvatures": lambda: Curvatures(Given(), 1)(batch(THIRD, ONE)),
+    "moments": lambda: Moments()(batch(THIRD)),
+    "screening": lambda: Waves()(batch(THIRD, ONE)),
+    "intervals": lambda: Average(lambda z: z, (0.3, 0.6), ONE[:1], 1.0)(batch(THIRD, ONE, ONE, ONE / 3)),
 }
 
 

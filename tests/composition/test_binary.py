@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.asked import effect_coefficients
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
 from torchdpcate.composition.planned import effect_error, planned_regret
 from torchdpcate.composition.priors import EmpiricalBayes
-from torchdpcate.composition.regressions import effect_coefficients
 from torchdpcate.composition.steps import QUANTILES
 from torchdpcate.errors import InputError
 from torchdpcate.verify.file import verify_release

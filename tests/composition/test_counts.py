@@ -5,11 +5,13 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import batch, rows
 from tests.composition.test_nuisances import steps_of
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
+from torchdpcate.composition.asked import count_level
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
-from torchdpcate.composition.regressions import Regressions, count_level
+from torchdpcate.composition.regressions import Outcome, Regressions
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
@@ -117,7 +119,9 @@ def test_means_without_privacy_are_those_of_the_law():
     plan = plan_within(20_000, None, DOMAIN)
     steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
     z = x / x.std(0)
-    mean = Regressions(plan, steps, (False, False)).outcome(z, y - 5.0, 1e3, 5.0).values + 5.0
+    regressions = Regressions(plan, steps, (False, False))
+    fits = regressions.outcome_fits(1e3, 5.0)
+    mean = Outcome(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9))(batch(z))
     by_bin = [(float(mean[rows].mean()), float(y[rows].mean())) for rows in (x[:, 0] < -0.5, x[:, 0] > 0.5)]
     for found, truth in by_bin:
         assert found == pytest.approx(truth, rel=0.05)

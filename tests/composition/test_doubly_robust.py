@@ -6,17 +6,20 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from tests.composition.cases import rows
 from tests.verify import forgeries as forge
 from torchdpcate import DRLearner, PrivacyBudget, RLearner, load_release
 from torchdpcate.causal.score import DRScore
 from torchdpcate.cli.run import write_release
-from torchdpcate.composition.arm_regressions import ArmRegressions, ScoreScales
+from torchdpcate.composition.asked import effect_plan
 from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.planned import effect_noise, planned_noise
+from torchdpcate.composition.regressions import Regressions
 from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
 from torchdpcate.composition.steps import NoisySteps, Shares
+from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.nuisance.model import NuisanceValues
@@ -108,11 +111,11 @@ def test_a_fit_without_privacy_is_the_dense_minimum():
     plan = plan_within(800, None, DOMAIN, DOUBLY_ROBUST)
     steps = NoisySteps(FitSession(NoiseSource.system()), Shares(math.inf))
     z, score = 3 * (2 * uniform(800, 2) - 1), 4 * uniform(800, seed=5)
-    found = ArmRegressions(plan, steps, (False, False)).score_effect(z, score, 0.8)
+    found = Regressions(plan, steps, (False, False)).effect(rows(z, score), 0.8)
     psi = found.regression.basis(z)
     weight = 1 / psi.norm(dim=1)
     d = (psi * weight[:, None]).T @ psi / 800
-    ridge = ArmRegressions(plan, steps, (False, False)).effect_plan(found.regression, found.curvatures, 0.8).ridge
+    ridge = effect_plan(plan, found.regression, found.curvatures, 0.8).ridge
 
     def loss(theta):
         r = psi @ theta - score
@@ -231,9 +234,9 @@ def test_a_private_effect_is_near_the_truth():
 
 
 def test_settings_of_blocks_choose_blocks():
-    assert DRLearner(DOMAIN, BUDGET)._adaptive is not None
-    assert DRLearner(DOMAIN, BUDGET, split=0.4)._adaptive is None
-    assert DRLearner(DOMAIN, BUDGET, second_stage=LinearSecondStage())._adaptive is None
+    assert isinstance(DRLearner(DOMAIN, BUDGET)._second_stage(), AdaptiveSecondStage)
+    for settings in ({"split": 0.4}, {"second_stage": LinearSecondStage()}):
+        assert isinstance(DRLearner(DOMAIN, BUDGET, **settings)._second_stage(), LinearSecondStage)
 
 
 def test_there_are_no_intervals():

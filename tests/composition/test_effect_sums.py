@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import rows
 from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
@@ -13,6 +14,7 @@ from torchdpcate.composition.pure_fits import (
     CLIP,
     OBJECTIVE,
     SUMS,
+    EffectSums,
     clip_slopes,
     clipped,
     private_sums,
@@ -44,18 +46,19 @@ def test_the_slope_is_that_of_normal_covariates():
 def test_whatever_the_records_sums_move_by_at_most_two():
     generator = torch.Generator().manual_seed(2)
     z = 9 * torch.randn(500, 3, generator=generator, dtype=torch.float64)
-    features = clipped(z, looked_at=True)
+    features, half = clipped(z, looked_at=True), torch.full((500,), 0.5).double()
     assert float(features.abs().max()) == 1.0
     steps = NoisySteps(FitSession(NoiseSource.fixed(1)), EpsilonShares(1e6, {"effect": 1.0}))
-    found = private_sums(torch.full((500,), 7.0).double(), features, "effect", steps)  # pulls out of range are cut
+    records = rows(z, 9 * half, 7 * half, half)  # pulls out of range are cut
+    found = private_sums(records, EffectSums(1.0, 3, True), "effect", steps)
     torch.testing.assert_close(found, features.sum(0), rtol=0, atol=0.01)
 
 
 def test_planned_variances_are_those_of_draws():
     runs, epsilon, n = 4_000, 0.5, 10
     steps = NoisySteps(FitSession(NoiseSource.fixed(3)), EpsilonShares(epsilon, {"effect": 1.0}))
-    zero = torch.zeros(n, dtype=torch.float64)
-    draws = torch.stack([private_sums(zero, torch.ones(n, 3).double(), "effect", steps) for _ in range(runs)])
+    records, sums = rows(torch.ones(n, 2).double(), pi=torch.full((n,), 0.5).double()), EffectSums(1.0, 2, True)
+    draws = torch.stack([private_sums(records, sums, "effect", steps) for _ in range(runs)])
     planned = sums_regression([False, False], 2 / epsilon, 1.0)
     slopes = torch.tensor([1.0, *clip_slopes([False, False], looked_at=True).tolist()]).double()
     ratio = (draws / slopes).square().mean(0) / (planned.noise / planned.basis.energies)

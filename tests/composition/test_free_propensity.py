@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.sessions import noted
-from torchdpcate.composition.average_nuisances import average_nuisances
+from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.linear_fit import NoisyNewton
@@ -91,7 +91,7 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
     domain = domain_of(kind)
     plan = plan_of(domain)
     assert plan.wide is name.startswith("wide")
-    monkeypatch.setattr("torchdpcate.composition.screening.gumbel_top_k", lambda _, count, *given: range(count))
+    monkeypatch.setattr("torchdpcate.composition.covariates.gumbel_top_k", lambda _, count, *given: range(count))
     x, a, y, pi = drawn(N, seed=2)
     others = drawn(15, seed=3)
     if kind == "binary":

@@ -7,8 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.composition.cases import rows
 from torchdpcate.composition.interval_events import (
-    EffectRecords,
+    Average,
+    Correction,
+    Counts,
+    Matrix,
     counts_sensitivity,
     lesser,
     matrix_sensitivity,
@@ -18,6 +22,7 @@ from torchdpcate.composition.interval_events import (
     private_counts,
     private_matrix,
 )
+from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -27,11 +32,19 @@ EXACT = NoisySteps(FitSession(NoiseSource.fixed(0)), Shares(math.inf, {}))
 _MANY = 400
 
 
-def records(psi: Tensor, residual: Tensor, a: Tensor, pi: Tensor) -> EffectRecords:
-    return EffectRecords(psi, residual, a - pi, pi)
+def records(psi: Tensor, residual: Tensor, a: Tensor, pi: Tensor) -> InMemory:
+    return rows(psi, residual, a - pi, pi)
 
 
-def drawn(n: int, seed: int, bounds: tuple[float, float] = BOUNDS) -> EffectRecords:
+def as_they_are(z: Tensor) -> Tensor:
+    return z
+
+
+FACTS = as_they_are, BOUNDS
+ZERO = torch.zeros(3).double()
+
+
+def drawn(n: int, seed: int, bounds: tuple[float, float] = BOUNDS) -> InMemory:
     """Records over everything that a record may be, corners among them."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -45,15 +58,15 @@ def drawn(n: int, seed: int, bounds: tuple[float, float] = BOUNDS) -> EffectReco
     return records(psi, 20 * (uniform(n) - 0.5) * uniform(n), (uniform(n) < 0.5).double(), pi)
 
 
-def moved(statistic: Callable[[EffectRecords], Tensor]) -> float:
+def moved(statistic: Callable[[InMemory], Tensor]) -> float:
     """Largest distance that was found between the sums of two single records."""
     sets = (drawn(_MANY, seed) for seed in (1, 2))
     one, other = (torch.stack([statistic(single(of, i)) for i in range(_MANY)]) for of in sets)
     return float(torch.cdist(one, other).max())
 
 
-def single(of: EffectRecords, i: int) -> EffectRecords:
-    return EffectRecords(of.psi[i : i + 1], of.residual[i : i + 1], of.treatment[i : i + 1], of.pi[i : i + 1])
+def single(of: InMemory, i: int) -> InMemory:
+    return InMemory(of.records.subset(torch.tensor([i])))
 
 
 def frobenius(m: Tensor) -> Tensor:
@@ -71,8 +84,8 @@ def test_public_bounds_of_overlap() -> None:
 
 
 def test_the_matrix_moves_by_its_sensitivity_and_no_more() -> None:
-    def statistic(of: EffectRecords) -> Tensor:
-        return frobenius(private_matrix(of, BOUNDS, 2.0, EXACT))
+    def statistic(of: InMemory) -> Tensor:
+        return frobenius(private_matrix(of, Matrix(*FACTS, 2.0, 3), EXACT))
 
     sensitivity = matrix_sensitivity(BOUNDS, 2.0)
     assert moved(statistic) <= sensitivity
@@ -84,8 +97,8 @@ def test_the_matrix_moves_by_its_sensitivity_and_no_more() -> None:
 def test_counts_move_by_their_sensitivity_and_no_more() -> None:
     low, high = overlaps(BOUNDS)
 
-    def statistic(of: EffectRecords) -> Tensor:
-        kappa, pull, h = private_counts(of, torch.zeros(3).double(), 1.0, BOUNDS, EXACT)
+    def statistic(of: InMemory) -> Tensor:
+        kappa, pull, h = private_counts(of, Counts(*FACTS, ZERO, 1.0), EXACT)
         return torch.stack([kappa * h / 0.7**2, pull, (h - low) / (high - low)])
 
     assert moved(statistic) <= counts_sensitivity(BOUNDS) == pytest.approx(math.sqrt(3))
@@ -99,16 +112,16 @@ def test_counts_move_by_their_sensitivity_and_no_more() -> None:
 
 def test_one_propensity_leaves_two_counts() -> None:
     of = drawn(50, 3, (0.4, 0.4))
-    found = private_counts(of, torch.zeros(3).double(), 1.0, (0.4, 0.4), EXACT)
+    found = private_counts(of, Counts(as_they_are, (0.4, 0.4), ZERO, 1.0), EXACT)
     assert found[2] == pytest.approx(0.24)
     assert counts_sensitivity((0.4, 0.4)) == pytest.approx(math.sqrt(2))
-    inside = (of.residual.abs() < 1) * of.treatment.square()
+    inside = (of.records.y.abs() < 1) * of.records.a.square()
     assert found[0] == pytest.approx((inside.mean() / 0.24).item())
 
 
 def test_the_correction_moves_by_one_and_no_more() -> None:
-    def statistic(of: EffectRecords) -> Tensor:
-        found = private_correction(of, torch.zeros(3).double(), 2.0, 0.7, EXACT)
+    def statistic(of: InMemory) -> Tensor:
+        found = private_correction(of, Correction(*FACTS, ZERO, 2.0), EXACT)
         return torch.stack([found[0] / 2, math.sqrt(0.65) * found[1]])
 
     assert moved(statistic) <= 1
@@ -121,8 +134,8 @@ def test_the_correction_moves_by_one_and_no_more() -> None:
 def test_the_average_moves_by_two_bounds_and_no_more() -> None:
     t = torch.tensor([1.0, 2.0, 3.0]).double()
 
-    def statistic(of: EffectRecords) -> Tensor:
-        return private_average(of, t, 1.5, 0.25, EXACT)
+    def statistic(of: InMemory) -> Tensor:
+        return private_average(of, Average(*FACTS, t, 1.5), EXACT)
 
     found = moved(statistic)
     assert 0.95 * 2 * 1.5 * 0.25 <= found <= 2 * 1.5 * 0.25
@@ -133,11 +146,11 @@ def test_noise_of_the_steps_is_what_the_law_counts_on() -> None:
     steps = NoisySteps(FitSession(NoiseSource.fixed(4)), Shares(0.5, share))
     of = drawn(100, 5)
     runs = 4000
-    noisy = torch.stack([private_matrix(of, BOUNDS, 2.0, steps) for _ in range(runs)])
+    noisy = torch.stack([private_matrix(of, Matrix(*FACTS, 2.0, 3), steps) for _ in range(runs)])
     sd = steps.scale("interval matrix", matrix_sensitivity(BOUNDS, 2.0)) / 100
     error = 6 * (2 * runs) ** -0.5
     assert noisy.std(0)[1, 1] == pytest.approx(sd, rel=error)
     assert noisy.std(0)[0, 2] == pytest.approx(sd / math.sqrt(2), rel=error)
     assert torch.equal(noisy, noisy.transpose(1, 2))
-    sums = torch.stack([private_correction(of, torch.zeros(3).double(), 2.0, 0.7, steps)[0] for _ in range(runs)])
+    sums = torch.stack([private_correction(of, Correction(*FACTS, ZERO, 2.0), steps)[0] for _ in range(runs)])
     assert sums.std() * 0.7 * 2 == pytest.approx(steps.scale("interval correction", 2 * 0.7 * 2.0), rel=error)

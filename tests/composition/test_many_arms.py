@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from torchdpcate.composition.builder import composed_plan, plan_within
-from torchdpcate.composition.many_arms import arm_means, arms_fit, centred_arms, simplex
 from torchdpcate.composition.plan import ARMS
-from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.composition.regressions import arm_means, arms_fit, centred_arms, effect_fit, simplex
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import logistic_variances, outcome_variances
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, drawn_to_zero, nuisance_noise
 from torchdpcate.composition.effect_law import with_nuisances as widened
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
-from torchdpcate.composition.regressions import logistic_variances, outcome_variances
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from tests.composition.cases import rows
 from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
 from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
@@ -21,9 +22,9 @@ from torchdpcate.composition.pure_fits import (
     least_ridge,
     objective_noise,
 )
+from torchdpcate.composition.records import stream_composition
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
-from torchdpcate.composition.steps import EpsilonShares, NoisySteps
-from torchdpcate.composition.streamed import stream_composition
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
 from torchdpcate.composition.summaries import private_quantile
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.private_fit import logistic_jacobian
@@ -67,7 +68,7 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
     drawn = []
     monkeypatch.setattr(mechanism, "_noise", lambda self, like, scale, noise: drawn.append(scale) or like * 0)
     steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(0.5, {"moments": 0.4}))
-    steps.release("moments", torch.zeros(size), 3.0)
+    steps.total("moments", rows(torch.zeros(1, size)), Threefold())
     assert drawn == [pytest.approx(3.0 / 0.2, rel=1e-4)]  # sensitivity over epsilon
     deviation = math.sqrt(2.0) if size == 1 else math.sqrt(size + 1)
     assert steps.scale("moments", 3.0, size) == pytest.approx(deviation * 3.0 / 0.2)
@@ -135,6 +136,16 @@ def test_a_plan_follows_from_the_facts_of_its_statement():
     assert (plan.kind, composed_plan(500, PrivacyBudget(1.0, 1e-5), 3).kind) == ("pure", "effect")
 
 
+class Threefold(Statistic):
+    """A sum of covariates that a record moves by three."""
+
+    def moved(self):
+        return 3.0, 0, 0.0
+
+    def __call__(self, batch):
+        return batch.x.sum(0)
+
+
 # -- perturbed objectives
 
 
@@ -182,7 +193,7 @@ def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):
         gradient, hessian = ridge * theta, ridge * torch.eye(p).double()
         for fit in (others, record):
             cut = kind(fit.predictors, cut_weights(fit.predictors, fit.weights), fit.targets, fit.slope)
-            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta).matrix
+            gradient, hessian = gradient + cut.gradient(theta), hessian + cut.hessian(theta)
         return float(-gradient.norm() / noise.scale + torch.linalg.slogdet(hessian).logabsdet)
 
     worst = 0.0
@@ -214,10 +225,7 @@ def test_the_worst_pair_reaches_epsilon():
     fits = [HuberFit(g, 1 / g[:, 0], scores + offset, 1.0) for offset in (1 - 1e-9, -9)]
     noise = objective_noise(fits[0], plan_of(1, ridge), PureEvent(epsilon))
     laws = [
-        float(
-            -(ridge * theta + fit.gradient(theta)).norm() / noise.scale
-            + (ridge + fit.hessian(theta).matrix).log()[0, 0]
-        )
+        float(-(ridge * theta + fit.gradient(theta)).norm() / noise.scale + (ridge + fit.hessian(theta)).log()[0, 0])
         for fit in fits
     ]
     assert laws[0] - laws[1] == pytest.approx(0.99 * epsilon, rel=1e-6)

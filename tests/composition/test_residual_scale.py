@@ -10,10 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.composition.test_streamed import FEW, compared
-from torchdpcate.composition.arm_regressions import ScoreScales
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL, OutcomeScale, outcome_scale, residual_scale
+from torchdpcate.composition.summaries import (
+    OUTCOME,
+    RESIDUAL,
+    OutcomeScale,
+    ScoreScales,
+    outcome_scale,
+    residual_scale,
+)
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.average.composed import ComposedAverageEffect

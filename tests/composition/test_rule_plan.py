@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 
-from torchdpcate.composition.builder import _Builder, _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
+from torchdpcate.composition.asked import effect_coefficients
+from torchdpcate.composition.builder import _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.planned import planned_regret
 from torchdpcate.composition.priors import expected_error, pure_filling, water_filling
-from torchdpcate.composition.regressions import effect_coefficients
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -128,12 +129,12 @@ def test_the_planned_regret_falls_with_records_and_budget():
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
     asked = plan(n, covariates=covariates)
     here = planned_regret(asked).rule
-    builders = [_Builder(n, ONE, covariates, constants=CONSTANTS, asks_lean=lean) for lean in (False, True)]
+    builders = [Builder(n, ONE, covariates, constants=CONSTANTS, asks_lean=lean) for lean in (False, True)]
     either = [planned_regret(builder.build()).rule for builder in builders]
     assert here == either[0] if covariates > CONSTANTS.most else here == min(either)
     assert asked.rung == "constant" or here < planned_regret(rebuilt(asked, constant_only=True)).rule
     for k in range(1, min(covariates, 12) + 1):
-        other = _Builder(n, ONE, covariates, constants=CONSTANTS)
+        other = Builder(n, ONE, covariates, constants=CONSTANTS)
         other.__dict__["kept"] = k
         assert here <= planned_regret(other.build()).rule + 1e-12
 

@@ -5,19 +5,14 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import batch, rows
 from tests.sessions import noted
-from torchdpcate.composition import records, streamed
+from torchdpcate.composition import records
 from torchdpcate.composition.builder import plan_within
-from torchdpcate.composition.screening import (
-    CentredChoice,
-    PairChoice,
-    modifier_residual,
-    screening_by_sums,
-    screening_sums,
-)
+from torchdpcate.composition.covariates import PairsAbout, Waves, WavesAbout, chosen_about, chosen_by, chosen_pairs
+from torchdpcate.composition.records import Pulls
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Feature, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
@@ -37,7 +32,7 @@ def covariates(n: int, q: int) -> torch.Tensor:
 def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
     u, paid = covariates(4_000, 20), []
     residual = (u[:, 3] + torch.cos(math.pi * u[:, 11])).clamp(-1, 1)
-    assert screening_by_sums(screening_sums(u, residual), len(u), 2, steps(2.0, paid)) == (3, 11)
+    assert chosen_by(rows(u, residual), Waves(), 2, steps(2.0, paid)) == (3, 11)
     [(part, event, _, count)] = paid
     assert (part, count) == ("screening", 2)
     assert isinstance(event, GaussianEvent)
@@ -46,7 +41,7 @@ def test_it_finds_slopes_and_humps_and_is_charged_a_gaussian_event_a_choice():
 
 def test_without_privacy_it_has_no_noise():
     u, paid = covariates(500, 9), []
-    assert screening_by_sums(screening_sums(u, u[:, 4]), len(u), 1, steps(math.inf, paid)) == (4,)
+    assert chosen_by(rows(u, u[:, 4]), Waves(), 1, steps(math.inf, paid)) == (4,)
     assert paid == []
 
 
@@ -57,13 +52,13 @@ def test_a_record_moves_no_score_by_more_than_two_and_some_by_as_much():
         other, target = u.clone(), r.clone()
         other[0] = (4 * torch.rand(5, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1)
         target[0] = (4 * torch.rand(1, generator=generator, dtype=torch.float64) - 2).clamp(-1, 1).item()
-        before, after = (screening_sums(*pair).abs().amax(0) for pair in ((u, r), (other, target)))
+        before, after = (Waves()(batch(*pair)).abs().amax(0) for pair in ((u, r), (other, target)))
         moves.append((before - after).abs().max().item())
     assert max(moves) <= 2
     ends = torch.ones(1, 1, dtype=torch.float64)
     ahead = torch.cat([ends, ends])
-    assert screening_sums(ahead, torch.tensor([1.0, 1.0]).double()).abs().amax(0) == 2
-    assert screening_sums(ahead, torch.tensor([-1.0, 1.0]).double()).abs().amax(0) == 0
+    assert Waves()(batch(ahead, torch.tensor([1.0, 1.0]).double())).abs().amax(0) == 2
+    assert Waves()(batch(ahead, torch.tensor([-1.0, 1.0]).double())).abs().amax(0) == 0
 
 
 def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch):
@@ -71,30 +66,30 @@ def test_a_centred_choice_finds_what_differs_though_everybody_has_it(monkeypatch
     own = steps(20.0, paid)
     r = (0.8 + 0.2 * z[:, 7].sign()).clamp(-1, 1)  # a slope beside a mean that is far larger
     skewed = (z + (torch.arange(20) < 10).double()).clamp(-3, 3)
-    assert CentredChoice("screening", 1, 4_000, own).chosen(skewed, r) == (7,)
+    assert chosen_about(rows(skewed, r), WavesAbout, 1, "screening", own) == (7,)
     multipliers = [event.noise_multiplier for _, event, _, _ in paid]
     assert multipliers == pytest.approx([1 / (8 * math.sqrt(0.1)), 1 / (8 * math.sqrt(0.9))], rel=1e-8)
-    assert CentredChoice("screening", 1, 4_000, steps(math.inf, paid)).chosen(skewed, r) == (7,)
+    assert chosen_about(rows(skewed, r), WavesAbout, 1, "screening", steps(math.inf, paid)) == (7,)
 
 
 def test_a_record_moves_a_centred_choice_by_no_more_than_is_declared():
-    random, choice = torch.Generator().manual_seed(2), CentredChoice("screening", 1, 2, steps(1.0, []))
+    random = torch.Generator().manual_seed(2)
     z = (6 * torch.rand(400, 2, 4, generator=random, dtype=torch.float64) - 3).mul(1.5).clamp(-3, 3)
     r = (4 * torch.rand(400, 2, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
     sums = [
-        torch.stack([choice.sums(z[k, i : i + 1], r[k, i : i + 1], centre).abs().amax(0) for i in (0, 1)])
+        torch.stack([WavesAbout(float(centre))(batch(z[k, i : i + 1], r[k, i : i + 1])).abs().amax(0) for i in (0, 1)])
         for k, centre in enumerate(2 * torch.rand(400, generator=random).double() - 1)
     ]
     assert max(float(both.abs().max()) for both in sums) <= 1 + 1e-12  # two records: twice that
     worst = torch.full((1, 4), 2.0).double()
-    assert choice.sums(worst, torch.ones(1).double(), -0.5).abs().amax(0) == pytest.approx(1.0, abs=1e-12)
+    assert WavesAbout(-0.5)(batch(worst, torch.ones(1).double())).abs().amax(0) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_pairs_are_chosen_by_what_a_step_of_one_makes_of_the_other():
     z, paid = 3 * covariates(4_000, 6), []
-    choice = PairChoice("screening", 2, 4_000, steps(20.0, paid), (False,) * 5 + (True,))
     r = (0.3 + 0.5 * z[:, 1] * (z[:, 4] > 0)).clamp(-1, 1)
-    assert Feature("t", 1, 4) in choice.features(choice.chosen(z, r))
+    levels = (False,) * 5 + (True,)
+    assert Feature("t", 1, 4) in chosen_pairs(rows(z, r), levels, 2, "screening", steps(20.0, paid))
     assert [(count, event.noise_multiplier) for _, event, _, count in paid] == [
         (1, pytest.approx(1 / (8 * math.sqrt(0.1)), rel=1e-8)),
         (2, pytest.approx(math.sqrt(2) / (8 * math.sqrt(0.9)), rel=1e-8)),
@@ -104,30 +99,32 @@ def test_pairs_are_chosen_by_what_a_step_of_one_makes_of_the_other():
 @pytest.mark.parametrize("levels", [(False, True, True), (True, True, True)])
 def test_where_there_are_fewer_pairs_than_are_chosen_all_are_and_no_others(levels):
     z, paid = covariates(200, 3), []
-    choice = PairChoice("screening", 5, 200, steps(1.0, paid), levels)
-    found = choice.features(choice.chosen(z, z[:, 0]))
+    found = chosen_pairs(rows(z, z[:, 0]), levels, 5, "screening", steps(1.0, paid))
     assert set(found) <= set(all_features(levels, "t"))
     assert [count for _, _, _, count in paid] == [1, 5]  # charged alike
 
 
 def test_a_record_moves_a_choice_of_pairs_by_no_more_than_is_declared():
-    random, choice = torch.Generator().manual_seed(2), PairChoice("screening", 1, 1, steps(1.0, []), (False,) * 4)
+    random, levels = torch.Generator().manual_seed(2), (False,) * 4
     z = (8 * torch.rand(2_000, 1, 4, generator=random, dtype=torch.float64) - 4).mul(1.5).clamp(-4, 4)
     r = (4 * torch.rand(2_000, 1, generator=random, dtype=torch.float64) - 2).clamp(-1, 1)
     centres = 2 * torch.rand(2_000, generator=random).double() - 1
-    sums = torch.stack([choice.sums(z[k], r[k], float(centre)) for k, centre in enumerate(centres)])
+    sums = torch.stack([PairsAbout(float(centre), levels, 1)(batch(z[k], r[k])) for k, centre in enumerate(centres)])
     assert float(sums.abs().max()) <= 1  # two records: twice that
     worst = torch.tensor([[4.0, 2.0, 0.0, 0.0]], dtype=torch.float64)
-    assert choice.sums(worst, torch.ones(1).double(), -0.5).abs().amax() == pytest.approx(1.0, abs=0.01)
+    assert PairsAbout(-0.5, levels, 1)(batch(worst, torch.ones(1).double())).abs().amax() == pytest.approx(
+        1.0, abs=0.01
+    )
 
 
 def test_modifiers_are_chosen_by_numbers_within_one():
     random = torch.Generator().manual_seed(3)
     pi = 0.01 + 0.98 * torch.rand(999, generator=random, dtype=torch.float64)
     a = (torch.rand(999, generator=random) < 0.5).double()
-    found = modifier_residual(torch.full((999,), 7.0).double(), a - pi, pi, 2.0)
-    assert found.abs().max() <= 1 + 1e-12
-    assert modifier_residual(torch.tensor([7.0]), torch.tensor([0.9]), torch.tensor([0.1]), 2.0) == pytest.approx(1.0)
+    pulls, none = Pulls(2.0, scores=False), torch.zeros(999, 1)
+    assert pulls(batch(none, torch.full((999,), 7.0).double(), a - pi, pi)).y.abs().max() <= 1 + 1e-12
+    one = batch(none[:1], torch.tensor([7.0]), torch.tensor([0.9]), torch.tensor([0.1]))
+    assert pulls(one).y == pytest.approx(1.0)
 
 
 class _Sums(Exception):
@@ -135,29 +132,23 @@ class _Sums(Exception):
 
 
 @pytest.mark.parametrize("kind", ["binary", "continuous"])
-@pytest.mark.parametrize("read", ["memory", "stream"])
-def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, read, monkeypatch):
+def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, monkeypatch):
     """The worst pair over the corners of one record of a plan: 2, neither more nor half of it."""
     domain = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0, outcome_kind=kind)
     plan = plan_within(2, PrivacyBudget(1.0, 1e-5), domain)
     object.__setattr__(plan, "kept", 1)
 
-    def stop(sums, *_):
-        raise _Sums(sums)
+    def stop(asked, sums, *_):
+        raise _Sums(asked.total(sums))
 
-    monkeypatch.setattr("torchdpcate.composition.kept_covariates.screening_by_sums", stop)
-    monkeypatch.setattr("torchdpcate.composition.records.private_quantile", lambda *_: 0.5)
-    monkeypatch.setattr("torchdpcate.composition.streamed._Stream.quantile", lambda *_: 0.5)
+    monkeypatch.setattr("torchdpcate.composition.covariates.chosen_by", stop)
+    monkeypatch.setattr("torchdpcate.composition.records.quantile_of", lambda *_: 0.5)
 
     def scores(x, y):
-        data = CausalData(torch.stack([torch.ones(3).double(), x]), torch.zeros(2), torch.tensor([1.0, y]).double())
         own = NoisySteps(noted(NoiseSource.system(), lambda *_: None), plan.shares)
-        start = {
-            "memory": lambda: records.private_start(data, domain, plan, own, [False] * 3),
-            "stream": lambda: streamed._Stream([data], domain, plan, own, [False] * 3).fit(),
-        }
+        data = rows(torch.stack([torch.ones(3).double(), x]), torch.tensor([1.0, y]).double())
         with pytest.raises(_Sums) as found:
-            start[read]()
+            records.private_start(data, domain, plan, own, [False] * 3)
         return found.value.args[0].abs().amax(0)
 
     corners = torch.cartesian_prod(*[torch.tensor([-1.0, 0.0, 1.0]).double()] * 3)

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.composition.cases import Given, batch
 from tests.sessions import noted
 from torchdpcate.composition import summaries
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
-from torchdpcate.composition.regressions import Regressions
-from torchdpcate.composition.steps import NoisySteps, Shares
+from torchdpcate.composition.regressions import PropensityFits
+from torchdpcate.composition.rows import InMemory
+from torchdpcate.composition.steps import NoisySteps, Shares, Statistic
 from torchdpcate.features.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -23,8 +25,9 @@ ONE = torch.ones(1, dtype=torch.float64)
 class Asked(NoisySteps):
     """Steps that hand out what was asked without noise, and note it with its sensitivity."""
 
-    def release(self, step: str, values: Tensor, sensitivity: float) -> Tensor:
-        self.session.note(step, values.clone(), sensitivity)
+    def total(self, step: str, rows: InMemory, statistic: Statistic, part: float = 1.0) -> Tensor:
+        values = rows.total(statistic)
+        self.session.note(step, values.clone(), self.sensitivity(statistic, rows.n))
         return values
 
 
@@ -50,13 +53,13 @@ def moved(run, one: Tensor, other: Tensor) -> float:
 
 
 def moments(u: Tensor, steps: NoisySteps) -> None:
-    summaries.standardisation_by_sums(summaries.moment_sums(u), len(u), steps)
+    summaries.private_standardisation(InMemory(batch(u)), summaries.Moments(), steps)
 
 
 def curvatures(rows: Tensor, steps: NoisySteps) -> None:
     """Of two features as they are."""
     planned = torch.full((rows.shape[1],), 0.3, dtype=torch.float64)
-    summaries.private_curvatures(rows, ONE, planned, 0.5, "curvatures", steps)
+    summaries.private_curvatures(InMemory(batch(rows, ONE)), Given(norm=0.5), planned, "curvatures", steps)
 
 
 WORST = {  # two records that reach the sensitivity
@@ -110,18 +113,16 @@ def test_no_gradient_of_a_record_is_longer_than_its_slope(seed):
 def test_a_propensity_within_its_overlap_moves_by_less_and_by_no_less_than_that(overlap):
     """Over records at corners and all directions of theta: 2 (1 - overlap), as against 2 of any probability."""
     plan = composed_plan(4_000, PrivacyBudget(1.0, 1e-5), 2, overlap=overlap)
-    regressions = Regressions(plan, NoisySteps(noted(NoiseSource.system(), lambda *_: None), plan.shares), (False,) * 2)
+    basis = WeightedBasis(all_features([False] * 2, "12x"), torch.full((6,), 1 / 6).double())
+    propensity = PropensityFits(plan.slope("propensity"), basis)
     z = torch.cartesian_prod(*[torch.linspace(-3, 3, 5).double()] * 2)
-    psi = WeightedBasis(all_features([False] * 2, "12x"), torch.full((6,), 1 / 6).double())(z).repeat(2, 1)
     a = torch.arange(2.0).double().repeat_interleave(len(z))
+    z = z.repeat(2, 1)
     generator, farthest = torch.Generator().manual_seed(0), 0.0
     for size in (0.1, 1.0, 10.0, 1e3):
         for _ in range(100):
             theta = size * torch.randn(6, generator=generator, dtype=torch.float64)
-            fits = [
-                regressions.propensity_fit(psi[i : i + 1], 1 / psi[i : i + 1].norm(dim=1), a[i : i + 1])
-                for i in range(len(a))
-            ]
+            fits = [propensity(batch(z[i : i + 1], a=a[i : i + 1])) for i in range(len(a))]
             assert fits[0].slope == 1 - overlap
             each = torch.stack([fit.gradient(theta) for fit in fits])
             farthest = max(farthest, float(torch.cdist(each, each).max()))

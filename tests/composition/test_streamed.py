@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.records import ComposedFit, fit_composition, stream_composition
 from torchdpcate.composition.steps import NoisySteps, most_additions, summation_error
-from torchdpcate.composition.streamed import halvings, stream_composition
+from torchdpcate.composition.summaries import halvings
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.table import CachedStream
@@ -94,6 +94,29 @@ def test_passes_choose_the_pairs_that_memory_does(covariates):
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", ["continuous", "binary", "count", "trial", "wide", "lean"])
+def test_one_batch_is_to_the_bit_what_memory_is(kind, tmp_path):
+    study = Niu("B", n=150 if kind == "lean" else 3_000).load()
+    records, low, high, facts = study.records, -6.0, 14.0, {"overlap": 0.05}
+    constants = {"wide": replace(FEW, most=2, pair_size=1.0), "lean": RuleConstants(step_bounds=(5, 5))}.get(kind, FEW)
+    if kind in ("binary", "count"):
+        low, high, facts = 0.0, 1.0 if kind == "binary" else 20.0, {"overlap": 0.05, "outcome_kind": kind}
+        y = (records.y > 3).double() if kind == "binary" else records.y.clamp(0, 20).round()
+        study = replace(study, records=replace(records, y=y))
+    elif kind == "trial":
+        facts = {"propensity": 0.5}
+    domain = Domain([-3.0] * 6, [3.0] * 6, low, high, **facts)
+    plan = plan_within(study.records.n, BUDGET, domain, constants=constants, intervals=kind == "trial")
+    assert (plan.wide, plan.lean, plan.intervals) == (kind == "wide", kind == "lean", kind == "trial")
+    with CachedStream(Batches(study, study.records.n), tmp_path) as copy:
+        expected, found = compared(study, domain, plan, copy)
+    for name in ("shrunk", "estimates", "curvatures"):
+        assert torch.equal(getattr(found.effect, name), getattr(expected.effect, name))
+    assert torch.equal(found.standardisation.mean, expected.standardisation.mean)
+    assert found.effect.scale == expected.effect.scale
+    assert (found.numbers is None) or torch.equal(found.numbers.average, expected.numbers.average)
+
+
 def test_a_lean_plan_of_a_rule_is_followed():
     study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
     records, domain, levels = study.records, study.domain, study.schema.two_levels
@@ -119,13 +142,13 @@ def test_a_known_propensity_is_not_fitted():
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
-def compared(study, domain, plan):
+def compared(study, domain, plan, stream=None):
     """Fit in memory and by a stream on the same draws; return both."""
     records, levels = study.records, domain.two_levels
     whole, parts = opened(plan.n), opened(plan.n)
     known = None if domain.known_propensity is None else domain.known_propensity.of(records)
     expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels, known)
-    found = stream_composition(Batches(study, 700), domain, plan, parts, levels)
+    found = stream_composition(stream or Batches(study, 700), domain, plan, parts, levels)
     assert charges(parts) == charges(whole)
     assert found.columns == expected.columns
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)

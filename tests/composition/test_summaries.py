@@ -5,14 +5,15 @@ import math
 import pytest
 import torch
 
+from tests.composition.cases import Given, batch, rows
 from torchdpcate import PrivacyBudget
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import (
-    curvature_sums,
-    moment_sums,
+    Curvatures,
+    Moments,
     private_curvatures,
     private_quantile,
-    standardisation_by_sums,
+    private_standardisation,
 )
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -35,7 +36,7 @@ def test_moments_move_by_at_most_one():
 def test_standardisation_is_that_of_the_records_without_noise():
     u = 0.3 * torch.randn(5_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.2
     u = u.clamp(-1, 1)
-    found = standardisation_by_sums(moment_sums(u), len(u), noisy_steps(None, 5_000, "moments"))
+    found = private_standardisation(rows(u), Moments(), noisy_steps(None, 5_000, "moments"))
     assert torch.allclose(found.mean, u.mean(0), atol=1e-3)
     assert torch.allclose(found.sd, u.std(0), atol=1e-3)
 
@@ -51,9 +52,9 @@ def test_curvatures_move_by_at_most_the_root_of_two():
     generator = torch.Generator().manual_seed(2)
     psi = 3 * torch.randn(200, 4, generator=generator, dtype=torch.float64)
     one = torch.ones(1, dtype=torch.float64)
-    rows = torch.stack([curvature_sums(row[None], one, 1.0) for row in psi])
-    assert (rows[:100] - rows[100:]).norm(dim=1).max() <= math.sqrt(2) + 1e-12
-    axes = torch.stack([curvature_sums(row[None], one, 1.0) for row in 9 * torch.eye(2).double()])
+    each = torch.stack([Curvatures(Given(), 4)(batch(row[None], one)) for row in psi])
+    assert (each[:100] - each[100:]).norm(dim=1).max() <= math.sqrt(2) + 1e-12
+    axes = torch.stack([Curvatures(Given(), 2)(batch(row[None], one)) for row in 9 * torch.eye(2).double()])
     assert (axes[0] - axes[1]).norm().item() == pytest.approx(math.sqrt(2))
 
 
@@ -61,9 +62,9 @@ def test_curvatures_are_means_and_stay_near_the_plan():
     psi = torch.randn(4_000, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     psi[:, 2] = 0.8 * psi[:, 1] + 0.6 * psi[:, 2]
     weight, planned = 1 / psi.norm(dim=1), torch.full((3,), 0.5, dtype=torch.float64)
-    found = private_curvatures(psi, weight, planned, 10.0, "c", noisy_steps(None, 4_000, "c"))
+    found = private_curvatures(rows(psi, weight), Given(norm=10.0), planned, "c", noisy_steps(None, 4_000, "c"))
     assert torch.allclose(found, psi.T @ (weight[:, None] * psi) / 4_000, rtol=0.05, atol=0.02)
-    found = private_curvatures(psi, weight, planned, 1.0, "c", noisy_steps(1e-3, 4_000, "c"))
+    found = private_curvatures(rows(psi, weight), Given(), planned, "c", noisy_steps(1e-3, 4_000, "c"))
     assert torch.equal(found, found.diagonal().diag())  # correlations are lost in the noise
     assert bool((found.diagonal() >= planned / 2).all())
     assert bool((found.diagonal() <= 2.5 * planned).all())
@@ -76,5 +77,5 @@ def test_strong_correlations_of_many_features_stand_out_of_the_noise():
     psi = psi / math.sqrt(20)
     truth = psi.T @ psi / 50_000
     ones, planned = torch.ones(50_000).double(), torch.full((20,), 0.05).double()
-    found = private_curvatures(psi, ones, planned, 5.0, "c", noisy_steps(0.1, 50_000, "c"))
+    found = private_curvatures(rows(psi, ones), Given(norm=5.0), planned, "c", noisy_steps(0.1, 50_000, "c"))
     assert (found - truth).norm() < 0.3 * (truth - truth.diagonal().diag()).norm()

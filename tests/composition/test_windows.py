@@ -6,20 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.composition.cases import rows
 from tests.sessions import noted
-from torchdpcate.composition.builder import composed_plan, rank_noise
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares
-from torchdpcate.composition.summaries import moment_sums
-from torchdpcate.composition.windows import (
+from torchdpcate.composition.covariates import (
     LEAST_SPREAD,
+    MomentsWithin,
+    WindowCells,
     private_moments,
     private_windows,
     starts_at_zero,
-    window_cells,
-    within,
 )
+from torchdpcate.composition.gaussian_builder import rank_noise
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.steps import MODIFIERS, PROGNOSTIC, NoisySteps, Shares
 from torchdpcate.data.domain import Domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -46,7 +47,8 @@ BENT, TWO = torch.tensor([True, False]), torch.tensor([False, False, True])
 
 
 def windows_of(u: torch.Tensor, own: NoisySteps):
-    return private_windows(lambda: window_cells(u[:, :2], BENT), BENT, len(u), own)
+    numbers = torch.arange(u.shape[1]) < 2
+    return private_windows(rows(u), WindowCells(numbers, BENT), own)
 
 
 @pytest.mark.parametrize("mu", [math.inf, 20.0])
@@ -57,7 +59,7 @@ def test_windows_are_where_the_middle_of_the_values_is(mu):
     width = (high - low) / 1.683
     assert bool(((found.mean - (low + high) / 2).abs() < 0.1 * width).all())
     assert bool(((found.sd / width).log().abs() < 0.15).all())
-    scales = private_moments(moment_sums(within(u, found, TWO)), found, TWO, N, steps(mu))
+    scales = private_moments(rows(u), MomentsWithin(found, TWO), steps(mu))
     z = scales(u)
     assert bool((z.mean(0).abs() < 0.15).all())
     assert bool(((z[:, :2].std(0) - 1).abs() < 0.15).all())
@@ -68,7 +70,7 @@ def test_windows_are_where_the_middle_of_the_values_is(mu):
 def test_a_constant_covariate_has_the_least_window():
     u = torch.zeros(500, 2).double()
     found = windows_of(u, steps(math.inf))
-    scales = private_moments(moment_sums(within(u, found, TWO[:2])), found, TWO[:2], 500, steps(math.inf))
+    scales = private_moments(rows(u), MomentsWithin(found, TWO[:2]), steps(math.inf))
     assert scales.sd[1] == pytest.approx(LEAST_SPREAD, rel=1e-6)
 
 

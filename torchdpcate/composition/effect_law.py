@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.asked import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import GATE
 from torchdpcate.composition.priors import STEPS, EmpiricalBayes, held_shares, prior_variances
-from torchdpcate.composition.regressions import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.data.split import public_generator
 from torchdpcate.features.weighted_basis import MOST, Standardisation, WeightedBasis, all_features, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers

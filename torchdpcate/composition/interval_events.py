@@ -1,9 +1,9 @@
 """Private numbers that intervals of a composed effect rest on: a matrix, counts, the mean's correction, the average."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,27 +21,27 @@ from torchdpcate.composition.effect_law import (
 )
 from torchdpcate.composition.linear_fit import Solution
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.steps import AVERAGE, CORRECTION, COUNTS, MATRIX, NoisySteps, summed
+from torchdpcate.composition.steps import (
+    AVERAGE,
+    CORRECTION,
+    COUNTS,
+    MATRIX,
+    NoisySteps,
+    Statistic,
+    Summed,
+    propensity_of,
+    summed,
+)
+from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
-_SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see private_correction
-
-
-class EffectSums(Protocol):
-    """Sums over the effect's regression at n records, in memory or read batch by batch."""
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-
-    def total(self, terms: "Callable[[EffectRecords], Tensor]") -> Tensor:
-        """Return the sum over all records of what ``terms`` sums over some."""
+_SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see Correction
 
 
 @dataclass(frozen=True, eq=False)
 class EffectRecords:
-    """The effect's regression at the records; the curator's.
+    """The effect's regression at some records; the curator's.
 
     Attributes:
         psi: Features [n, p].
@@ -56,16 +56,6 @@ class EffectRecords:
     pi: Tensor
 
     @property
-    def n(self) -> int:
-        """Number of records."""
-        return len(self.residual)
-
-    def total(self, terms: "Callable[[EffectRecords], Tensor]") -> Tensor:
-        """See ``EffectSums``."""
-        columns = self.psi, self.residual, self.treatment, self.pi
-        return summed(lambda *rows: terms(EffectRecords(*rows)), *columns)
-
-    @property
     def largest(self) -> Tensor:
         """max(pi, 1 - pi), [n]."""
         return torch.maximum(self.pi, 1 - self.pi)
@@ -78,6 +68,28 @@ class EffectRecords:
     def rest(self, theta: Tensor) -> Tensor:
         """Return residuals r = y - m - (a - pi) psi'theta, [n]."""
         return self.residual - self.treatment * (self.psi @ theta.to(self.psi.device))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectStatistic(Statistic):
+    """A sum over the effect's regression, of batches of ``Residuals``.
+
+    Attributes:
+        basis: Features of standardised covariates.
+        bounds: Of the propensity, public.
+    """
+
+    basis: Callable[[Tensor], Tensor]
+    bounds: tuple[float, float]
+
+    @abstractmethod
+    def terms(self, at: EffectRecords) -> Tensor:
+        """Return the sum over some records."""
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        columns = self.basis(batch.x), batch.y, batch.a, propensity_of(batch)
+        return summed(lambda *rows: self.terms(EffectRecords(*rows)), *columns)
 
 
 def overlaps(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -115,73 +127,6 @@ def matrix_sensitivity(bounds: tuple[float, float], norm: float) -> float:
     return math.sqrt(2) * lesser(bounds)[1] * norm
 
 
-def private_matrix(records: EffectSums, bounds: tuple[float, float], norm: float, steps: NoisySteps) -> Tensor:
-    r"""Return the mean of :math:`w h\, \psi \psi^\top`, w = 1 / (|psi| max(pi, 1 - pi)), with noise, [p, p].
-
-    The diagonal and :math:`\sqrt2` times the upper triangle are released as one vector, whose norm is Frobenius': noise
-    of the diagonal has the step's standard deviation, that of other entries :math:`1/\sqrt2` of it.
-
-    Args:
-        records: The regression at the records.
-        bounds: Of the propensity, public.
-        norm: Clip of |psi|.
-        steps: Pays, and draws noise.
-    """
-
-    def weighted(at: EffectRecords) -> Tensor:
-        length = lengths(at.psi)
-        weight = at.overlap / (at.largest * length) * (norm / length.clamp_min(norm))
-        return (at.psi * weight[:, None]).T @ at.psi
-
-    n, sums = records.n, records.total(weighted)
-    p = len(sums)
-    row, column = torch.triu_indices(p, p)
-    times = torch.where(row == column, 1.0, math.sqrt(2)).double()
-    most = lesser(bounds)[1] * norm
-    sensitivity = matrix_sensitivity(bounds, norm) + p * steps.rounding(n, most)
-    noisy = steps.release(MATRIX, sums.cpu()[row, column] * times, sensitivity) / n / times
-    found = torch.zeros(p, p, dtype=torch.float64)
-    found[row, column] = found[column, row] = noisy
-    return found
-
-
-def private_counts(
-    records: EffectSums, theta: Tensor, scale: float, bounds: tuple[float, float], steps: NoisySteps
-) -> Tensor:
-    r"""Return kappa, the mean of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and that of h, [3].
-
-    kappa is the share of residuals that are not clipped, in the weights of the regression's curvature: where clips take
-    more of one arm, that arm counts by how much it moves the effect,
-
-    .. math:: \kappa = \frac{\zeta^2}{\bar h} \cdot \frac1n \sum_i \frac{(a_i - \pi_i)^2}{\zeta^2} 1\{|r_i| < S\},
-        \qquad \zeta = \max |a - \pi|.
-
-    One event: what is summed lies in [0, 1], hence sensitivity :math:`\sqrt2`, and :math:`\sqrt3` with h scaled by its
-    public range, which is left out where the propensity is one number.
-
-    Args:
-        records: The regression at the records.
-        theta: Released coefficients, [p].
-        scale: S.
-        bounds: Of the propensity, public.
-        steps: Pays, and draws noise.
-    """
-    low, high = overlaps(bounds)
-    most = farthest(bounds) ** 2
-
-    def counted(at: EffectRecords) -> Tensor:
-        r = at.rest(theta)
-        inside = (r.abs() < scale) * at.treatment.square() / most
-        pulls = (at.treatment / at.largest * (r / scale).clamp(-1, 1)).square()
-        shares = [(at.overlap - low) / (high - low)] if high > low else []
-        return torch.stack([value.sum() for value in (inside, pulls, *shares)])
-
-    n, sums = records.n, records.total(counted)
-    noisy = steps.release(COUNTS, sums, counts_sensitivity(bounds) + 3 * steps.rounding(n, 1.0)) / n
-    h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
-    return torch.stack([noisy[0] * most / h.clamp(low, high), noisy[1], h])
-
-
 def farthest(bounds: tuple[float, float]) -> float:
     """Return the largest |a - pi| of propensities within bounds.
 
@@ -198,49 +143,155 @@ def counts_sensitivity(bounds: tuple[float, float]) -> float:
     return math.sqrt(2 + (high > low))
 
 
-def private_correction(records: EffectSums, theta: Tensor, spread: float, largest: float, steps: NoisySteps) -> Tensor:
-    r"""Return the sums of v and of v^2, v = (a - pi) clip(r, S2) / (largest S2) in [-1, 1], [2].
+@dataclass(frozen=True, eq=False)
+class Matrix(EffectStatistic):
+    r"""The sum of :math:`w h\, \psi \psi^\top`, w = 1 / (|psi| max(pi, 1 - pi)), [p (p + 1) / 2].
 
-    One event: v / 2 and :math:`\sqrt{.65}\, v^2` have the joint sensitivity one, for two values at a distance d,
-    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]: the squares cost nothing beside the sum.
+    The diagonal and :math:`\sqrt2` times the upper triangle are one vector, whose norm is Frobenius': noise of the
+    diagonal has the step's standard deviation, that of other entries :math:`1/\sqrt2` of it.
 
-    Args:
-        records: The regression at the records.
-        theta: Released coefficients, [p].
-        spread: S2.
-        largest: Bound of \|a - pi\|, public.
-        steps: Pays, and draws noise.
+    Attributes:
+        norm: Clip of |psi|.
+        size: p.
     """
 
-    def moments(at: EffectRecords) -> Tensor:
-        v = at.treatment * at.rest(theta).clamp(-spread, spread) / (largest * spread)
+    norm: float
+    size: int
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return matrix_sensitivity(self.bounds, self.norm), self.size, lesser(self.bounds)[1] * self.norm
+
+    @property
+    def upper(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows and columns of the entries, and what they are multiplied by."""
+        row, column = torch.triu_indices(self.size, self.size)
+        return row, column, torch.where(row == column, 1.0, math.sqrt(2)).double()
+
+    def terms(self, at: EffectRecords) -> Tensor:
+        """See ``EffectStatistic``."""
+        length = lengths(at.psi)
+        weight = at.overlap / (at.largest * length) * (self.norm / length.clamp_min(self.norm))
+        return (at.psi * weight[:, None]).T @ at.psi
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        row, column, times = self.upper
+        return super().__call__(batch).cpu()[row, column] * times
+
+
+@dataclass(frozen=True, eq=False)
+class Counts(EffectStatistic):
+    """Records that are not clipped, squared pulls, and h, [3]; see ``private_counts``.
+
+    What is summed lies in [0, 1]; h is scaled by its public range, and left out where the propensity is one number.
+
+    Attributes:
+        theta: Released coefficients, [p].
+        scale: S.
+    """
+
+    theta: Tensor
+    scale: float
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return counts_sensitivity(self.bounds), 3, 1.0
+
+    def terms(self, at: EffectRecords) -> Tensor:
+        """See ``EffectStatistic``."""
+        low, high = overlaps(self.bounds)
+        r = at.rest(self.theta)
+        inside = (r.abs() < self.scale) * at.treatment.square() / farthest(self.bounds) ** 2
+        pulls = (at.treatment / at.largest * (r / self.scale).clamp(-1, 1)).square()
+        shares = [(at.overlap - low) / (high - low)] if high > low else []
+        return torch.stack([value.sum() for value in (inside, pulls, *shares)])
+
+
+@dataclass(frozen=True, eq=False)
+class Correction(EffectStatistic):
+    r"""Sums of v / 2 and of :math:`\sqrt{.65}\, v^2`, v = (a - pi) clip(r, S2) / (max \|a - pi\| S2) in [-1, 1], [2].
+
+    Their joint sensitivity is one, for two values at a distance d,
+    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]: the squares cost nothing beside the sum.
+
+    Attributes:
+        theta: Released coefficients, [p].
+        spread: S2.
+    """
+
+    theta: Tensor
+    spread: float
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return 1.0, 2, 1.0
+
+    def terms(self, at: EffectRecords) -> Tensor:
+        """See ``EffectStatistic``."""
+        largest = farthest(self.bounds)
+        v = at.treatment * at.rest(self.theta).clamp(-self.spread, self.spread) / (largest * self.spread)
         return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
 
-    noisy = steps.release(CORRECTION, records.total(moments), 1 + 2 * steps.rounding(records.n, 1.0))
+
+@dataclass(frozen=True, eq=False)
+class Average(EffectStatistic):
+    """The sum of h clip(psi't) without the constant, over its largest size, [1].
+
+    Attributes:
+        t: Released estimates, [p].
+        bound: Of the clip.
+    """
+
+    t: Tensor
+    bound: float
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return 2.0, 1, 1.0
+
+    def terms(self, at: EffectRecords) -> Tensor:
+        """See ``EffectStatistic``."""
+        effect = (at.psi[:, 1:] @ self.t[1:].to(at.psi.device)).clamp(-self.bound, self.bound)
+        return (at.overlap * effect / (self.bound * overlaps(self.bounds)[1])).sum()[None]
+
+
+def private_matrix(rows: Summed, statistic: Matrix, steps: NoisySteps) -> Tensor:
+    """Return the mean matrix with noise, [p, p]."""
+    row, column, times = statistic.upper
+    found = torch.zeros(statistic.size, statistic.size, dtype=torch.float64)
+    found[row, column] = found[column, row] = steps.total(MATRIX, rows, statistic) / rows.n / times
+    return found
+
+
+def private_counts(rows: Summed, statistic: Counts, steps: NoisySteps) -> Tensor:
+    r"""Return kappa, the mean of ((a - pi) / max(pi, 1 - pi))^2 clip(r / S)^2, and that of h, [3].
+
+    kappa is the share of residuals that are not clipped, in the weights of the regression's curvature: where clips take
+    more of one arm, that arm counts by how much it moves the effect,
+
+    .. math:: \kappa = \frac{\zeta^2}{\bar h} \cdot \frac1n \sum_i \frac{(a_i - \pi_i)^2}{\zeta^2} 1\{|r_i| < S\},
+        \qquad \zeta = \max |a - \pi|.
+    """
+    low, high = overlaps(statistic.bounds)
+    noisy = steps.total(COUNTS, rows, statistic) / rows.n
+    h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
+    return torch.stack([noisy[0] * farthest(statistic.bounds) ** 2 / h.clamp(low, high), noisy[1], h])
+
+
+def private_correction(rows: Summed, statistic: Correction, steps: NoisySteps) -> Tensor:
+    """Return the sums of v and of v^2, [2]."""
+    noisy = steps.total(CORRECTION, rows, statistic)
     return torch.stack([2 * noisy[0], noisy[1] / math.sqrt(_SQUARES)])
 
 
-def private_average(records: EffectSums, t: Tensor, bound: float, most: float, steps: NoisySteps) -> Tensor:
-    """Return the sum of h clip(psi't) without the constant, [1]; sensitivity 2 ``bound`` ``most``.
-
-    Args:
-        records: The regression at the records.
-        t: Released estimates, [p].
-        bound: Of the clip.
-        most: Largest h, public.
-        steps: Pays, and draws noise.
-    """
-
-    def averaged(at: EffectRecords) -> Tensor:
-        effect = (at.psi[:, 1:] @ t[1:].to(at.psi.device)).clamp(-bound, bound)
-        return (at.overlap * effect / (bound * most)).sum()[None]
-
-    total = records.total(averaged)
-    return steps.release(AVERAGE, total, 2 + steps.rounding(records.n, 1.0)) * bound * most
+def private_average(rows: Summed, statistic: Average, steps: NoisySteps) -> Tensor:
+    """Return the sum of h clip(psi't) without the constant, [1]."""
+    return steps.total(AVERAGE, rows, statistic) * statistic.bound * overlaps(statistic.bounds)[1]
 
 
 def private_effect_law(
-    records: EffectSums,
+    rows: Summed,
     basis: WeightedBasis,
     solution: Solution,
     scale: float,
@@ -256,8 +307,8 @@ def private_effect_law(
     There is no law where the noise of an estimated propensity, by what was released of it, is beyond the gate.
 
     Args:
-        records: The regression at the records.
-        basis: Its features.
+        rows: ``Residuals`` of the records.
+        basis: Features of the effect.
         solution: Released coefficients, late iterates and their gradients.
         scale: S.
         bounds: Of the propensity, public.
@@ -268,13 +319,13 @@ def private_effect_law(
         nuisances: What the nuisances released; None where the propensity is known.
     """
     facts = interval_plan(basis, scale, bounds, plan, steps.session.unit.records)
-    norm = plan.constants.interval_norm
-    matrix = private_matrix(records, bounds, norm, steps)
-    counts = private_counts(records, solution.coefficients, scale, bounds, steps)
+    theta, known = solution.coefficients, (basis, bounds)
+    matrix = private_matrix(rows, Matrix(*known, plan.constants.interval_norm, basis.dimension), steps)
+    counts = private_counts(rows, Counts(*known, theta, scale), steps)
     found: Estimates = estimates(solution.point, solution.gradient, matrix, counts, facts)
-    correction = private_correction(records, found.t, facts.spread, facts.treatment, steps)
+    correction = private_correction(rows, Correction(*known, found.t, facts.spread), steps)
     bound = reach(found.t, facts, plan.interval_reach, outcome_range)
-    average = private_average(records, found.t, bound, facts.overlaps[1], steps)
+    average = private_average(rows, Average(*known, found.t, bound), steps)
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
     return _law(found, numbers, bound, facts, plan, covariates), numbers
 

@@ -3,13 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import NoisySteps, StepEvent, summed
+from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
+from torchdpcate.data.records import CausalData
 from torchdpcate.nuisance.plan import check_limit
 from torchdpcate.nuisance.trainer import default_trainer
 
@@ -35,9 +36,10 @@ class LinearFit(ABC):
     targets: Tensor
     slope: float
 
-    def means(self, scores: Tensor) -> Tensor:
-        """Return the targets' means, [n], at scores g'theta [n]: the scores themselves, where nothing else is said."""
-        return scores
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of records n, and p."""
+        return len(self.predictors), self.predictors.shape[1]
 
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:
@@ -76,39 +78,14 @@ class LinearFit(ABC):
         """Return the sum at theta [p]; see ``curvatures``."""
         return float(self.weights @ self.losses(self.predictors @ theta.to(self.predictors.device)))
 
-    def hessian(self, theta: Tensor, before: "Curvature | None" = None) -> "Curvature":
-        """Return the sum's Hessian at theta [p]; see ``curvatures``.
+    def hessian(self, theta: Tensor) -> Tensor:
+        """Return the sum's Hessian, [p, p], at theta [p]; see ``curvatures``."""
+        return self._weighted(self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device)))
 
-        Args:
-            theta: Where.
-            before: At another theta: only records whose curvature differs are then looked at, if they are few.
-        """
-        each = self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device))
-        if before is None:
-            return Curvature(each, self._weighted(each))
-        changed = torch.nonzero(each != before.each).flatten()
-        if len(changed) > len(each) / 4:
-            return Curvature(each, self._weighted(each))
-        difference = self._weighted((each - before.each)[changed], changed)
-        return Curvature(each, before.matrix + difference)
-
-    def _weighted(self, each: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Return the sum of each g g' over records, or over some rows of them, symmetric [p, p]."""
-        g = self.predictors if rows is None else self.predictors[rows]
-        found = g.T @ (each[:, None] * g)
+    def _weighted(self, each: Tensor) -> Tensor:
+        """Return the sum of each g g' over records, symmetric [p, p]."""
+        found = self.predictors.T @ (each[:, None] * self.predictors)
         return (found + found.T) / 2
-
-
-class Curvature(NamedTuple):
-    """A Hessian, and the records' part in it.
-
-    Attributes:
-        each: Second derivatives times weights, [n].
-        matrix: The Hessian, [p, p].
-    """
-
-    each: Tensor
-    matrix: Tensor
 
 
 class HuberFit(LinearFit):
@@ -147,10 +124,6 @@ class LogisticFit(LinearFit):
         >>> fit.pulls(torch.tensor([9.0, 9.0, 0.0]).double()).round(decimals=9).tolist()
         [0.9, -0.1, -0.5]
     """
-
-    def means(self, scores: Tensor) -> Tensor:
-        """Return sigmoid(scores), not clipped."""
-        return torch.sigmoid(scores)
 
     def losses(self, scores: Tensor) -> Tensor:
         """Return log(1 + exp(s)) - t s where the probability is not clipped, straight lines beyond."""
@@ -203,7 +176,7 @@ class CountFit(LinearFit):
 
     def means(self, scores: Tensor) -> Tensor:
         """Return the means about the centre, [n], at scores [n]."""
-        return self.level * scores.clamp(max=_LARGEST).exp() - self.centre
+        return count_means(scores, self.level) - self.centre
 
     def losses(self, scores: Tensor) -> Tensor:
         """Return mean - y score within the clip, straight lines beyond it."""
@@ -226,6 +199,64 @@ class CountFit(LinearFit):
     def majorants(self, scores: Tensor) -> Tensor:
         """Return the mean, or the pull if that is more: no majorant, but scores then move by at most one."""
         return torch.maximum(self.curvatures(scores), self.pulls(scores).abs())
+
+
+def count_means(scores: Tensor, level: float) -> Tensor:
+    """Return the means of counts at scores [n]; level: the mean of a score of zero."""
+    return level * scores.clamp(max=_LARGEST).exp()
+
+
+@dataclass(frozen=True, eq=False)
+class Fits(ABC):
+    """A regression of the records of any batch, as data.
+
+    Attributes:
+        slope: Bound of a record's gradient.
+        norm: Clip of a record's matrix of curvatures, in Frobenius norm.
+    """
+
+    slope: float
+    norm: float = field(default=1.0, kw_only=True)
+
+    @abstractmethod
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """Return the regression of a batch."""
+
+    def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
+        """Return features [n, p] and weights [n] of a batch by which its curvatures are summed."""
+        fit = self(batch)
+        return fit.predictors, fit.weights
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Statistic):
+    """Gradient of a regression's sum.
+
+    Attributes:
+        fits: The regression.
+        theta: Released coefficients, [p].
+    """
+
+    fits: Fits
+    theta: Tensor
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return gradient_bound(self.fits.slope, len(self.theta))
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        return self.fits(batch).gradient(self.theta)
+
+
+def gradient_bound(slope: float, size: int) -> tuple[float, float, float]:
+    """Return how far one record moves a gradient's sum; how often rounding is added to that, and of which numbers.
+
+    Args:
+        slope: Bound of a record's gradient.
+        size: Number of coefficients.
+    """
+    return 2 * slope, math.sqrt(size), slope
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,7 +468,7 @@ class NoisyNewton(Solver):
         """See ``Solver``."""
         if not steps.private:
             return exact_solution(fit, plan.ridge)
-        return newton_points(fit.gradient, fit.predictors.shape, fit.slope, plan, steps)
+        return newton_points(fit.gradient, fit.shape, fit.slope, plan, steps)
 
 
 def newton_points(
@@ -459,7 +490,8 @@ def newton_points(
         runs: How many independent runs side by side, for audits.
     """
     n, p = shape
-    sensitivity = 2 * slope + math.sqrt(p) * steps.rounding(n, slope)
+    moved, times, bound = gradient_bound(slope, p)
+    sensitivity = moved + times * steps.rounding(n, bound)
     points = NewtonPoints(plan, runs)
     for event, count in plan.pay(steps):
         for _ in range(count):
@@ -486,14 +518,9 @@ def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
 
 def _newton(fit: LinearFit, ridge: Tensor, above: bool = False) -> Tensor:
     theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
-    curvature: Curvature | None = None
     for k in range(8 * _EXACT if above else _EXACT):
         gradient = fit.gradient(theta).cpu() + ridge * theta
-        if above:
-            hessian = fit.majorant(theta).cpu()
-        else:
-            curvature = fit.hessian(theta, curvature)
-            hessian = curvature.matrix.cpu()
+        hessian = (fit.majorant(theta) if above else fit.hessian(theta)).cpu()
         hessian = hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
         step = torch.linalg.solve(hessian, gradient)
         theta = theta - step * (1.0 if k > 5 or above else 0.5)

@@ -120,8 +120,7 @@ class LinearLayer(RecordLossModule):
         super().__init__()
         n, p = fit.predictors.shape
         self.fit, self.points, self.units = fit, points, n * fit.slope
-        self.layer = nn.utils.skip_init(nn.Linear, p, 1, bias=False, dtype=torch.float64)
-        nn.init.zeros_(self.layer.weight)
+        self.layer = _layer(p, 1, bias=False)
 
     def record_loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Weighted losses `[B]` over the slope, of a batch of predictors, weights and targets."""
@@ -131,33 +130,43 @@ class LinearLayer(RecordLossModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Scaled steps, by the sum of gradients in the loss's own units."""
-        return ScaledSteps(self.parameters(), self.points, self.units)
+        return GivenSteps([self.layer.weight], self._take, self.units)
+
+    def _take(self, gradients: Sequence[Tensor]) -> None:
+        self.points.step(gradients[0].flatten().cpu())
+        self.layer.weight.copy_(self.points.theta[None])
 
 
-class ScaledSteps(torch.optim.Optimizer):
-    """Steps of one layer's weight by ``NewtonPoints``.
+class GivenSteps(torch.optim.Optimizer):
+    """Hands the gradients of parameters to what takes steps by them.
 
     Args:
-        parameters: The one weight, [1, p].
-        points: Where steps lead.
+        ordered: The parameters.
+        take: Moves them by their gradients, in the same order.
         units: The sum's gradient over that which an optimizer gets.
     """
 
-    def __init__(self, parameters: Any, points: NewtonPoints, units: float) -> None:
-        super().__init__(parameters, {})
-        self.points, self.units = points, units
+    def __init__(self, ordered: Sequence[Tensor], take: Callable[[Sequence[Tensor]], None], units: float) -> None:
+        super().__init__(ordered, {})
+        self.ordered, self.take, self.units = ordered, take, units
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Move the weight."""
+        """Take a step."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        (weight,) = (p for group in self.param_groups for p in group["params"])
-        self.points.step(weight.grad.flatten().cpu() * self.units)
-        weight.copy_(self.points.theta[None])
+        with torch.no_grad():
+            self.take([p.grad * self.units for p in self.ordered if p.grad is not None])
         return loss
+
+
+def _layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
+    """Return a layer of zeros; nothing is drawn from the global generator."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=torch.float64)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
 
 
 _SEED = 0  # of initial weights and of the sample that curvatures are of: public
@@ -228,7 +237,7 @@ class Network(RecordLossModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The plan's steps."""
         assert self.steps is not None
-        return _Optimizer(self.parameters(), self.steps, len(self.fit.targets) * self.fit.slope, self.ordered)
+        return GivenSteps(self.ordered, self.steps.step, len(self.fit.targets) * self.fit.slope)
 
 
 def trained(
@@ -331,33 +340,3 @@ class NetworkSteps:
             [(curved_out + ridge)[None], curved_bias.clamp_min(least), curved_hidden.clamp_min(least)],
             [self._ridge.to(device)[None], ridge[None], nothing, nothing],
         )
-
-
-class _Optimizer(torch.optim.Optimizer):
-    """Hands a network's gradients to its steps, in the units of the fit's sum."""
-
-    def __init__(self, parameters: Any, steps: NetworkSteps, units: float, ordered: Sequence[Tensor]) -> None:
-        super().__init__(parameters, {})
-        self.steps, self.units, self.ordered = steps, units, ordered
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Take a step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self.steps.step([_gradient(p) * self.units for p in self.ordered])
-        return loss
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
-
-
-def _layer(inputs: int, outputs: int, bias: bool) -> nn.Linear:
-    """Return a layer of zeros; nothing is drawn from the global generator."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias, dtype=torch.float64)
-    for parameter in layer.parameters():
-        nn.init.zeros_(parameter)
-    return layer

@@ -9,10 +9,9 @@ import torch
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import EXPECTED, logit_curvature, of_kind
+from torchdpcate.composition.covariates import CENTRE
 from torchdpcate.composition.plan import ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import held_shares
-from torchdpcate.composition.residual_scale import OUTCOME, RESIDUAL
-from torchdpcate.composition.screening import CENTRE
 from torchdpcate.composition.steps import (
     AVERAGE,
     CORRECTION,
@@ -27,6 +26,7 @@ from torchdpcate.composition.steps import (
     gradient_rounding,
     mechanism_of,
 )
+from torchdpcate.composition.summaries import OUTCOME, RESIDUAL
 from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -17,7 +17,8 @@ from torchdpcate.composition.linear_fit import (
     exact_solution,
 )
 from torchdpcate.composition.priors import Regression
-from torchdpcate.composition.steps import NoisySteps, summed
+from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propensity_of, summed
+from torchdpcate.data.records import CausalData
 from torchdpcate.erm.losses import CrossEntropy, Huber, Loss, LossBounds
 from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds, ridge_ratio
 from torchdpcate.erm.solver import minimise
@@ -211,16 +212,42 @@ def sums_regression(two_levels: Sequence[bool], unit: float, variance: float) ->
     )
 
 
-def private_sums(pulls: Tensor, features: Tensor, step: str, steps: NoisySteps) -> Tensor:
-    r"""Return the sums over records of pull times features, [1 + k], with K-norm noise of the largest entry.
+@dataclass(frozen=True, eq=False)
+class EffectSums(Statistic):
+    """Sums of pull times clipped covariates, [1 + k], of batches of ``Residuals``: all of them lie within [-1, 1].
+
+    Attributes:
+        scale: At which residuals are clipped, released or public.
+        covariates: k, the first ones.
+        looked_at: As of ``clip_slopes``.
+    """
+
+    scale: float
+    covariates: int
+    looked_at: bool
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``: of each of the sums."""
+        return 2.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        pi = propensity_of(batch)
+        treatment = batch.a / torch.maximum(pi, 1 - pi)
+        pulls = treatment.cpu() * (batch.y.cpu() / self.scale).clamp(-1, 1)
+        features = clipped(batch.x[:, : self.covariates].cpu().double(), self.looked_at)
+        return summed(lambda pull, rows: pull.clamp(-1, 1) @ rows.clamp(-1, 1), pulls, features)
+
+
+def private_sums(rows: Summed, sums: Statistic, step: str, steps: NoisySteps) -> Tensor:
+    r"""Return sums over records with K-norm noise of the largest entry.
 
     Guarantee:
-        Certified, pure: pulls and features lie within [-1, 1], so that one record replaced moves each sum by at most
-        2 (docs/guarantees/effect_sums.md).
+        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/effect_sums.md).
 
     Args:
-        pulls: Within [-1, 1], [n].
-        features: Within [-1, 1], [n, 1 + k].
+        rows: The records.
+        sums: What is summed, of this sensitivity each.
         step: The step that pays.
         steps: Pays, and draws noise.
 
@@ -230,9 +257,8 @@ def private_sums(pulls: Tensor, features: Tensor, step: str, steps: NoisySteps) 
     event = steps.pay(step)
     if not isinstance(event, PureEvent):
         raise InputError("effect by sums: its event is pure; give privacy.delta = 0")
-    values = summed(lambda pull, rows: pull.clamp(-1, 1) @ rows.clamp(-1, 1), pulls, features)
-    mechanism = KNormMechanism(event.epsilon, 2 + steps.rounding(len(pulls), 1.0), math.inf)
-    return steps.session.noise.released(mechanism.add_noise(values[None], steps.session.noise)[0])
+    mechanism = KNormMechanism(event.epsilon, steps.sensitivity(sums, rows.n), math.inf)
+    return steps.session.noise.released(mechanism.add_noise(rows.total(sums)[None], steps.session.noise)[0])
 
 
 def places_of(centre: bool, count: int) -> Tensor:

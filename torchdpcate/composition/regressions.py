@@ -1,4 +1,4 @@
-"""The three regressions of a composition: outcome, propensity and effect."""
+"""The regressions of a composition: outcome, propensity and effect, of two arms or more and of doubly robust scores."""
 
 import math
 from collections.abc import Callable
@@ -7,45 +7,363 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.constants import EXPECTED
+from torchdpcate.causal.score import DRScore, project_to_floor
+from torchdpcate.composition.asked import (
+    AnyRegression,
+    count_level,
+    effect_coefficients,
+    effect_plan,
+    effect_variances,
+    logistic_plan,
+    outcome_plan,
+    planned_curvatures,
+    without_ridge,
+)
 from torchdpcate.composition.linear_fit import (
     CountFit,
-    FitPlan,
+    Fits,
     HuberFit,
     LinearFit,
     LogisticFit,
     NoisyNewton,
     Solution,
     Solver,
+    count_means,
 )
-from torchdpcate.composition.plan import ArmRegression, ComposedPlan
-from torchdpcate.composition.priors import EmpiricalBayes, Regression
-from torchdpcate.composition.pure_fits import clip_slopes, clipped, private_sums
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.priors import Regression
+from torchdpcate.composition.pure_fits import EffectSums, clip_slopes, private_sums
+from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
-from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
-from torchdpcate.features.weighted_basis import Feature, lengths
+from torchdpcate.data.records import CausalData
+from torchdpcate.features.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths
+from torchdpcate.nuisance.model import NuisanceValues
 
-AnyRegression = Regression | ArmRegression
-_TYPICAL = 0.95  # of a feature's mean square times 1/|psi|, in energies
-_MOST_LOGISTIC = 0.25  # curvature
-_EFFECT_PRIOR = 4.0  # variance over the planned one: a weak ridge
-_CLIPPED, _LOGISTIC = 0.5, 0.2  # variance of a record's pull, in squared bounds
-_INTERVAL_RIDGE = 0.1  # of the effect's ridge: intervals undo it to first order alone
+Scores = Callable[[Tensor], Tensor]
+"""From features [n, 1 + p] of records to scores, [n]."""
+HUBER, COUNTS, TWO_VALUES = "huber", "counts", "two values"
+"""How an outcome is regressed."""
+
+
+# -- regressions of a batch
 
 
 @dataclass(frozen=True, eq=False)
-class FittedNuisance:
-    """One nuisance's regression.
+class OutcomeFits(Fits):
+    """The outcome regression, about a released centre.
 
     Attributes:
-        values: At the records, [n]; the curator's.
+        basis: Features, of both arms where it is an ``ArmBasis``.
+        scale: Released, at which residuals are clipped; the outcome's range where it has two values.
+        centre: Released.
+        link: How it is regressed.
+    """
+
+    basis: WeightedBasis | ArmBasis
+    scale: float
+    centre: float
+    link: str
+
+    def features(self, batch: CausalData, arm: int | None = None) -> Tensor:
+        """Return features of a batch, [n, p]; arm: of one arm for all records, where they have both."""
+        if isinstance(self.basis, WeightedBasis):
+            return self.basis(batch.x)
+        return self.basis(batch.x, batch.a if arm is None else torch.full_like(batch.a, arm))
+
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """See ``Fits``."""
+        psi, y = self.features(batch), batch.y - self.centre
+        weight = 1 / lengths(psi)
+        if self.link == TWO_VALUES:  # y is -1/2 or 1/2 of the range, which is the scale
+            return LogisticFit(psi, weight, (y / self.scale + 0.5).clamp(0, 1), self.slope)
+        if self.link == COUNTS:
+            return CountFit(psi, weight, y, self.slope, self.centre, count_level(self.centre, self.scale))
+        return HuberFit(psi, weight, y, self.slope)
+
+    def means(self, scores: Tensor) -> Tensor:
+        """Return the outcome's means about the centre, [n], at scores [n]."""
+        if self.link == TWO_VALUES:
+            return self.scale * (torch.sigmoid(scores) - 0.5)
+        if self.link == COUNTS:
+            return count_means(scores, count_level(self.centre, self.scale)) - self.centre
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class PropensityFits(Fits):
+    """The regression of the treatment, or of one of several arms against all others.
+
+    Attributes:
+        basis: Features.
+        arm: Its position; None where there are two.
+    """
+
+    basis: WeightedBasis
+    arm: int | None = None
+
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """See ``Fits``."""
+        psi = self.basis(batch.x)
+        treated = batch.a if self.arm is None else (batch.a == self.arm).double()
+        return LogisticFit(psi, 1 / lengths(psi), treated, self.slope)
+
+
+@dataclass(frozen=True, eq=False)
+class EffectFits(Fits):
+    """The effect's regression, of batches of ``Residuals``.
+
+    Attributes:
+        basis: Features.
+    """
+
+    basis: WeightedBasis
+    norm: float = field(default=0.5, kw_only=True)
+
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """See ``Fits``."""
+        return effect_fit(self.basis(batch.x), batch.y, batch.a, propensity_of(batch), self.slope)
+
+    def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
+        """See ``Fits``: as of the mean treatment."""
+        psi, pi = self.basis(batch.x), propensity_of(batch)
+        return psi, 1 / (lengths(psi) * torch.maximum(pi, 1 - pi)) * pi * (1 - pi)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFits(Fits):
+    """The effect's regression on doubly robust scores, weighted by 1/|psi|: of batches of ``Scored``.
+
+    Attributes:
+        basis: Features.
+    """
+
+    basis: WeightedBasis
+
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """See ``Fits``."""
+        psi = self.basis(batch.x)
+        return HuberFit(psi, 1 / lengths(psi), batch.y, self.slope)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmsFits(Fits):
+    r"""How more than two arms differ: the Huber regression of residuals on :math:`d \otimes \psi(z)`.
+
+    .. math:: d = v_a - \sum_b \pi_b v_b, \qquad w = \frac{1}{|\psi| \max_b |v_b - \sum_c \pi_c v_c|}
+
+    so that a record's gradient is at most S; of batches of ``Residuals``. Coefficients are those of the K - 1
+    functions, one after the other.
+
+    Attributes:
+        basis: Features.
+        points: v, [K, K - 1].
+    """
+
+    basis: WeightedBasis
+    points: Tensor
+
+    def __call__(self, batch: CausalData) -> LinearFit:
+        """See ``Fits``."""
+        centred = centred_arms(self.points, propensity_of(batch))
+        return arms_fit(self.basis(batch.x), batch.y, centred, batch.a, self.slope)
+
+
+def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
+    r"""Return the effect's regression, whose gradients are at most S: :math:`w = 1 / (|\psi| \max(\pi, 1 - \pi))`.
+
+    Args:
+        psi: Features [n, 1 + p].
+        residual: y - m, [n].
+        treatment: a - pi, [n].
+        pi: Propensities [n].
+        scale: S.
+    """
+    weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
+    return HuberFit(psi * treatment[:, None], weight, residual, scale)
+
+
+def arms_fit(psi: Tensor, residual: Tensor, centred: Tensor, a: Tensor, scale: float) -> HuberFit:
+    """Return the regression of how the arms differ, whose gradients are at most S; see ``ArmsFits``.
+
+    Args:
+        psi: Features [n, 1 + p].
+        residual: y - m, [n].
+        centred: As ``centred_arms`` returns them.
+        a: Positions of the arms, [n].
+        scale: S.
+    """
+    own = centred[torch.arange(len(a), device=a.device), a.long()]
+    weight = 1 / (psi.norm(dim=1) * centred.norm(dim=2).amax(1))
+    return HuberFit((own[:, :, None] * psi[:, None]).flatten(1), weight, residual, scale)
+
+
+def centred_arms(points: Tensor, pi: Tensor) -> Tensor:
+    """Return v_a less the mean of all arms at each record, [n, K, K - 1].
+
+    Args:
+        points: v, [K, K - 1].
+        pi: Probabilities of the arms, [n, K].
+    """
+    return points - (pi @ points)[:, None]
+
+
+def arm_means(outcome: Tensor, functions: Tensor, centred: Tensor) -> Tensor:
+    r"""Return the mean outcome of each arm, :math:`\mu_a = m + (v_a - \sum_b \pi_b v_b)^\top b`, [n, K].
+
+    Args:
+        outcome: m, [n].
+        functions: b, [n, K - 1].
+        centred: As ``centred_arms`` returns them.
+    """
+    return outcome[:, None] + (centred @ functions[:, :, None])[:, :, 0]
+
+
+def simplex(arms: int) -> Tensor:
+    """Return K points at distance one from each other, of mean zero, float64 [K, K - 1].
+
+    Example:
+        >>> simplex(2).round(decimals=9).tolist()
+        [[-0.5], [0.5]]
+        >>> [round(value, 6) for value in torch.pdist(simplex(4)).tolist()]
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    points = torch.zeros(arms, arms - 1, dtype=torch.float64)
+    for column in range(arms - 1):
+        # Helmert's contrast of arm column + 1 and the mean of all before it
+        points[: column + 1, column] = -1 / (column + 1)
+        points[column + 1, column] = 1
+    return points / (points.norm(dim=0) * math.sqrt(2))
+
+
+# -- what nuisances make of a batch
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Means of the outcome, within its bounds.
+
+    Attributes:
+        fits: The regression.
+        scores: That it learnt.
+        bounds: Of the outcome.
+    """
+
+    fits: OutcomeFits
+    scores: Scores
+    bounds: tuple[float, float]
+
+    def __call__(self, batch: CausalData, arm: int | None = None) -> Tensor:
+        """Return the means at a batch, [n]; arm: of one arm for all records, where the regression has both."""
+        means = self.fits.means(self.scores(self.fits.features(batch, arm)))
+        return (self.fits.centre + means).clamp(*self.bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class Propensity:
+    """Propensities within the overlap; of more than two arms probabilities that add up to one.
+
+    Each of several arms is fitted against all others; the fits are divided by their sum and moved to the nearest
+    probabilities that keep the overlap.
+
+    Attributes:
+        basis: Features.
+        scores: That were learnt, of each arm where there are more than two.
+        overlap: Public bound.
+    """
+
+    basis: WeightedBasis
+    scores: tuple[Scores, ...]
+    overlap: float
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """Return them at a batch, [n], or [n, K]."""
+        psi = self.basis(batch.x)
+        each = [torch.sigmoid(scores(psi)) for scores in self.scores]
+        if len(each) == 1:
+            return each[0].clamp(self.overlap, 1 - self.overlap)
+        found = torch.stack(each, 1)
+        return project_to_floor(found / found.sum(1, keepdim=True).clamp_min(1e-12), self.overlap)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkedOut(CausalData):
+    """What nuisances make of records: these with the nuisances' values, which are the curator's.
+
+    Attributes:
+        outcome: The outcome's mean, [n].
+        correction: Scores less the difference of the arms, [n]; None where there are no scores.
+    """
+
+    outcome: Tensor = field(kw_only=True)
+    correction: Tensor | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Inputs of the effect's regression: a - pi (of more than two arms their positions), y - m, and pi.
+
+    Attributes:
+        outcome: m; a number is the released centre.
+        propensity: pi, estimated; a number is that of all records; None takes the records' own.
+        arms: Number of arms.
+    """
+
+    outcome: Outcome | float
+    propensity: Propensity | float | None
+    arms: int
+
+    def __call__(self, batch: CausalData) -> WorkedOut:
+        """Return them at a batch."""
+        m = torch.full_like(batch.y, self.outcome) if isinstance(self.outcome, float) else self.outcome(batch)
+        pi = propensity_at(batch, self.propensity)
+        return WorkedOut(batch.x, batch.a - pi if self.arms == 2 else batch.a, batch.y - m, pi, outcome=m)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Doubly robust scores of records, in the place of their outcomes.
+
+    Attributes:
+        outcome: Of both arms.
+        propensity: As of ``Residuals``.
+    """
+
+    outcome: Outcome
+    propensity: Propensity | float | None
+
+    def __call__(self, batch: CausalData) -> WorkedOut:
+        """Return them at a batch."""
+        mu0, mu1 = self.outcome(batch, 0), self.outcome(batch, 1)
+        pi = propensity_at(batch, self.propensity)
+        score = DRScore().rho_phi(batch.a, batch.y, NuisanceValues(pi, mu0, mu1))
+        own = torch.where(batch.a > 0.5, mu1, mu0)
+        return WorkedOut(batch.x, batch.a, score, pi, outcome=own, correction=score - (mu1 - mu0))
+
+
+def propensity_at(batch: CausalData, propensity: Propensity | float | None) -> Tensor:
+    """Return propensities at a batch; see ``Residuals``."""
+    if isinstance(propensity, float):
+        return torch.full_like(batch.a, propensity)
+    return propensity_of(batch) if propensity is None else propensity(batch)
+
+
+# -- fits
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a nuisance's regression released.
+
+    Attributes:
+        scores: That it learnt.
         curvatures: Released mean curvatures of its features, [1 + p, 1 + p].
         coefficients: Of its features, paid for, [1 + p]; None where there is a hidden layer.
         solution: The same before they were shrunk.
     """
 
-    values: Tensor
+    scores: Scores
     curvatures: Tensor
     coefficients: Tensor | None
     solution: Tensor | None = None
@@ -78,7 +396,7 @@ class FittedEffect:
 
 @dataclass(frozen=True, eq=False)
 class Regressions:
-    """Fits of one plan on standardised covariates.
+    """Fits of one plan on records with standardised covariates.
 
     Attributes:
         plan: The public plan.
@@ -96,66 +414,75 @@ class Regressions:
     nuisance: ComposedNuisance | None = None
     pairs: tuple[Feature, ...] = ()
 
-    def outcome(self, z: Tensor, y: Tensor, scale: float, centre: float = 0.0) -> FittedNuisance:
-        """Return m(x) = E[Y | x] about the released centre.
+    @property
+    def outcome_regression(self) -> AnyRegression:
+        """What the outcome regression asks for."""
+        return self.plan.both_arms(self.two_levels) if self.plan.scores else self.plan.outcome(self.two_levels)
 
-        Args:
-            z: Standardised covariates [n, k].
-            y: Outcomes about their released centre, [n].
-            scale: Released scale, at which residuals are clipped; the outcome's range where it is binary.
-            centre: That centre, which counts need.
-        """
-        regression = self.plan.outcome(self.two_levels)
-        psi = regression.basis(z)
-        learnt, d = self.mean(regression, psi, z, y, scale, centre)
-        return FittedNuisance(learnt.scores(psi), d, learnt.coefficients)
+    def outcome_fits(self, scale: float, centre: float) -> OutcomeFits:
+        """Return the outcome regression at released scale and centre; see ``OutcomeFits``."""
+        link = TWO_VALUES if self.plan.binary else COUNTS if self.plan.log_link else HUBER
+        basis = self.outcome_regression.basis
+        return OutcomeFits(1.0 if link == TWO_VALUES else scale, basis, scale, centre, link)
 
-    def propensity(self, z: Tensor, a: Tensor) -> FittedNuisance:
-        """Return pi(x), within the overlap."""
-        regression, plan = self.plan.propensity(self.two_levels), self.plan
-        psi = regression.basis(z)
-        weight = 1 / lengths(psi)
-        d = self.nuisance_curvatures("propensity", regression, psi, weight)
-        asked, shrink = self.logistic_plan("propensity", regression, d)
-        learnt = self._learnt("propensity").learn(self.propensity_fit(psi, weight, a), asked, z, self.steps, shrink)
-        pi = torch.sigmoid(learnt.scores(psi)).clamp(plan.overlap, 1 - plan.overlap)
-        return FittedNuisance(pi, d, learnt.coefficients, learnt.solution)
+    def outcome(self, rows: Rows, fits: OutcomeFits) -> Fitted:
+        """Return m(x) = E[Y | x], or that of both arms."""
+        plan, regression = self.plan, self.outcome_regression
+        d = self._curvatures("outcome", rows, regression, fits)
+        if plan.binary:
+            return self._learn("outcome", "outcome", rows, regression, fits, d)
+        asked = outcome_plan(plan, regression, d, fits.scale, fits.centre)
+        learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), asked, rows.x, self.steps)
+        return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution)
 
-    def propensity_fit(self, psi: Tensor, weight: Tensor, a: Tensor) -> LogisticFit:
-        """Return the regression of arms in {0, 1}, [n], whose propensities lie within the overlap."""
-        return LogisticFit(psi, weight, a, self.plan.slope("propensity"))
+    def propensity(self, rows: Rows) -> tuple[Propensity, Fitted]:
+        """Return pi(x), and what its regression released: that of the first arm where there are more than two."""
+        plan, regression = self.plan, self.plan.propensity(self.two_levels)
+        arms = [None] if plan.arms == 2 else list(range(plan.arms))
+        each = [PropensityFits(plan.slope("propensity"), regression.basis, arm) for arm in arms]
+        d = self._curvatures("propensity", rows, regression, each[0])
+        found = [
+            self._learn("propensity", step, rows, regression, fits, d)
+            for step, fits in zip(plan.propensity_steps, each, strict=True)
+        ]
+        return Propensity(regression.basis, tuple(one.scores for one in found), plan.overlap), found[0]
 
-    def effect(self, z: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> FittedEffect:
+    def effect(self, rows: Rows, scale: float) -> FittedEffect:
         """Return the effect's regression.
 
         Args:
-            z: Standardised covariates [n, k].
-            residual: y - m, [n].
-            treatment: a - pi, [n].
-            pi: Propensities [n].
-            scale: Released residual scale S.
+            rows: ``Residuals`` or ``Scored``.
+            scale: S, released, at which residuals, or scores, are clipped.
         """
-        regression = self.plan.effect(self.two_levels, self.pairs)
-        if self.plan.by_sums:
-            return self._effect_by_sums(regression, z, residual, treatment / torch.maximum(pi, 1 - pi), scale)
-        psi = regression.basis(z)
-        weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
-        planned = self.plan.effect_curvature * regression.basis.energies
-        d = private_curvatures(psi, weight * pi * (1 - pi), planned, 0.5, "effect curvatures", self.steps)
-        asked = self.effect_plan(regression, d, scale)
-        solution = self.solver.solution(effect_fit(psi, residual, treatment, pi, scale), asked, self.steps)
-        return self.fitted_effect(regression, d, asked, solution, scale)
+        plan = self.plan
+        regression = plan.effect(self.two_levels, self.pairs)
+        if plan.by_sums:
+            return self._effect_by_sums(regression, rows, scale)
+        fits: Fits = EffectFits(scale, regression.basis)
+        planned = plan.effect_curvature * regression.basis.energies
+        if plan.scores:
+            fits, planned = ScoreFits(scale, regression.basis), planned_curvatures(regression)
+        elif plan.arms > 2:
+            norm = math.sqrt((plan.arms - 1) / (2 * plan.arms))  # of an arm, one half of two arms
+            fits, planned = (
+                ArmsFits(scale, regression.basis, simplex(plan.arms), norm=norm),
+                planned.repeat(plan.arms - 1),
+            )
+        d = private_curvatures(rows, fits, planned, "effect curvatures", self.steps)
+        asked = effect_plan(plan, regression, d, scale)
+        solution = self.solver.solution(rows.fit(fits, len(d)), asked, self.steps)
+        theta = solution.coefficients
+        estimates, variances = without_ridge(theta, asked), effect_variances(plan, d, scale)
+        final = effect_coefficients(plan, regression, estimates, variances, scale)
+        return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
 
-    def _effect_by_sums(
-        self, regression: Regression, z: Tensor, residual: Tensor, treatment: Tensor, scale: float
-    ) -> FittedEffect:
-        """Return the effect by one event of sums; treatment: a - pi over the most that it may be, [n]."""
+    def _effect_by_sums(self, regression: Regression, rows: Rows, scale: float) -> FittedEffect:
+        """Return the effect by one event of sums."""
         plan, looks = self.plan, "moments" in self.plan.shares.shares
-        z = z[:, : len(regression.basis.features)]  # none of a constant
-        pulls = treatment.cpu() * (residual.cpu() / scale).clamp(-1, 1)
-        sums = private_sums(pulls, clipped(z.cpu().double(), looks), "effect", self.steps)
+        k = len(regression.basis.features)  # none of a constant
+        sums = private_sums(rows, EffectSums(scale, k, looks), "effect", self.steps)
         unit = scale / (plan.n * plan.inside * plan.effect_weight)
-        slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[: z.shape[1]], looks)])
+        slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[:k], looks)])
         theta = unit * sums / (slopes * regression.basis.energies.sqrt())
         d = (plan.effect_curvature * regression.basis.energies).diag()
         variances = regression.noise * scale**2 / regression.basis.energies
@@ -164,112 +491,16 @@ class Regressions:
             regression, d, theta, theta, variances, final, scale, Solution(theta, theta, torch.zeros_like(theta))
         )
 
-    def mean(
-        self, regression: AnyRegression, psi: Tensor, z: Tensor, y: Tensor, scale: float, centre: float = 0.0
-    ) -> tuple[Learnt, Tensor]:
-        """Return the outcome's mean as a function of the records' features, and released curvatures [1 + p, 1 + p].
+    def _learn(
+        self, what: str, step: str, rows: Rows, regression: AnyRegression, fits: Fits, curvatures: Tensor
+    ) -> Fitted:
+        """Return a logistic regression, of a nuisance, as a step pays for it."""
+        asked, shrink = logistic_plan(self.plan, step, regression, curvatures)
+        learnt: Learnt = self._learnt(what).learn(rows.fit(fits, len(curvatures)), asked, rows.x, self.steps, shrink)
+        return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution)
 
-        Args:
-            regression: What is asked for.
-            psi: Its features at the records.
-            z: As of ``outcome``, as are the others.
-            y: As of ``outcome``.
-            scale: As of ``outcome``.
-            centre: As of ``outcome``.
-        """
-        weight = 1 / lengths(psi)
-        d = self.nuisance_curvatures("outcome", regression, psi, weight)
-        learner = self._learnt("outcome")
-        if not self.plan.binary:
-            fit = self.outcome_fit(psi, weight, y, scale, centre)
-            score = learner.learn(fit, self.outcome_plan(regression, d, scale, centre), z, self.steps)
-            return Learnt(lambda features: fit.means(score.scores(features)), score.coefficients, score.solution), d
-        # y is -1/2 or 1/2 of the range, which is the scale
-        asked, shrink = self.logistic_plan("outcome", regression, d)
-        logistic = LogisticFit(psi, weight, (y / scale + 0.5).clamp(0, 1), 1.0)
-        logit = learner.learn(logistic, asked, z, self.steps, shrink)
-        return Learnt(
-            lambda features: scale * (torch.sigmoid(logit.scores(features)) - 0.5), logit.coefficients, logit.solution
-        ), d
-
-    def outcome_fit(self, psi: Tensor, weight: Tensor, y: Tensor, scale: float, centre: float) -> LinearFit:
-        """Return the outcome regression of records whose outcome is not binary.
-
-        Args:
-            psi: Features [n, 1 + p].
-            weight: Of the records, [n].
-            y: As of ``outcome``, as are the others.
-            scale: As of ``outcome``.
-            centre: As of ``outcome``.
-        """
-        if self.plan.log_link:
-            return CountFit(psi, weight, y, scale, centre, count_level(centre, scale))
-        return HuberFit(psi, weight, y, scale)
-
-    def outcome_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float, centre: float = 0.0) -> FitPlan:
-        """Return how the outcome regression is asked for, of released curvatures [1 + p, 1 + p] and scale.
-
-        Args:
-            regression: What is asked for.
-            curvatures: Released.
-            scale: Released.
-            centre: Released; of counts, whose logarithm has a curvature of about their level.
-        """
-        level = count_level(centre, scale) if self.plan.log_link else 1.0
-        plan, d = self.plan, curvatures.diagonal()
-        noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
-        prior = weak_prior(regression, "outcome", scale)
-        ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
-        return self._asked("outcome", level * curvature * curvatures, level * ridge)
-
-    def logistic_plan(
-        self, step: str, regression: AnyRegression, curvatures: Tensor
-    ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
-        """Return how a logistic regression is asked for, of curvatures [1 + p, 1 + p], and how it is shrunk."""
-        plan = self.plan
-        noise = plan.gradient_noise(step, plan.slope(step), len(curvatures))
-        curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
-        sampling = _LOGISTIC * plan.n * curvatures
-        prior = weak_prior(regression, "logit", 1.0)
-        ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        asked = self._asked(step, curvature, ridge, _MOST_LOGISTIC)
-        variances = _variances(curvature, noise**2, sampling)
-
-        def shrink(theta: Tensor) -> Tensor:
-            estimates = without_ridge(theta, asked)
-            return shrunk(regression, theta, estimates, variances, EXPECTED.logit_size, plan.constants.spike)
-
-        return asked, shrink
-
-    def effect_plan(self, regression: AnyRegression, curvatures: Tensor, scale: float) -> FitPlan:
-        """Return how the effect is asked for, of released curvatures [1 + p, 1 + p] and residual scale."""
-        noise, curvature, sampling = _effect_noise(self.plan, curvatures, scale)
-        prior = weak_prior(regression, "effect", scale / self.plan.score_scale)
-        prior = prior.repeat(len(curvatures) // len(prior))
-        ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
-        if self.plan.intervals:
-            ridge = ridge * _INTERVAL_RIDGE
-        return self._asked("effect", curvature, ridge)
-
-    def fitted_effect(
-        self, regression: Regression, curvatures: Tensor, asked: FitPlan, solution: Solution, scale: float
-    ) -> FittedEffect:
-        """Return the effect's numbers, of what was released."""
-        theta = solution.coefficients
-        estimates = without_ridge(theta, asked)
-        variances = effect_variances(self.plan, curvatures, scale)
-        final = effect_coefficients(self.plan, regression, estimates, variances, scale)
-        return FittedEffect(regression, curvatures, theta, estimates, variances, final, scale, solution)
-
-    def nuisance_curvatures(self, step: str, regression: AnyRegression, psi: Tensor, weight: Tensor) -> Tensor:
-        """Return released mean curvatures of a nuisance's features psi [n, 1 + p], [1 + p, 1 + p]."""
-        return private_curvatures(psi, weight, planned_curvatures(regression), 1.0, f"{step} curvatures", self.steps)
-
-    def _asked(self, step: str, curvature: Tensor, ridge: Tensor, most: float = 1.0) -> FitPlan:
-        plan, constants = self.plan, self.plan.constants
-        ridge = ridge.clamp_min(plan.least_ridge(step, most))
-        steps = plan.steps, plan.warm, constants.warm, constants.step_size
-        return FitPlan(step, curvature.diagonal(), ridge, *steps, curvature)
+    def _curvatures(self, step: str, rows: Rows, regression: AnyRegression, fits: Fits) -> Tensor:
+        return private_curvatures(rows, fits, planned_curvatures(regression), f"{step} curvatures", self.steps)
 
     def _learnt(self, step: str) -> ComposedNuisance:
         nuisance = self.nuisance or Additive(self.solver)
@@ -278,150 +509,3 @@ class Regressions:
         if self.plan.estimates_propensity and nuisance.by_features is not None:
             return nuisance.by_features  # whose noise intervals count
         return nuisance.chosen(step, self.plan.size)
-
-
-def count_level(centre: float, scale: float) -> float:
-    """Return the mean of counts that a score of zero stands for, of released numbers: the centre, if it is not small.
-
-    Example:
-        >>> count_level(7.0, 3.0), count_level(0.0, 1.0)
-        (7.0, 0.5)
-    """
-    return max(centre, scale / 2)
-
-
-def effect_fit(psi: Tensor, residual: Tensor, treatment: Tensor, pi: Tensor, scale: float) -> HuberFit:
-    r"""Return the effect's regression, whose gradients are at most S: :math:`w = 1 / (|\psi| \max(\pi, 1 - \pi))`.
-
-    Args:
-        psi: Features [n, 1 + p].
-        residual: y - m, [n].
-        treatment: a - pi, [n].
-        pi: Propensities [n].
-        scale: S.
-    """
-    weight = 1 / (lengths(psi) * torch.maximum(pi, 1 - pi))
-    return HuberFit(psi * treatment[:, None], weight, residual, scale)
-
-
-def effect_coefficients(
-    plan: ComposedPlan, regression: Regression, estimates: Tensor, variances: Tensor, scale: float
-) -> Tensor:
-    """Return the effect's coefficients, [1 + p]: shrunk estimates, or the estimates where the plan shrinks nothing.
-
-    Those of more than two arms are K - 1 times as many, each function's after the other's.
-
-    Args:
-        plan: The public plan.
-        regression: Which features they belong to.
-        estimates: t, [1 + p].
-        variances: v, [1 + p].
-        scale: S, released: the clip of the effect's residuals.
-    """
-    if not plan.shrinks:
-        return estimates.clone()
-    size = scale / plan.score_scale * plan.effect_size
-    size_of_each = len(regression.basis.energies)
-    noise = plan.constants.shrinking_noise * variances
-    each = zip(estimates.split(size_of_each), noise.split(size_of_each), strict=True)
-    return torch.cat([shrunk(regression, t, t, v, size, plan.constants.spike) for t, v in each])
-
-
-def planned_curvatures(regression: AnyRegression) -> Tensor:
-    """Return the mean curvatures that a plan expects of a nuisance's features, [1 + p]."""
-    return _TYPICAL * regression.basis.energies
-
-
-def effect_variances(plan: ComposedPlan, curvatures: Tensor, scale: float) -> Tensor:
-    """Return v, the variances of the effect's estimates by noise and sampling, [1 + p]: all from released numbers.
-
-    Args:
-        plan: The public plan.
-        curvatures: Released, [1 + p, 1 + p].
-        scale: S, released.
-    """
-    noise, curvature, sampling = _effect_noise(plan, curvatures, scale)
-    return _variances(curvature, plan.wandering * noise**2, sampling)
-
-
-def without_ridge(theta: Tensor, asked: FitPlan) -> Tensor:
-    """Return coefficients [p] as they would be, to first order, without the ridge that they were asked for with."""
-    curvature = asked.scaling.diag() if asked.curvature is None else asked.curvature
-    return theta + torch.linalg.solve(curvature, asked.ridge * theta)
-
-
-def _variances(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
-    """Return the diagonal of A^-1 (noise I + sampling) A^-1, [p], for a curvature A and a variance of sums [p, p]."""
-    return _covariance(curvature, noise, sampling).diagonal()
-
-
-def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
-    """Return A^-1 (noise I + sampling) A^-1, [p, p]."""
-    inverse = torch.linalg.inv(curvature)
-    return inverse @ (noise * torch.eye(len(curvature), dtype=torch.float64) + sampling) @ inverse
-
-
-def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
-    """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
-    noise = plan.gradient_noise("effect", scale, len(curvatures))
-    return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
-
-
-def shrunk(
-    regression: AnyRegression, theta: Tensor, estimates: Tensor, variances: Tensor, scale: float, spike: float
-) -> Tensor:
-    """Return coefficients whose parts are drawn to zero by empirical Bayes; the constant as it is.
-
-    Args:
-        regression: Which features they belong to.
-        theta: Coefficients, of which the constant is kept.
-        estimates: t, [1 + p].
-        variances: v, [1 + p].
-        scale: Of a part's function.
-        spike: Prior probability that a part is zero.
-    """
-    found, energies = theta.clone(), regression.basis.energies
-    if not bool((variances > 0).all()):
-        return found
-    for part in regression.basis.parts.values():
-        sizes = scale / (len(part) * energies[part]).sqrt()
-        found[part] = EmpiricalBayes(spike).mean(estimates[part], variances[part], sizes)
-    return found
-
-
-def weak_prior(regression: AnyRegression, what: str, scale: float) -> Tensor:
-    """Return prior variances of coefficients that weak ridges stand for, [1 + p].
-
-    Args:
-        regression: Which features they belong to.
-        what: ``outcome``, ``effect``, or ``logit`` of a probability.
-        scale: Of the regression.
-    """
-    energies = regression.basis.energies
-    if what == "logit":
-        times, constant = EXPECTED.logit_prior, EXPECTED.logit_constant / float(energies[0])
-    else:
-        times, constant = {"outcome": EXPECTED.outcome_prior, "effect": _EFFECT_PRIOR}[what] * scale**2, math.inf
-    first = torch.tensor([constant], dtype=torch.float64)
-    return torch.cat([first, times * regression.prior / energies[1:]])
-
-
-def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor, per_person: int = 1) -> Tensor:
-    """Return the covariance of a logit's estimates by noise and sampling, [1 + p, 1 + p], from released numbers.
-
-    Args:
-        plan: The public plan.
-        step: ``propensity``, or ``outcome`` where it is binary.
-        curvatures: Released, [1 + p, 1 + p].
-        per_person: Records of each person, as many times as much sampling variance.
-    """
-    noise = 2 * plan.slope(step) / plan.shares.of(step)
-    curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
-    return _covariance(curvature, EXPECTED.wandering * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
-
-
-def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float, per_person: int = 1) -> Tensor:
-    """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
-    noise = 2 * scale / plan.shares.of("outcome")
-    sampling = per_person * _CLIPPED * plan.n * curvatures * scale**2
-    return _covariance(plan.inside * plan.n * curvatures, EXPECTED.wandering * noise**2, sampling)

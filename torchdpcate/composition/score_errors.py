@@ -159,7 +159,7 @@ _STEEPEST = 0.25  # of a sigmoid
 _RARE = 0.01  # least probability of either value of an outcome, where slopes are taken
 
 
-class Fitted(NamedTuple):
+class FittedNuisance(NamedTuple):
     """A nuisance's regression and what it released.
 
     Attributes:
@@ -248,8 +248,8 @@ class ScoreErrors:
     plan: ComposedPlan
     two_levels: tuple[bool, ...]
     points: Tensor
-    propensity: Fitted
-    outcome: Fitted
+    propensity: FittedNuisance
+    outcome: FittedNuisance
     means: tuple[Tensor, Tensor]
     bounds: tuple[float, float]
     per_person: int = 1
@@ -389,7 +389,7 @@ class ScoreErrors:
         )
 
     def _logistic(
-        self, fitted: Fitted, parts: dict[str, list[int]], energies: Tensor, hessian: Tensor, sampling: Tensor
+        self, fitted: FittedNuisance, parts: dict[str, list[int]], energies: Tensor, hessian: Tensor, sampling: Tensor
     ) -> _Errors:
         """Return the errors of a logit's coefficients, whose ridge is undone and whose parts are drawn to zero.
 
@@ -418,7 +418,7 @@ class ScoreErrors:
         every = torch.eye(len(hessian), dtype=torch.float64)
         return self._linear(self.outcome, law.inside * hessian, law.square * slope**2 * squares, every)
 
-    def _linear(self, fitted: Fitted, hessian: Tensor, sampling: Tensor, undo: Tensor) -> _Errors:
+    def _linear(self, fitted: FittedNuisance, hessian: Tensor, sampling: Tensor, undo: Tensor) -> _Errors:
         """Return the errors of ``undo`` times the mean of Newton points: noise, sampling, and what it never reaches."""
         n, noise = self.plan.n, 2 * fitted.slope / self.plan.shares.of(fitted.step)
         response, covariance = newton_law(fitted.asked, n * hessian, noise)

@@ -16,7 +16,6 @@ from torchdpcate.composition.pure_fits import PerturbedObjective
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.plan import check_limit
@@ -51,6 +50,21 @@ class Learnt:
     solution: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Scores of features by their coefficients.
+
+    Attributes:
+        theta: Coefficients, [1 + p].
+    """
+
+    theta: Tensor
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Return the scores, [n], of features [n, 1 + p]."""
+        return features @ self.theta.to(features.device)
+
+
 class ComposedNuisance(ABC):
     """How the outcome regression and the propensity of a composition are learnt, from the same charges each."""
 
@@ -70,12 +84,6 @@ class ComposedNuisance(ABC):
         Raises:
             BudgetError: The budget does not cover the steps.
         """
-
-    def scores(
-        self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
-    ) -> Tensor:
-        """Return scores of the records, [n], the curator's; see ``learn``."""
-        return self.learn(fit, plan, z, steps, shrink).scores(fit.predictors)
 
     def chosen(self, step: str, size: float) -> "ComposedNuisance":
         """Return what learns a step's regression, by public facts alone.
@@ -118,7 +126,7 @@ class Additive(ComposedNuisance):
         """See ``ComposedNuisance``."""
         found = self.solver.solve(fit, plan, steps)
         theta = shrink(found)
-        return Learnt(lambda features: features @ theta.to(features.device), theta, found)
+        return Learnt(Linear(theta), theta, found)
 
     @property
     def by_features(self) -> "Additive | None":
@@ -357,8 +365,3 @@ def known_propensities(records: CausalData, domain: Domain, arms: int = 2) -> Te
     if known is None:
         return None
     return known.of(records) if arms == 2 else known.arms_of(records)
-
-
-def two_levels(schema: TableSchema) -> tuple[bool, ...]:
-    """Return whether each encoded covariate has two levels by its schema, [q]."""
-    return schema.two_levels

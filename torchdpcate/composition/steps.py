@@ -1,12 +1,15 @@
 """The steps of a composition: their names and shares, what each is charged, and the noise that it adds."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
@@ -245,6 +248,42 @@ def summation_error(n: int, bound: float, batch: int | None = None) -> float:
     return 2 * most_additions(n, batch) * n * _ROUNDING * bound
 
 
+class Statistic(ABC):
+    """A sum over records, as data: a pure function of a batch and of released numbers, which knows its bound.
+
+    It knows nothing of session, ledger or noise, and can be pickled.
+    """
+
+    @abstractmethod
+    def moved(self) -> tuple[float, float, float]:
+        """Return how far one record that is replaced moves it, in the l2 norm, and what rounding adds to that.
+
+        Returns:
+            That distance; how often ``summation_error`` is added to it; and the bound of the numbers that are summed.
+        """
+
+    @abstractmethod
+    def __call__(self, batch: CausalData) -> Tensor:
+        """Return the sum over a batch of records."""
+
+
+def propensity_of(batch: CausalData) -> Tensor:
+    """Return the propensities that a batch has, [n]."""
+    assert batch.propensity is not None
+    return batch.propensity
+
+
+class Summed(Protocol):
+    """Records of which totals are asked for; see ``Rows``."""
+
+    @property
+    def n(self) -> int:
+        """Number of records."""
+
+    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
+        """Return the sum over all records of what ``terms`` sums over a batch."""
+
+
 @dataclass(frozen=True, eq=False)
 class NoisySteps:
     """The steps of a composition: each is charged to the session before its noise is drawn.
@@ -307,11 +346,24 @@ class NoisySteps:
             torch.round(values / step) * step + noise.fine_gaussian(values.numel(), scale).view_as(values)
         )
 
-    def release(self, step: str, values: Tensor, sensitivity: float) -> Tensor:
-        """Charge a step's event, and return values [p] with its noise."""
+    def total(self, step: str, rows: Summed, statistic: Statistic, part: float = 1.0) -> Tensor:
+        """Charge a step's event, and return the total of a statistic with its noise, [p], float64 on the CPU.
+
+        Args:
+            step: The step.
+            rows: The records, which are looked at once it is paid for.
+            statistic: What is summed over them.
+            part: Share of the step that pays.
+        """
         if not self.private:
-            return values.detach().cpu().double()
-        return self.noisy(values, sensitivity, self.pay(step))
+            return rows.total(statistic).detach().cpu().double()
+        event = self.pay(step, part)
+        return self.noisy(rows.total(statistic), self.sensitivity(statistic, rows.n), event)
+
+    def sensitivity(self, statistic: Statistic, n: int) -> float:
+        """Return how far one record of n moves a statistic, the rounding of its sum included."""
+        moved, times, bound = statistic.moved()
+        return moved + times * self.rounding(n, bound)
 
     def scale(self, step: str, sensitivity: float, size: int = 1) -> float:
         """Return the standard deviation of each number's noise if a step is one event; zero without privacy.
@@ -322,10 +374,6 @@ class NoisySteps:
             size: How many numbers there are.
         """
         return sensitivity * self.shares.deviation(step, size) if self.private else 0.0
-
-    def count(self, step: str, chosen: Tensor, event: GaussianEvent) -> float:
-        """Return a noisy number of chosen records, of sensitivity one."""
-        return self.noisy(chosen.sum(dtype=torch.float64)[None], 1.0, event).item()
 
 
 def gradient_rounding(event: StepEvent, size: int) -> float:

@@ -1,13 +1,19 @@
-"""Private numbers that later steps rest on: quantiles, moments and correlations of covariates, curvatures."""
+"""Private numbers that later steps rest on: quantiles and clips, moments of covariates, curvatures of features."""
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import NoisySteps, summed
+from torchdpcate.composition.linear_fit import Fits
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import private_quantile as chosen_quantile
@@ -91,44 +97,238 @@ def quantile_by_counts(
     return (low + high) / 2
 
 
-def moment_sums(u: Tensor) -> Tensor:
-    r"""Return the sums over records u [n, k] in [-1, 1] that means and spreads are released by, [2 k].
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """One number of each record, of which a quantile is asked for: its outcome, or how far it lies from a centre.
+
+    Attributes:
+        centre: Released; None for the outcome itself.
+    """
+
+    centre: float | None = None
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """Return the numbers of a batch, [n]."""
+        return batch.y if self.centre is None else (batch.y - self.centre).abs()
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Statistic):
+    """How many records lie between thresholds, of which a halving looks at one count below a threshold at a time.
+
+    Attributes:
+        sizes: A number of each record.
+        edges: Thresholds, ascending.
+    """
+
+    sizes: Sizes
+    edges: Tensor
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``: of each count below a threshold."""
+        return 1.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        cells = torch.bucketize(self.sizes(batch), self.edges, right=True)
+        return torch.bincount(cells, minlength=len(self.edges) + 1)
+
+
+def quantile_of(
+    rows: Rows,
+    sizes: Sizes,
+    quantile: float,
+    low: float,
+    high: float,
+    levels: int,
+    step: str,
+    steps: NoisySteps,
+    places: Tensor | None = None,
+) -> float:
+    """Return a quantile of a number of each record; see ``private_quantile``.
+
+    Of records that are read batch by batch all thresholds that halving may meet are counted in one pass.
+    """
+    if isinstance(rows, InMemory):
+        return private_quantile(sizes(rows.records), quantile, low, high, levels, step, steps, places)
+    edges = halvings(low, high, levels)
+    counts: list[Tensor] = []
+
+    def below(t: float) -> Tensor:
+        if not counts:  # read once it is paid for
+            counts.append(rows.total(Cells(sizes, edges)).cumsum(0))
+        return counts[0][int(torch.searchsorted(edges, t))]
+
+    return quantile_by_counts(below, rows.n, quantile, low, high, levels, step, steps)
+
+
+def halvings(low: float, high: float, levels: int) -> Tensor:
+    """Return all middles that ``levels`` halvings of an interval may meet, ascending, [2^levels - 1].
+
+    Example:
+        >>> halvings(0.0, 1.0, 2).tolist()
+        [0.25, 0.5, 0.75]
+    """
+    edges = torch.tensor([low, high], dtype=torch.float64)
+    for _ in range(levels):
+        middles = (edges[:-1] + edges[1:]) / 2  # by the same arithmetic as each halving
+        edges = torch.cat([torch.stack([edges[:-1], middles], 1).flatten(), edges[-1:]])
+    return edges[1:-1]
+
+
+OUTCOME, RESIDUAL = "outcome scale", "residual scale"
+"""Steps that release one quantile each."""
+_FEW = 0.95  # quantile that is asked for then
+_NEITHER = 1 / 8  # of the interval, where that one is nothing too: about the residual scale of plans
+
+Quantile = Callable[[float, str], float]
+"""From a level and a step to the quantile of sizes, in [0, y_range / 2], that the step releases."""
+
+
+class OutcomeScale(NamedTuple):
+    """Clip of the outcome's regression.
+
+    Attributes:
+        clip: In outcome units.
+        few: Whether most records have one outcome; the clip is that of all later steps then, and ``RESIDUAL`` is spent.
+    """
+
+    clip: float
+    few: bool = False
+
+
+def outcome_scale(quantile: Quantile, plan: ComposedPlan, y_range: float) -> OutcomeScale:
+    """Return the clip of outcomes about their released centre.
+
+    Where so many outcomes are one number (no cost, no visit, a 0 of 0 and 1) that the planned quantile is nothing,
+    clipping there would leave all others without a say, and the effect nearly zero. The step of the residual's scale
+    then asks for a higher quantile of the outcome's sizes: which level it asks for depends on what was released before,
+    what it costs does not.
+
+    Args:
+        quantile: Of the outcome's sizes |y - centre|.
+        plan: The public plan.
+        y_range: Of the outcome.
+    """
+    found = quantile(plan.huber_quantile, OUTCOME)
+    if found >= y_range * LEAST_SCALE:
+        return OutcomeScale(found)
+    found = quantile(_FEW, RESIDUAL) if RESIDUAL in plan.shares.shares else 0.0
+    if found < y_range * LEAST_SCALE:
+        found = y_range / 2 * (_NEITHER + 0.5 ** (plan.constants.quantile_levels + 1))  # on the quantile's grid
+    return OutcomeScale(found, few=True)
+
+
+def residual_scale(quantile: Quantile, plan: ComposedPlan, y_range: float, outcome: OutcomeScale) -> float:
+    """Return the clip S of residuals y - m.
+
+    Args:
+        quantile: Of the residuals' sizes.
+        plan: The public plan.
+        y_range: Of the outcome.
+        outcome: The outcome's clip, which stands where it is that of all steps, or where the plan has no other.
+    """
+    if outcome.few or RESIDUAL not in plan.shares.shares:
+        return outcome.clip
+    return max(quantile(plan.huber_quantile, RESIDUAL), y_range * LEAST_SCALE)
+
+
+class ScoreScales(NamedTuple):
+    """Public interval in which a score's clip is sought, in outcome units, evenly in its logarithm.
+
+    Example:
+        >>> scales = ScoreScales.of(Domain([0.0], [1.0], 0.0, 10.0, overlap=0.1))
+        >>> scales.low, scales.high, scales.on_grid(scales.at(3 / 2**11), levels=10)
+        (0.05, 100.0, True)
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, domain: Domain) -> "ScoreScales":
+        """Return that of a domain: up to its range over the least propensity of an arm."""
+        return cls(LEAST_SCALE * domain.outcome_range, domain.outcome_range / domain.least_propensity)
+
+    def at(self, share: float) -> float:
+        """Return the scale at a share of the interval."""
+        return self.low * (self.high / self.low) ** share
+
+    def place(self, values: Tensor) -> Tensor:
+        """Return the shares at which values are, [n], in [0, 1]."""
+        return (values.clamp(self.low, self.high) / self.low).log() / math.log(self.high / self.low)
+
+    def nearest(self, scale: float, levels: int) -> float:
+        """Return the scale nearest to one that an interval halved so often has in its middle."""
+        cells = 2**levels
+        share = math.log(scale / self.low) / math.log(self.high / self.low)
+        return self.at((min(max(math.floor(share * cells), 0), cells - 1) + 0.5) / cells)
+
+    def on_grid(self, scale: float, levels: int) -> bool:
+        """Whether a scale is the middle of an interval that was halved so often."""
+        if not self.low < scale < self.high:
+            return False
+        place = math.log(scale / self.low) / math.log(self.high / self.low) * 2 ** (levels + 1)
+        return round(place) % 2 == 1 and abs(place - round(place)) < 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Statistic):
+    r"""What means and spreads of k covariates in [-1, 1] are released by, [2 k].
 
     Of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`, whose joint sensitivity is one: with
     d = |a - b| for two values of a covariate, :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
+
+    Attributes:
+        columns: The covariates; None for all.
     """
-    root = math.sqrt(u.shape[1])
-    first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
-    return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
+
+    columns: tuple[int, ...] | None = field(default=None, kw_only=True)
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return 1.0, 2, 1.0
+
+    def values(self, u: Tensor) -> Tensor:
+        """Return the numbers within [-1, 1], [n, k], of covariates u [n, q]."""
+        return u if self.columns is None else u[:, list(self.columns)]
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        u = self.values(batch.x)
+        root = math.sqrt(u.shape[1])
+        first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
+        return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
 
 
-def standardisation_by_sums(sums: Tensor, n: int, steps: NoisySteps, drawn: bool = False) -> Standardisation:
-    """Return released means and spreads of covariates, by one event of ``moment_sums`` of n records.
+def private_standardisation(rows: Summed, moments: Moments, steps: NoisySteps, drawn: bool = False) -> Standardisation:
+    """Return released means and spreads of covariates, by one event.
 
     Args:
-        sums: Of the records.
-        n: Their number.
+        rows: The records, covariates scaled to [-1, 1].
+        moments: Of the covariates.
         steps: Pays, and draws noise.
         drawn: Whether means and squares are drawn to what is expected of covariates, as far as their noise says.
     """
-    mean, square = released_moments(sums, n, steps, _EXPECTED if drawn else None)
+    mean, square = released_moments(rows, moments, steps, _EXPECTED if drawn else None)
     return Standardisation(mean, (square - mean.square()).clamp(LEAST_VARIANCE, 1).sqrt())
 
 
 def released_moments(
-    sums: Tensor, n: int, steps: NoisySteps, expected: ExpectedMoments | None = None
+    rows: Summed, moments: Moments, steps: NoisySteps, expected: ExpectedMoments | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return released means, in [-1, 1], and mean squares of covariates, [k] each, of ``moment_sums`` of n records.
+    """Return released means, in [-1, 1], and mean squares of covariates, [k] each.
 
     Args:
-        sums: Of the records.
-        n: Their number.
+        rows: As of ``private_standardisation``, as are the next two.
+        moments: Of the covariates.
         steps: Pays, and draws noise.
         expected: What both are drawn to, as far as their noise says; None leaves them.
     """
-    k = len(sums) // 2
+    n = rows.n
+    noisy = steps.total("moments", rows, moments) / n
+    k = len(noisy) // 2
     root = math.sqrt(k)
-    noisy = steps.release("moments", sums, 1 + 2 * steps.rounding(n, 1.0)) / n
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
     if expected is not None:
@@ -144,45 +344,53 @@ def _trust(spread: float | Tensor, noise: float) -> float | Tensor:
     return spread**2 / (spread**2 + noise**2)
 
 
-def private_curvatures(
-    psi: Tensor, weight: Tensor, planned: Tensor, most: float, step: str, steps: NoisySteps
-) -> Tensor:
+@dataclass(frozen=True, eq=False)
+class Curvatures(Statistic):
+    """Weighted second moments of a regression's features, [p (p + 1) / 2].
+
+    A record's matrix is positive semidefinite and clipped to a Frobenius norm: two differ by at most sqrt(2) times
+    that. The upper triangle by rows, entries off the diagonal times sqrt(2): its norm is the matrix's Frobenius norm.
+
+    Attributes:
+        fits: The regression, with the norm.
+        size: Number of its features p.
+    """
+
+    fits: Fits
+    size: int
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return math.sqrt(2) * self.fits.norm, self.size, self.fits.norm
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        psi, weight = self.fits.curved(batch)
+        squared, most = psi.square().sum(1), self.fits.norm
+        clipped = weight * (most / (weight * squared).clamp_min(most))
+        row, column, root = _upper(psi.shape[1], psi.device)
+        return summed(lambda rows, each: rows.T @ (each[:, None] * rows), psi, clipped)[row, column] * root
+
+
+def private_curvatures(rows: Summed, fits: Fits, planned: Tensor, step: str, steps: NoisySteps) -> Tensor:
     r"""Return the mean of weight psi psi' over records, float64 [p, p], drawn towards the plan by the noise's share.
 
-    A record's matrix is positive semidefinite and clipped to Frobenius norm ``most``: two differ by at most
-    sqrt(2) most. The diagonal is drawn to the planned one; of the correlations only what stands out of the noise's
-    spectrum is kept. A plan without this step has the planned diagonal instead.
+    The diagonal is drawn to the planned one; of the correlations only what stands out of the noise's spectrum is kept.
+    A plan without this step has the planned diagonal instead.
 
     Args:
-        psi: Features [n, p].
-        weight: Of the records, [n], in [0, 1] / |psi|.
+        rows: The records.
+        fits: The regression.
         planned: The diagonal that the plan expects, [p].
-        most: The norm.
         step: The step that pays.
         steps: Pays, and draws noise.
     """
     if steps.private and step not in steps.shares.shares:
         return planned.diag()
-    return curvatures_by_sums(curvature_sums(psi, weight, most), len(psi), planned, most, step, steps)
-
-
-def curvature_sums(psi: Tensor, weight: Tensor, most: float) -> Tensor:
-    """Return the sums over records that ``private_curvatures`` releases, [p (p + 1) / 2].
-
-    The upper triangle by rows, entries off the diagonal times sqrt(2): its norm is the matrix's Frobenius norm.
-    """
-    squared = psi.square().sum(1)
-    clipped = weight * (most / (weight * squared).clamp_min(most))
-    row, column, root = _upper(psi.shape[1], psi.device)
-    return summed(lambda rows, each: rows.T @ (each[:, None] * rows), psi, clipped)[row, column] * root
-
-
-def curvatures_by_sums(sums: Tensor, n: int, planned: Tensor, most: float, step: str, steps: NoisySteps) -> Tensor:
-    """Return what ``private_curvatures`` does, of ``curvature_sums`` of n records."""
-    p = len(planned)
-    sensitivity = math.sqrt(2) * most + p * steps.rounding(n, most)
-    noisy = steps.release(step, sums, sensitivity).cpu() / n
-    sd = steps.scale(step, sensitivity, len(sums)) / n
+    n, p = rows.n, len(planned)
+    statistic = Curvatures(fits, p)
+    noisy = steps.total(step, rows, statistic) / n
+    sd = steps.scale(step, steps.sensitivity(statistic, n), len(noisy)) / n
     row, column, root = _upper(p)
     matrix = torch.zeros(p, p, dtype=torch.float64)
     matrix[row, column] = matrix[column, row] = noisy / root

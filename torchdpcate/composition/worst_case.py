@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore
-from torchdpcate.composition.arm_regressions import ArmRegressions
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, newton_points
 from torchdpcate.composition.pure_fits import (
     LARGEST,
@@ -16,6 +15,7 @@ from torchdpcate.composition.pure_fits import (
     objective_noise,
 )
 from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.regressions import ScoreFits
 from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -47,7 +47,7 @@ def _residual_game(budget: PrivacyBudget) -> Game:
 
 @worst_case(
     "composed_dr_effect",
-    ArmRegressions,
+    ScoreFits,
     attacks=[Target(COMPOSED_EFFECT, {"learner": "DRLearner"})],
     pair="one record with an outcome above its mean, treated or not, each time against all odds, others in balance",
 )

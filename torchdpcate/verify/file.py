@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from torchdpcate.composition.covariates import LEAST_SPREAD
 from torchdpcate.composition.summaries import LEAST_VARIANCE
-from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
 from torchdpcate.plan import UNFIT, StatedPlan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.audit.replay.check import learner_pipeline, neighbours_for_replay, replay
-from torchdpcate.composition import kept_covariates
+from torchdpcate.composition import covariates
 from torchdpcate.composition.linear_fit import LightningFit, NoisyNewton
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
@@ -76,10 +76,11 @@ def test_a_composition_in_lightning_passes():
 
 
 def test_spreads_of_the_records_are_reported(monkeypatch):
-    def own(sums, n, steps, drawn):
-        return Standardisation(2 * sums[: len(sums) // 2] / n, torch.ones(len(sums) // 2).double())
+    def own(rows, moments, steps, drawn):
+        sums = rows.total(moments)
+        return Standardisation(2 * sums[: len(sums) // 2] / rows.n, torch.ones(len(sums) // 2).double())
 
-    monkeypatch.setattr(kept_covariates, "standardisation_by_sums", own)
+    monkeypatch.setattr(covariates, "private_standardisation", own)
     assert not report().passed
 
 

@@ -11,7 +11,7 @@ from experiments.defaults.hospital_laws import FAMILIES, hospital_case
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
-from torchdpcate.composition.average_nuisances import average_nuisances
+from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.data.records import CausalData

@@ -8,7 +8,7 @@ import torch
 
 from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.hospital_tune import subgroups
-from torchdpcate.composition.average_nuisances import average_nuisances
+from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain

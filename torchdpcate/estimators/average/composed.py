@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, Estimand
-from torchdpcate.composition.arm_regressions import ScoreScales
-from torchdpcate.composition.average_nuisances import AverageNuisances, average_nuisances
+from torchdpcate.composition.average import AverageNuisances, average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.settings import known_propensities
+from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import ComposedFit, RecordsFit, fit_composition
-from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, known_propensities, two_levels
-from torchdpcate.composition.streamed import check_streamed, stream_composition
+from torchdpcate.composition.records import ComposedFit, RecordsFit, check_streamed, fit_composition, stream_composition
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, known_propensities
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -114,7 +113,7 @@ class Composition:
         return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
 
     def _steps(self, records: CausalData | RecordStream, plan: ComposedPlan, session: FitSession) -> ComposedFit:
-        domain, levels = self.schema.domain, two_levels(self.schema)
+        domain, levels = self.schema.domain, self.schema.two_levels
         if isinstance(records, RecordStream):
             return stream_composition(records, domain, plan, session, levels)
         known = known_propensities(records, domain)

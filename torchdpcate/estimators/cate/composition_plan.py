@@ -9,17 +9,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.arm_regressions import ScoreScales
+from torchdpcate.composition.asked import effect_coefficients, effect_variances
 from torchdpcate.composition.builder import plan_of_facts
+from torchdpcate.composition.covariates import LEAST_SPREAD
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
 from torchdpcate.composition.planned import why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
-from torchdpcate.composition.regressions import effect_coefficients, effect_variances
-from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
-from torchdpcate.composition.windows import LEAST_SPREAD
+from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import LEARNERS

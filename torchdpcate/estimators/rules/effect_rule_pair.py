@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit
-from torchdpcate.composition.pure_fits import LARGEST, clipped, private_sums
+from torchdpcate.composition.pure_fits import LARGEST, EffectSums, private_sums
 from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
 from torchdpcate.composition.worst_case import drawn, objective_game
+from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_EFFECT
@@ -59,19 +61,23 @@ def _game(budget: PrivacyBudget) -> Game:
     return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence)
 
 
-def sums_pair(world: int) -> tuple[Tensor, Tensor]:
-    """Return pulls [1] and clipped features [1, 2] of the one record of a trial, of one covariate.
+SUMS = EffectSums(scale=1.0, covariates=1, looked_at=True)
+"""The sums of one covariate."""
+
+
+def sums_pair(world: int) -> InMemory:
+    """Return the one record of a trial, of one covariate.
 
     It is treated, its covariate beyond the clip, its outcome far above the centre in one world, and far below in the
     other: both sums move by two.
 
     Example:
-        >>> values = [pulls @ features for pulls, features in (sums_pair(0), sums_pair(1))]
-        >>> (values[1] - values[0]).tolist()
+        >>> (sums_pair(1).total(SUMS) - sums_pair(0).total(SUMS)).tolist()
         [2.0, 2.0]
     """
     one = torch.ones(1, dtype=torch.float64)
-    return (2 * world - 1) * one, clipped(_FAR * one[:, None], looked_at=True)
+    residual = (2 * world - 1) * _FAR * one
+    return InMemory(CausalData(_FAR * one[:, None], (1 - _COIN) * one, residual, _COIN * one))
 
 
 @worst_case(
@@ -87,9 +93,9 @@ def _sums_game(budget: PrivacyBudget) -> Game:
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
         steps = NoisySteps(FitSession(noise), shares)
-        return torch.stack([private_sums(*sums_pair(world), _STEP, steps) for _ in range(runs)])
+        return torch.stack([private_sums(sums_pair(world), SUMS, _STEP, steps) for _ in range(runs)])
 
-    low, high = (pulls @ features for pulls, features in (sums_pair(0), sums_pair(1)))
+    low, high = (sums_pair(world).total(SUMS) for world in (0, 1))
     above = k_norm_evidence(high - low, 2 / pure.epsilon, math.inf)
 
     def evidence(sums: Tensor) -> Tensor:

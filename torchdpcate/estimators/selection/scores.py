@@ -8,8 +8,8 @@ from torch import LongTensor, Tensor
 
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
-from torchdpcate.composition.many_arms import arm_means, centred_arms, simplex
 from torchdpcate.composition.records import RecordsFit
+from torchdpcate.composition.regressions import arm_means, centred_arms, simplex
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.composition.average_nuisances import AverageNuisances
+from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups

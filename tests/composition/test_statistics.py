@@ -1,0 +1,101 @@
+"""Statistics are data: they can be sent to where the records are, and know nothing of what pays for them."""
+
+import pickle
+from dataclasses import fields
+
+import pytest
+import torch
+
+from tests.composition.cases import batch, rows
+from torchdpcate.composition.covariates import MomentsWithin, PairsAbout, Total, Waves, WavesAbout, WindowCells
+from torchdpcate.composition.interval_events import Average, Correction, Counts, EffectStatistic, Matrix
+from torchdpcate.composition.linear_fit import Gradient
+from torchdpcate.composition.pure_fits import EffectSums
+from torchdpcate.composition.records import Pulls
+from torchdpcate.composition.regressions import (
+    HUBER,
+    TWO_VALUES,
+    ArmsFits,
+    EffectFits,
+    Outcome,
+    OutcomeFits,
+    Propensity,
+    PropensityFits,
+    Residuals,
+    ScoreFits,
+    simplex,
+)
+from torchdpcate.composition.settings import Linear
+from torchdpcate.composition.steps import NoisySteps, Statistic
+from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes
+from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.privacy.session import FitSession
+
+N = 50
+BASIS = WeightedBasis(all_features([False, False], "12"), torch.full((5,), 0.2).double())
+THETA = torch.linspace(-1, 1, 5).double()
+RANDOM = torch.Generator().manual_seed(0)
+X = 2 * torch.rand(N, 2, generator=RANDOM).double() - 1
+A = (torch.rand(N, generator=RANDOM) < 0.5).double()
+Y, PI = torch.randn(N, generator=RANDOM).double(), torch.full((N,), 0.4).double()
+RECORDS = batch(X, Y, A, PI)
+FACTS = BASIS, (0.3, 0.6)
+FITS = {
+    "outcome": OutcomeFits(1.0, BASIS, 1.0, 0.5, HUBER),
+    "two values": OutcomeFits(1.0, BASIS, 1.0, 0.5, TWO_VALUES),
+    "propensity": PropensityFits(0.9, BASIS),
+    "effect": EffectFits(1.0, BASIS),
+    "scores": ScoreFits(1.0, BASIS),
+}
+STATISTICS = {
+    "cells": Cells(Sizes(0.5), torch.tensor([0.5, 1.0]).double()),
+    "moments": Moments(),
+    "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
+    "windows": WindowCells(torch.tensor([True, False]), torch.tensor([True])),
+    "waves": Waves(),
+    "total": Total(),
+    "waves about": WavesAbout(0.1),
+    "pairs about": PairsAbout(0.1, (False, True), 3),
+    "sums": EffectSums(1.0, 2, True),
+    "matrix": Matrix(*FACTS, 2.0, 5),
+    "counts": Counts(*FACTS, THETA, 1.0),
+    "correction": Correction(*FACTS, THETA, 2.0),
+    "average": Average(*FACTS, THETA, 1.0),
+    **{f"gradient of {name}": Gradient(fits, THETA) for name, fits in FITS.items()},
+    **{f"curvatures of {name}": Curvatures(fits, 5) for name, fits in FITS.items()},
+}
+CHANGES = {
+    "residuals": Residuals(
+        Outcome(FITS["outcome"], Linear(THETA), (0.0, 1.0)), Propensity(BASIS, (Linear(THETA),), 0.1), 2
+    ),
+    "pulls": Pulls(1.0, scores=False),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_statistic_travels_and_says_what_one_record_moves(name):
+    statistic = STATISTICS[name]
+    assert torch.equal(pickle.loads(pickle.dumps(statistic))(RECORDS), statistic(RECORDS))
+    assert all(number > 0 for number in statistic.moved())
+    assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
+    assert not any(isinstance(getattr(statistic, f.name), FitSession | NoisySteps) for f in fields(statistic))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_worked_out_of_a_batch_travels(name):
+    change = CHANGES[name]
+    assert torch.equal(pickle.loads(pickle.dumps(change))(RECORDS).y, change(RECORDS).y)
+
+
+def test_the_regression_of_many_arms_travels():
+    fits = ArmsFits(1.0, BASIS, simplex(3))
+    records = batch(X, Y, A, torch.full((N, 3), 1 / 3).double())
+    assert torch.equal(pickle.loads(pickle.dumps(fits))(records).weights, fits(records).weights)
+
+
+def test_every_statistic_is_here():
+    def under(kind: type) -> set[type]:
+        return {kind}.union(*map(under, kind.__subclasses__()))
+
+    own = {kind for kind in under(Statistic) if kind.__module__.startswith("torchdpcate.")}
+    assert own - {Statistic, EffectStatistic} == {type(statistic) for statistic in STATISTICS.values()}

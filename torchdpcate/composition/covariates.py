@@ -1,0 +1,412 @@
+"""Which covariates the regressions of a composition have, in which order, and how they are scaled."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.plan import ComposedPlan
+from torchdpcate.composition.priors import STEPS
+from torchdpcate.composition.rows import Rows
+from torchdpcate.composition.steps import (
+    HALVINGS,
+    PROGNOSTIC,
+    SCREENING,
+    WINDOWS,
+    NoisySteps,
+    Statistic,
+    Summed,
+    summed,
+)
+from torchdpcate.composition.summaries import (
+    LEAST_VARIANCE,
+    ExpectedMoments,
+    Moments,
+    private_standardisation,
+    released_moments,
+)
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.features.weighted_basis import MOST, Feature, Standardisation, all_features, step
+from torchdpcate.privacy.events import PureEvent
+from torchdpcate.privacy.selection import gumbel_top_k, top_k
+
+CENTRE = 0.1
+"""Share of a centred choice's step that pays for the mean of what covariates are compared with."""
+_REACH = 2.0  # standard deviations of a covariate at which a slope ends
+_PAIR_REACH, _STEP_REACH = 1.5, 1.52  # the same of a product's slope; bound of its step
+_QUANTILES = (0.2, 0.8)
+_APART = 1.6832424671458283  # of these quantiles of a standard normal covariate
+CELLS = 2**HALVINGS
+"""Of each covariate's interval, as fine as halvings tell."""
+_BEND = 3.0  # a covariate that starts at zero is halved evenly in this root of its share of the range
+_LEAST = 0.004  # standard deviation of a window, of the interval [-1, 1]
+_RATES, _MEANS, _SQUARE, _SQUARE_SPREAD = 0.7, 0.15, 1 / MOST**2, 0.06
+# spread of means of covariates of two levels about zero, and of others about the middle of their windows, where their
+# mean square is expected, and its spread
+LEAST_SPREAD = _LEAST * MOST * math.sqrt(LEAST_VARIANCE)
+"""Least standard deviation that a covariate on [-1, 1] can be released with."""
+
+
+# -- choices by what covariates have to do with a number of each record
+
+
+@dataclass(frozen=True, eq=False)
+class Screened:
+    """What covariates are screened by: these scaled to [-1, 1], and outcomes over their clip.
+
+    Attributes:
+        domain: Public bounds.
+        centre: Of the outcomes, released.
+        clip: Released; of a binary outcome its range, of which either value is one half away from the middle.
+        binary: Whether it has two values.
+    """
+
+    domain: Domain
+    centre: float
+    clip: float
+    binary: bool
+
+    def __call__(self, batch: CausalData) -> CausalData:
+        """Return covariates u, and r within [-1, 1], of a batch."""
+        r = screening_residual(batch.y - self.centre, self.clip, self.binary)
+        return CausalData(self.domain.scale(batch.x), batch.a, r)
+
+
+def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
+    """Return outcomes over their clip, within [-1, 1], [n].
+
+    Args:
+        y: Outcomes about their centre, [n].
+        clip: As of ``Screened``.
+        binary: As of ``Screened``.
+
+    Example:
+        >>> screening_residual(torch.tensor([-0.5, 0.5]), 1.0, binary=True).tolist()
+        [-1.0, 1.0]
+    """
+    return (y / (clip / 2 if binary else clip)).clamp(-1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Waves(Statistic):
+    r"""Sums by which covariates u in [-1, 1] are compared, [2, q], against outcomes r in [-1, 1].
+
+    .. math:: \sum_i b(u_{ij})\, r_i, \quad b \in \{\sin(\pi u / 2), \cos(\pi u)\}
+    """
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``: of the larger of both sums of each covariate."""
+        return 2.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        return summed(_wave_sums, batch.x, batch.y).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Total(Statistic):
+    """The sum of numbers r in [-1, 1], which a record's outcome is."""
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return 2.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        return summed(lambda rows: rows.sum(0), batch.y).cpu()[None]
+
+
+@dataclass(frozen=True, eq=False)
+class WavesAbout(Waves):
+    r"""``Waves`` of standardised covariates, :math:`z/2` clipped to [-1, 1], against r about its released mean.
+
+    Attributes:
+        centre: That mean.
+        scales: By which covariates are standardised; None where they are.
+    """
+
+    centre: float
+    scales: Standardisation | None = None
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        z = batch.x if self.scales is None else self.scales(batch.x)
+        u, r = (z / _REACH).clamp(-1, 1), (batch.y - self.centre).clamp(-1, 1)
+        return super().__call__(CausalData(u, batch.a, r))
+
+
+@dataclass(frozen=True, eq=False)
+class PairsAbout(Waves):
+    r"""Sums by which products of a covariate with a step of another are compared, [1, products].
+
+    .. math:: \Big|\sum_i \mathrm{clip}(z_{ij} / 1.5)\, \frac{h(z_{ik})}{1.52}\, \mathrm{clip}(r_i - \bar r)\Big|
+
+    with the step h of ``weighted_basis.step``, whose size is below 1.52.
+
+    Attributes:
+        centre: The released mean of r.
+        two_levels: Whether each covariate has two levels; those do not step.
+        count: How many are chosen: zeros follow the sums where there are fewer.
+    """
+
+    centre: float
+    two_levels: tuple[bool, ...]
+    count: int
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        k = len(self.two_levels)
+        at = [feature.i * k + feature.j for feature in all_features(self.two_levels, STEPS)]
+
+        def each(rows: Tensor, rest: Tensor) -> Tensor:
+            return (rows / _PAIR_REACH).clamp(-1, 1).T @ (step(rows) / _STEP_REACH * rest[:, None])
+
+        found = summed(each, batch.x, (batch.y - self.centre).clamp(-1, 1)).flatten()[at].cpu()
+        return torch.nn.functional.pad(found, (0, max(self.count - len(at), 0)))[None]
+
+
+def chosen_by(
+    rows: Summed, sums: Waves, kept: int, steps: NoisySteps, step: str = SCREENING, part: float = 1.0
+) -> tuple[int, ...]:
+    """Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
+
+    They are chosen one by one, each at an equal share of the step, by ``gumbel_top_k``: its noise grows with the number
+    that is kept, that of released scores with all q. By pure events they are chosen by ``top_k``.
+
+    Args:
+        rows: The records.
+        sums: By which they are compared.
+        kept: How many are chosen.
+        steps: Pays, and draws noise.
+        step: That pays.
+        part: Share of it that the choices have.
+    """
+    event = steps.pay(step, part, kept) if steps.private else None
+    scores, sensitivity = rows.total(sums).abs().amax(0), steps.sensitivity(sums, rows.n)
+    if event is None:
+        return tuple(sorted(scores.topk(kept).indices.tolist()))
+    if isinstance(event, PureEvent):
+        return tuple(sorted(top_k(scores, kept, kept * event.epsilon, steps.session.noise, sensitivity)))
+    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, sensitivity)))
+
+
+def chosen_about(
+    rows: Summed, about: Callable[[float], Waves], count: int, step: str, steps: NoisySteps
+) -> tuple[int, ...]:
+    r"""Return the positions that are chosen by what covariates have to do with a number r of each record.
+
+    .. math:: \max_b \Big|\sum_i b(z_{ij} / 2)\, \mathrm{clip}(r_i - \bar r)\Big|
+
+    with a released mean of r, which a tenth of the step pays for: what r is for everybody would count for each
+    covariate otherwise.
+
+    Args:
+        rows: The records, r their outcomes.
+        about: From the mean of r to the sums.
+        count: How many are chosen.
+        step: That pays.
+        steps: Pays, and draws noise.
+    """
+    centre = float(steps.total(step, rows, Total(), CENTRE)) / rows.n
+    centre = min(max(centre, -1.0), 1.0) if steps.private else centre
+    return chosen_by(rows, about(centre), count, steps, step, 1 - CENTRE)
+
+
+def chosen_pairs(
+    rows: Summed, two_levels: tuple[bool, ...], count: int, step: str, steps: NoisySteps
+) -> tuple[Feature, ...]:
+    """Return products of a covariate with a step of another that are chosen; where there are fewer, there are fewer.
+
+    Args:
+        rows: The records, r their outcomes.
+        two_levels: Whether each covariate has two levels.
+        count: How many are chosen.
+        step: That pays.
+        steps: Pays, and draws noise.
+    """
+    found = chosen_about(rows, lambda centre: PairsAbout(centre, two_levels, count), count, step, steps)
+    candidates = all_features(two_levels, STEPS)
+    return tuple(candidates[place] for place in found if place < len(candidates))
+
+
+def _wave_sums(u: Tensor, r: Tensor) -> Tensor:
+    """Return the sums over some records, [2, q]."""
+    return torch.stack([wave.T @ r for wave in (torch.sin(math.pi / 2 * u), torch.cos(math.pi * u))])
+
+
+# -- scales of skewed covariates: private windows that hold most of their values, and moments within these
+
+
+def starts_at_zero(domain: Domain) -> Tensor:
+    """Return which covariates have the lower bound zero and no scale of their own, [q]: their values may be skewed."""
+    return torch.tensor([column.low == 0 and column.linear for column in domain.columns])
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCells(Statistic):
+    """How many of the records lie in each cell of each covariate, [q, 256].
+
+    Attributes:
+        numbers: Which covariates are looked at, those of more than two levels, [q].
+        bent: Which of these have cells that are finer towards -1.
+    """
+
+    numbers: Tensor
+    bent: Tensor
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``: of a count below one threshold for each of two quantiles of each covariate."""
+        return math.sqrt(2 * len(self.bent)), 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``; of covariates scaled to [-1, 1]."""
+        return summed(self._cells, batch.x[:, self.numbers])
+
+    def _cells(self, u: Tensor) -> Tensor:
+        share = ((u.double() + 1) / 2).clamp(0, 1)
+        share = torch.where(self.bent.to(u.device), share.pow(1 / _BEND), share)
+        cell = (share * CELLS).long().clamp_max(CELLS - 1)
+        start = CELLS * torch.arange(u.shape[1], device=u.device)
+        return torch.bincount((cell + start).flatten(), minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
+
+
+def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Standardisation:
+    r"""Return a private middle c and scale s of each covariate, by halving for its .2 and .8 quantile.
+
+    .. math:: c = (q_{.2} + q_{.8}) / 2, \qquad s = (q_{.8} - q_{.2}) / 1.683
+
+    Each of the 8 vectors of counts, two of each covariate, has the :math:`\ell_2` sensitivity :math:`\sqrt{2q}` and
+    shares the step evenly.
+
+    Args:
+        rows: The records, which are looked at once it is paid for.
+        cells: Of the covariates.
+        steps: Pays, and draws noise.
+    """
+    q, event = len(cells.bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
+    below = torch.cat([torch.zeros(q, 1).double(), rows.total(cells).cpu().cumsum(1)], 1)
+    wanted = rows.n * torch.tensor(_QUANTILES, dtype=torch.float64)
+    low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
+    for _ in range(HALVINGS):
+        middle = (low + high) // 2
+        counts = below.gather(1, middle)
+        if event is not None:
+            counts = steps.noisy(counts.flatten(), cells.moved()[0], event).view(q, 2)
+        short = counts < wanted
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    share = (low + high).double() / (2 * CELLS)
+    ends = 2 * torch.where(cells.bent[:, None], share.pow(_BEND), share) - 1
+    ends = ends.sort(1).values
+    return Standardisation(ends.mean(1), ((ends[:, 1] - ends[:, 0]) / _APART).clamp_min(_LEAST))
+
+
+@dataclass(frozen=True, eq=False)
+class MomentsWithin(Moments):
+    """``Moments`` of covariates as shares of their windows; those of two levels as they are.
+
+    Attributes:
+        windows: Of covariates of more than two levels.
+        two_levels: Which have two, [q].
+    """
+
+    windows: Standardisation
+    two_levels: Tensor
+
+    def values(self, u: Tensor) -> Tensor:
+        """See ``Moments``."""
+        found = u.double().clone()
+        found[:, ~self.two_levels] = self.windows(found[:, ~self.two_levels]) / MOST
+        return found
+
+
+def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> Standardisation:
+    """Return the standardisation of all covariates, by their means and squares within their windows.
+
+    Args:
+        rows: The records.
+        moments: Of the covariates.
+        steps: Pays, and draws noise.
+    """
+    two_levels, windows = moments.two_levels, moments.windows
+    spreads = torch.where(two_levels, _RATES, _MEANS).double()
+    mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, _SQUARE, _SQUARE_SPREAD))
+    variance = (torch.where(two_levels, 1.0, square) - mean.square()).clamp(LEAST_VARIANCE, 1)
+    middle, reach = torch.zeros_like(mean), torch.ones_like(mean)
+    middle[~two_levels], reach[~two_levels] = windows.mean, MOST * windows.sd
+    return Standardisation((middle + reach * mean).clamp(-1, 1), (reach * variance.sqrt()).clamp_max(1))
+
+
+# -- what is kept
+
+
+@dataclass(frozen=True, eq=False)
+class KeptCovariates:
+    """Covariates that regressions have.
+
+    Attributes:
+        columns: Their positions among all, by that order; None for all as they are.
+        standardisation: Of these, released.
+        two_levels: Whether each has two levels.
+    """
+
+    columns: tuple[int, ...] | None
+    standardisation: Standardisation
+    two_levels: tuple[bool, ...]
+
+    def of(self, u: Tensor) -> Tensor:
+        """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]."""
+        return self.standardisation(u if self.columns is None else u[:, list(self.columns)])
+
+    def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], KeptCovariates]":
+        """Return those that were chosen for the effect, by the order of all, with their positions among these.
+
+        Args:
+            chosen: Positions.
+        """
+        assert self.columns is not None
+        places = sorted(chosen, key=self.columns.__getitem__)
+        return places, self.at(places)
+
+    def at(self, places: Sequence[int]) -> "KeptCovariates":
+        """Return those at some positions among these, in that order."""
+        every = range(len(self.two_levels)) if self.columns is None else self.columns
+        scales = Standardisation(self.standardisation.mean[list(places)], self.standardisation.sd[list(places)])
+        return KeptCovariates(tuple(every[j] for j in places), scales, tuple(self.two_levels[j] for j in places))
+
+
+def kept_covariates(
+    rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps, two_levels: Sequence[bool]
+) -> KeptCovariates:
+    """Run the steps that choose and scale the covariates of the regressions.
+
+    A wide plan keeps all, the ones that it chooses for the outcome first.
+
+    Args:
+        rows: The records as ``Screened``.
+        domain: Public bounds.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+        two_levels: Whether each covariate has two levels, public, [q].
+    """
+    every = tuple(two_levels)
+    if not plan.windows:
+        columns = chosen_by(rows, Waves(), plan.kept, steps) if plan.screens else None
+        levels = every if columns is None else tuple(every[column] for column in columns)
+        if steps.private and "moments" not in plan.shares.shares:
+            return KeptCovariates(columns, Standardisation.none(len(levels)), levels)
+        return KeptCovariates(
+            columns, private_standardisation(rows, Moments(columns=columns), steps, plan.by_sums), levels
+        )
+    two, windows = torch.tensor(every), Standardisation.none(0)
+    if not all(every):
+        windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two]), steps)
+    scales = private_moments(rows, MomentsWithin(windows, two), steps)
+    kept = KeptCovariates(None, scales, every)
+    if not plan.wide:
+        return kept
+    count = plan.choices[PROGNOSTIC]
+    first = chosen_about(rows, lambda centre: WavesAbout(centre, scales), count, PROGNOSTIC, steps)
+    return kept.at([*first, *(j for j in range(len(every)) if j not in first)])

@@ -1,0 +1,194 @@
+"""Records as a composition sees them: totals of statistics over their batches, of which there is one in memory."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
+from torchdpcate.composition.steps import BATCH, added
+from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.table import CachedStream
+from torchdpcate.errors import InputError
+
+Change = Callable[[CausalData], CausalData]
+"""From a batch to what is worked out of its records, one by one: data, and a pure function, as a ``Statistic`` is."""
+
+
+class Rows(ABC):
+    """Records, or what was worked out of them, of which a composition asks for totals.
+
+    Attributes:
+        n: Number of records.
+        batch: How many are summed at once, public; None where nothing is known of it.
+    """
+
+    n: int
+    batch: int | None
+
+    @abstractmethod
+    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
+        """Return the sum over all records of what ``terms`` sums over a batch."""
+
+    @abstractmethod
+    def then(self, change: Change) -> "Rows":
+        """Return what is worked out of these records."""
+
+    @abstractmethod
+    def stored(self, change: Change, name: str) -> "AbstractContextManager[Rows]":
+        """Give what is worked out of these records, for many totals.
+
+        Args:
+            change: What to work out.
+            name: Of a file beside a copy on disk.
+        """
+
+    @abstractmethod
+    def fit(self, fits: Fits, size: int) -> Any:
+        """Return a regression of all records as solvers have it: with ``gradient``, ``slope`` and ``shape``.
+
+        Args:
+            fits: The regression.
+            size: Number of its features.
+        """
+
+    @property
+    @abstractmethod
+    def x(self) -> Tensor:
+        """Covariates, [n, k]; without rows where they are not in memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory(Rows):
+    """Records in memory: one batch.
+
+    Attributes:
+        records: The records.
+    """
+
+    records: CausalData
+    batch = BATCH
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """See ``Rows``."""
+        return self.records.n
+
+    @property
+    def x(self) -> Tensor:
+        """See ``Rows``."""
+        return self.records.x
+
+    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
+        """See ``Rows``."""
+        return terms(self.records)
+
+    def then(self, change: Change) -> "InMemory":
+        """See ``Rows``."""
+        return InMemory(change(self.records))
+
+    def stored(self, change: Change, name: str) -> "AbstractContextManager[InMemory]":
+        """See ``Rows``."""
+        return nullcontext(self.then(change))
+
+    def fit(self, fits: Fits, size: int) -> LinearFit:
+        """See ``Rows``: the regression itself, which solvers may look into."""
+        return fits(self.records)
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed(Rows):
+    """Records that are read batch by batch: each total is one pass, in constant memory.
+
+    Nothing is kept of a record between passes. The records stay in the order of the stream, which must not depend on
+    them: neighbours differ in one record at the same place.
+
+    Attributes:
+        stream: The records, the same ones at each reading.
+        n: Their number, by the plan.
+        changes: What to work out of a batch, one after the other, in each pass anew.
+    """
+
+    stream: RecordStream
+    n: int
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def batch(self) -> int | None:  # type: ignore[override]
+        """See ``Rows``: a copy has batches of one public size."""
+        return self.stream.batch_rows if isinstance(self.stream, CachedStream) else None
+
+    @property
+    def x(self) -> Tensor:
+        """See ``Rows``."""
+        return torch.empty(0)
+
+    def total(self, terms: Callable[[CausalData], Tensor]) -> Tensor:
+        """See ``Rows``.
+
+        Raises:
+            InputError: The number of records has changed.
+        """
+        sizes: list[int] = []
+
+        def parts() -> Iterator[Tensor]:
+            for batch in self.stream:
+                sizes.append(batch.n)
+                yield terms(self._changed(batch))
+            if sum(sizes) != self.n:
+                raise InputError(
+                    f"stream: {sum(sizes)} records, where the plan has n = {self.n}; give one that stays as it is"
+                )
+
+        return added(parts())
+
+    def then(self, change: Change) -> "Streamed":
+        """See ``Rows``: in each pass anew."""
+        return Streamed(self.stream, self.n, (*self.changes, change))
+
+    @contextmanager
+    def stored(self, change: Change, name: str) -> "Iterator[Streamed]":
+        """See ``Rows``: of a copy on disk once, into another beside it; of other streams in each pass anew."""
+        then = self.then(change)
+        if not isinstance(self.stream, CachedStream):
+            yield then
+            return
+        with self.stream.mapped(then._changed, name) as copy:
+            yield Streamed(copy, self.n)
+
+    def fit(self, fits: Fits, size: int) -> "StreamedFit":
+        """See ``Rows``."""
+        return StreamedFit(self, fits, (self.n, size))
+
+    def _changed(self, batch: CausalData) -> CausalData:
+        for change in self.changes:
+            batch = change(batch)
+        return batch
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedFit:
+    """A regression of records that are read batch by batch, of which gradients alone are known.
+
+    Attributes:
+        rows: The records.
+        fits: The regression of a batch.
+        shape: Number of records n, and of features.
+    """
+
+    rows: Streamed
+    fits: Fits
+    shape: tuple[int, int]
+
+    @property
+    def slope(self) -> float:
+        """Bound of a record's gradient."""
+        return self.fits.slope
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Return the sum's gradient, [p], at theta [p]."""
+        return self.rows.total(Gradient(self.fits, theta))
