@@ -4,13 +4,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.erm.losses import Loss, LossBounds
-from torchdpcate.erm.private_fit import PERTURBATIONS, SOLVER_SHARE, PrivateFit, WeightBounds, ridge_ratio
+from torchdpcate.erm.private_fit import (
+    PERTURBATIONS,
+    SOLVER_SHARE,
+    ObjectiveNoise,
+    PrivateFit,
+    WeightBounds,
+    ridge_ratio,
+)
 from torchdpcate.erm.records import Records, Target
 from torchdpcate.erm.solver import summed_gradient
 from torchdpcate.errors import InputError
@@ -170,18 +178,12 @@ class ObjectiveFit(PrivateLinearFit):
         fit = PrivateFit(LossBounds.of(loss), once, ridge, size, features.largest_entry)
         objective = fit.objective(budget, self.perturbation)
 
-        def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-            def minimise(linear_terms: Tensor) -> Tensor:
-                return records.minimise(loss, target, ridge, linear_terms, objective.tolerance)
-
-            return objective.release(minimise, noise, runs)
-
         # beside V, what the solver's noise adds along the intercept, where the sum is most curved; from 10^8 records on
         stray = objective.solver_scale * (1.0 if self.perturbation == "gaussian" else math.sqrt(objective.size + 1))
         added = n * typical_curvature(loss) * stray * features.largest_entry
         imbalance = math.hypot(objective.spread.deviation / features.largest_entry, added)
         public = {"fitter": self.name, "share": q, "ridge": ridge, **objective.public}
-        return PreparedFit(objective.event, public, draw, imbalance, ridge)
+        return PreparedFit(objective.event, public, partial(_minimisers, loss, objective), imbalance, ridge)
 
     @classmethod
     def recompute(
@@ -204,6 +206,17 @@ class ObjectiveFit(PrivateLinearFit):
         if self.share is not None:
             return float(self.share)
         return _FLAT_SHARE if loss.curvature <= _FLAT else _STEEP_SHARE
+
+
+def _minimisers(
+    loss: Loss, objective: ObjectiveNoise, records: Records, target: Target, noise: NoiseSource, runs: int
+) -> Tensor:
+    """Return the minimisers of so many perturbed sums, or of one for each data set; see ``PreparedFit.draw``."""
+
+    def minimise(linear_terms: Tensor) -> Tensor:
+        return records.minimise(loss, target, objective.gamma, linear_terms, objective.tolerance)
+
+    return objective.release(minimise, noise, runs)
 
 
 def typical_curvature(loss: Loss) -> float:
@@ -329,21 +342,36 @@ def _prepared(
     """Return the fit with this noise in every gradient."""
     if length * ridge > 1:
         raise InputError(f"length = {length:g}: with ridge = {ridge:g} give at most {1 / ridge:.3g}, or steps diverge")
-    size, scale, pull = features.dimension, mechanism.released_scale(features.dimension), _pull(loss, features)
-
-    def draw(records: Records, target: Target, noise: NoiseSource, runs: int) -> Tensor:
-        def pairs() -> Iterator[tuple[Tensor, Tensor]]:
-            return ((batch.psi, target(batch)) for batch in records.batches())
-
-        def gradient(theta: Tensor) -> Tensor:
-            return mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise) + ridge * theta
-
-        return _descend(gradient, torch.zeros(runs, size, dtype=torch.float64), steps, length, momentum)
-
+    scale = mechanism.released_scale(features.dimension)
     settings = {"steps": steps, "length": length, "momentum": momentum, "ridge": ridge}
     public = {"fitter": NoisyGradient.name, **settings, "gradient_scale": scale}
     imbalance = scale / math.sqrt(steps - steps // 3) / features.largest_entry
+    draw = partial(_mean_iterates, mechanism, loss, n, _pull(loss, features), settings)
     return PreparedFit(mechanism.event, public, draw, imbalance, ridge, count=steps)
+
+
+def _mean_iterates(
+    mechanism: GaussianMechanism,
+    loss: Loss,
+    n: int,
+    pull: float,
+    settings: dict[str, Any],
+    records: Records,
+    target: Target,
+    noise: NoiseSource,
+    runs: int,
+) -> Tensor:
+    """Return the mean iterates of so many runs, or of one on each data set; see ``PreparedFit.draw``."""
+
+    def pairs() -> Iterator[tuple[Tensor, Tensor]]:
+        return ((batch.psi, target(batch)) for batch in records.batches())
+
+    def gradient(theta: Tensor) -> Tensor:
+        noisy = mechanism.add_noise(summed_gradient(pairs, loss, theta, n, pull), noise)
+        return noisy + settings["ridge"] * theta
+
+    start = torch.zeros(runs, records.size, dtype=torch.float64)
+    return _descend(gradient, start, settings["steps"], settings["length"], settings["momentum"])
 
 
 def _pull(loss: Loss, features: FeatureMap) -> float:
