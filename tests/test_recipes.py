@@ -16,10 +16,10 @@ import pytest
 
 from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget

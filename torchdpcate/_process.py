@@ -10,6 +10,10 @@ from typing import Any, Self
 
 from torchdpcate.errors import InputError
 
+# Below this many parameters a step is shorter than waking a second thread, and on a busy machine the
+# threads wait for each other: two threads were measured 7 times slower than one there.
+_SMALL = 100_000
+
 
 class Terminated(SystemExit):
     """The process was asked to end; if it is not caught, the process ends with the code that shells use for SIGTERM."""
@@ -100,11 +104,6 @@ def _raise(*_: Any) -> None:
     raise Terminated
 
 
-# Below this many parameters a step is shorter than waking a second thread, and on a busy machine the
-# threads wait for each other: two threads were measured 7 times slower than one there.
-_SMALL = 100_000
-
-
 @contextmanager
 def threads_for(parameters: int) -> Iterator[None]:
     """Run the block on one CPU thread if the network is small, as before otherwise.
@@ -160,6 +159,5 @@ def refuse_torchrun() -> None:
     count = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ and count != "1":
         raise InputError(
-            f"torchrun: each of its {count} processes would fit, charge and release on its own; start one process, "
-            f"with trainer=ddp_cpu or ddp and trainer.devices={count}"
+            f"torchrun: each of its {count} processes would fit, charge and release on its own; start one process"
         )

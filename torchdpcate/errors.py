@@ -30,7 +30,7 @@ class NumericalError(TorchDPCateError, ArithmeticError):
 
 
 class ProcessError(TorchDPCateError):
-    """A process of a joint fit that ended before the fit did; the ledger keeps what was paid (exit code 1)."""
+    """A process that ended before its work did (exit code 1)."""
 
 
 class AuditFailure(TorchDPCateError):

@@ -30,7 +30,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.features.maps import Fourier, Legendre
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.calibration import smoothness
 from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage

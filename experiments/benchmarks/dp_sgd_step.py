@@ -4,8 +4,7 @@ Baseline of every ratio: a plain Python loop of PyTorch without privacy on the s
 batches of fixed size.  Opacus's loops use its own low-level classes.  All sides take turns on one thread; the median
 over the rounds is printed.  On a busy machine `--cpu` measures processor time instead of what the clock says.
 
-    python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--together] [--cpu]
-    python experiments/benchmarks/dp_sgd_step.py --processes 2 [--rounds 7] [--steps 40]
+    python experiments/benchmarks/dp_sgd_step.py [--rounds 7] [--steps 100] [--wide] [--cpu]
 """
 
 from __future__ import annotations
@@ -16,28 +15,22 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.batches import shuffled_loader
 from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
 from torchdpcate.nuisance.networks import mlp
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.side_by_side import train_side_by_side
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.poisson import poisson_loader, shuffled_loader
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 
-OPACUS = ("hooks", "functorch", "ghost")
+OPACUS = ("hooks", "ghost")
 OURS = ("chain", *OPACUS)
 
 
@@ -63,25 +56,26 @@ class Clocks:
 class Clock(Callback):
     """Seconds per step after the first ten."""
 
+    steps = 0
+
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         """Start after the tenth step."""
-        if batch_idx == 9:
+        self.steps += 1
+        if self.steps == 10:
             self.start = Clocks.now()
-        self.end, self.last = Clocks.now(), batch_idx
+        self.end = Clocks.now()
 
     @property
     def seconds(self) -> float:
         """Mean seconds of a step."""
-        return (self.end - self.start) / (self.last - 9)
+        return (self.end - self.start) / (self.steps - 10)
 
 
-def ours(
-    module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str, **settings: Any
-) -> float:
+def ours(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: str, device: str) -> float:
     """Seconds per step inside `Trainer.fit`."""
     noise, clock = NoiseSource.system(), Clock()
     callbacks = [DPSGD(plan, noise, mode=mode), clock]
-    trainer = default_trainer(accelerator=device, max_epochs=-1, max_steps=plan.steps, callbacks=callbacks, **settings)
+    trainer = default_trainer(accelerator=device, max_epochs=-1, max_steps=plan.steps, callbacks=callbacks)
     trainer.fit(module, poisson_loader(data, plan.sampling_rate, plan.steps, noise))
     return clock.seconds
 
@@ -113,7 +107,7 @@ def bare(module: RecordLossModule, data: TensorDataset, plan: DPSGDPlan, mode: s
     if ghost:
         hooks = GradSampleHooksFastGradientClipping(module, max_grad_norm=plan.max_grad_norm)
     else:
-        hooks = GradSampleHooks(module, force_functorch=mode == "functorch")
+        hooks = GradSampleHooks(module)
     optimizer = (DPOptimizerFastGradientClipping if ghost else DPOptimizer)(
         module.configure_optimizers(),
         noise_multiplier=plan.noise_multiplier,
@@ -179,35 +173,6 @@ def compare(name: str, case: tuple, opacus: tuple[str, ...], own: tuple[str, ...
         print(f"| {side} | {mine * 1e3:.2f} | {ratio:.2f} | {records / mine:,.0f} |", flush=True)
 
 
-def shared(rounds: int, processes: int, steps: int) -> None:
-    """Print the time of a wide step by one process on one thread over that by several, one thread each."""
-    make, data, plan = wide_case(steps)
-    ratios: dict[str, list[float]] = {"the clock": [], "processor time of the Trainer's process": []}
-    for _ in range(rounds):
-        for (name, found), now in zip(ratios.items(), (time.perf_counter, time.process_time), strict=True):
-            Clocks.now = staticmethod(now)
-            one = ours(make(), data, plan, "chain", "cpu")
-            several = ours(make(), data, plan, "chain", "cpu", strategy="ddp", devices=processes)
-            found.append(one / several)
-            print(f"4000-512-1, by {name}: {one * 1e3:.0f} ms alone, {several * 1e3:.0f} ms in {processes} processes")
-    for name, found in ratios.items():
-        print(f"throughput of {processes} processes by {name}: {statistics.median(found):.2f} of one")
-
-
-def together(rounds: int, runs: int, steps: int) -> None:
-    """Print the time of many small runs side by side over that of one run by `train`, 30-32-1, batch 128."""
-    make, data, plan = tiny_case(steps)
-    records = CausalData(*(part.double() for part in data.tensors))
-    noise, ratios = NoiseSource.system(), []
-    for _ in range(rounds):
-        start = Clocks.now()
-        train(make(), records, default_trainer, batch_size=128, epochs=1, seed=0, plan=plan, noise=noise)
-        middle = Clocks.now()
-        train_side_by_side([make() for _ in range(runs)], records, plans=[plan] * runs, noise=noise)
-        ratios.append((Clocks.now() - middle) / (middle - start))
-    print(f"\n{runs} runs of {steps} steps side by side: {statistics.median(ratios):.1f} times one run")
-
-
 def main() -> None:
     """Run the comparisons asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -215,8 +180,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--wide", action="store_true", help="also 4000-512-1 (ghost and chain; others need gigabytes)")
     parser.add_argument("--all-wide", action="store_true", help="4000-512-1 in every mode (8 GB)")
-    parser.add_argument("--together", action="store_true", help="also fifty runs side by side")
-    parser.add_argument("--processes", type=int, help="instead: 4000-512-1 by so many processes against one")
     parser.add_argument("--cpu", action="store_true", help="processor time instead of the clock's")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
@@ -227,13 +190,8 @@ def main() -> None:
         Clocks.now = staticmethod(time.process_time)
     rounds, device = arguments.rounds, arguments.device
     with quiet_lightning():
-        if arguments.processes:
-            shared(rounds, arguments.processes, min(arguments.steps, 40))
-            return
         compare("30-32-1, batch 128", tiny_case(arguments.steps), OPACUS, OURS, rounds, device)
         compare("30-32-(1, 2), batch 512", small_case(arguments.steps), OPACUS, OURS, rounds, device)
-        if arguments.together:
-            together(rounds, 50, arguments.steps)
         if arguments.wide or arguments.all_wide:
             modes = (OPACUS, OURS) if arguments.all_wide else (("ghost",), ("chain", "ghost"))
             compare("4000-512-1, batch 512", wide_case(16), *modes, min(3, rounds), device)

@@ -23,7 +23,7 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.release.statement import PrivacyStatement
 

@@ -29,7 +29,7 @@ from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger

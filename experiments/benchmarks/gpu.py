@@ -32,7 +32,7 @@ from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.networks import mlp
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage.kernel_system import DenseSystem

@@ -388,7 +388,6 @@ def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
     ("words", "trainer"),
     [
         (QUICK, "gpu"),
-        (QUICK, "ddp"),
         ([], "gpu"),
         (["nuisance=additive"], "gpu"),
         (["task=rule"], "gpu"),
@@ -406,19 +405,9 @@ def test_torchrun_is_one_line(here, capsys, monkeypatch):
     before = {p.name for p in here.iterdir()}
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main(["train", *TABLE, *QUICK, "trainer=ddp_cpu"]) == 2
-    assert "start one process, with trainer=ddp_cpu or ddp and trainer.devices=2" in one_line(capsys)
+    assert main(["train", *TABLE, *QUICK]) == 2
+    assert "torchrun: each of its 2 processes" in one_line(capsys)
     assert {p.name for p in here.iterdir()} == before
-
-
-def test_two_processes_train_whole(finished):
-    """The nuisances' steps are paid as one process pays them."""
-    quick = ["nuisance=mlp", "data=dataset1", "data.n=600", "queries.count=5", *QUICK]
-    one, two = ([*quick, "trainer=cpu"], [*quick, "trainer=ddp_cpu"])
-    folders = [finished(*words) / "curator" for words in (one, two)]
-    entries = [json.loads((folder / "ledger.json").read_text())["entries"] for folder in folders]
-    assert entries[0][0]["charge"]["mechanism"] == "dp_sgd"
-    assert entries[0][0] == entries[1][0]
 
 
 def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):

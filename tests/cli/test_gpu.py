@@ -7,7 +7,7 @@ import torch
 
 from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
-from torchdpcate.estimators.cate.first_stage import on_device
+from torchdpcate.estimators.cate.blocks import on_device
 from torchdpcate.estimators.cate.splits import Fold
 from torchdpcate.features.maps import FEATURE_MAPS
 from torchdpcate.nuisance.config import NuisanceConfig

@@ -18,7 +18,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.second_stage.neural import NeuralHead
 
 calm = settings(deadline=None, max_examples=60)  # shared machines pause

@@ -17,13 +17,13 @@ from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompsonEffect
 from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregateEffect
+from torchdpcate.estimators.cate.head import PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead, averaged_noise
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
@@ -31,7 +31,7 @@ from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, expected_regret
 from torchdpcate.second_stage.linear import LinearProblem
@@ -114,7 +114,7 @@ def test_the_noise_of_output_perturbation_is_its_closed_form():
 
 def head_of(recipe: LinearSecondStage, n: int) -> PlannedHead:
     schema = RLearner(DOMAIN, BUDGET)._schema()
-    head = PlannedHead.of(recipe, RLearner.regression_score, schema, 2, n, BUDGET)
+    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2, n, BUDGET)
     assert head is not None
     return head
 
@@ -154,7 +154,7 @@ def test_answers_at_queries_have_the_noise_that_was_planned(mechanism):
     """Secret scales, of which 300 draws of five answers tell 1.8 per cent; the squared head of typical records."""
     recipe, schema = LinearSecondStage(ridge=0.02, loss="squared"), RLearner(DOMAIN, BUDGET)._schema()
     points = schema.grid(5)
-    head = PlannedHead.of(recipe, RLearner.regression_score, schema, 2, 2_000, BUDGET, points)
+    head = PlannedHead.of_recipe(recipe, RLearner.regression_score, schema, 2, 2_000, BUDGET, points)
     generator = torch.Generator().manual_seed(0)
     x = schema.grid(2_000)
     w = 0.5 - torch.randint(0, 2, (2_000,), generator=generator).double()

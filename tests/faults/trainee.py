@@ -21,7 +21,7 @@ import torchdpcate.privacy.ledger as ledger_module
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.engines import _Guarded
-from torchdpcate.nuisance.step_account import StepAccount
+from torchdpcate.nuisance.plan import StepAccount
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget

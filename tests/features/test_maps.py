@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.features import tangent
 from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 

@@ -14,7 +14,7 @@ from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
 AGE = Domain([0.0], [90.0], 0.0, 1.0)

@@ -16,8 +16,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.nuisance import engines
 from torchdpcate.nuisance.engines import ENGINES, choose_mode
 from torchdpcate.nuisance.linear_taps import linear_layers
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.privacy.noise import NoiseSource
 
 
@@ -424,9 +423,9 @@ def test_noise_added_in_pieces_is_that_of_one_piece(monkeypatch, dtype):
     for piece in (2**16, 7, 50):
         monkeypatch.setattr(engines, "_PIECE", piece)
         optimizer = object.__new__(engines._GuardedChainOptimizer)
-        optimizer.noise, optimizer.noise_scale = NoiseSource.fixed(3), 0.7
+        optimizer.noise, optimizer.noise_scale, optimizer.ahead = NoiseSource.fixed(3), 0.7, lambda: 1
         optimizer.grid = NoiseSource.fine_grid(0.7)
-        found.append(optimizer._with_noise(total, 1))
+        found.append(optimizer.noisy(total))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
     assert torch.equal(total, before)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
 from torch import nn
 from torch.func import functional_call, grad, vmap
@@ -21,14 +22,14 @@ from torchdpcate.nuisance.dp_sgd import DPSGD
 from torchdpcate.nuisance.engines import choose_mode
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
 
-MODES = ["hooks", "functorch", "ghost", "chain"]
+MODES = ["hooks", "ghost", "chain"]
 CLIP = 0.3
 SILENT = 1e-12  # a noise multiplier that is noise in name only
 
@@ -174,7 +175,6 @@ def test_modes_agree_on_the_same_batches_and_noise(domain, dataset):
         weights.append(torch.cat([p.detach().flatten() for p in module.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(weights[0], weights[2], rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(weights[0], weights[3], rtol=1e-9, atol=1e-12)
 
 
 def test_any_lightning_module_trains_and_is_ordinary_again(dataset):
@@ -282,10 +282,24 @@ def test_refuses_what_breaks_the_analysis(dataset, make, callbacks, trainer, mes
     assert ledger.entries == ()
 
 
-def test_refuses_several_devices(dataset, monkeypatch):
-    monkeypatch.setattr("lightning.pytorch.Trainer.world_size", 2)
-    with pytest.raises(InputError, match="devices"):
-        fit(Foreign(), dataset, plan())
+@pytest.mark.parametrize("several", [{"strategy": "ddp"}, {"strategy": "ddp_spawn", "devices": 2}, {"devices": 2}])
+def test_refuses_several_processes_before_they_start(records, several):
+    def trainer(**settings):
+        return Trainer(accelerator="cpu", logger=False, **several, **settings)
+
+    with pytest.raises(InputError, match=r"^trainer: DDPStrategy of . device.s.: training takes one process on one"):
+        default_trainer(accelerator="cpu", **several)
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match="training takes one process"):
+        train(Flat(), records, trainer, plan=plan(), **settings)
+
+
+def test_refuses_torchrun(records, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match=r"torchrun: each of its 2 processes .* start one process"):
+        train(Flat(), records, default_trainer, plan=plan(), **settings)
 
 
 def test_refuses_a_monitored_checkpoint(dataset, tmp_path):

@@ -7,13 +7,11 @@ import torch
 from torchdpcate.causal.score import DRScore, RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.averaged import AveragedNuisances, nuisances_from_config
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig, joint_objective
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.known_propensity import propensity_at, propensity_column
-from torchdpcate.nuisance.model import NuisanceValues
-from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.nuisance.ranges import nuisance_range
+from torchdpcate.nuisance.kinds import AveragedNuisances, nuisance_range, nuisances_from_config
+from torchdpcate.nuisance.model import NuisanceValues, propensity_at, propensity_column
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

@@ -7,10 +7,8 @@ import torch
 from torch.func import grad, vmap
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.networks import Outcome, Propensity
-from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainable import TrainableNuisances
+from torchdpcate.nuisance.networks import Nuisances, Outcome, Propensity
+from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
 
 
 @pytest.mark.parametrize("width", [0, 5])

@@ -7,8 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.batches import shuffled_loader
-from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader
+from torchdpcate.nuisance.poisson import PoissonSampler, poisson_loader, shuffled_loader
 from torchdpcate.privacy.noise import NoiseSource
 
 

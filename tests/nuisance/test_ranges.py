@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.nuisance.averaged import AveragedNuisances
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.nuisance.ranges import nuisance_range
+from torchdpcate.nuisance.kinds import AveragedNuisances, nuisance_range
+from torchdpcate.nuisance.networks import Nuisances
 
 DOMAIN = Domain([0.0, -2.0], [1.0, 3.0], outcome_low=-1.0, outcome_high=3.0, overlap=0.1)
 

@@ -11,8 +11,7 @@ from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.step_account import StepAccount
+from torchdpcate.nuisance.plan import DPSGDPlan, StepAccount
 from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy import ledger

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from torchdpcate.nuisance import training_pair
+from torchdpcate.nuisance import worst_case
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.training_pair import CANARIES, canaries, noisy_sums
+from torchdpcate.nuisance.worst_case import CANARIES, canaries, nuisance_sums
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -18,8 +18,8 @@ def test_canaries_are_mirrored_at_right_angles():
 
 @pytest.mark.parametrize("world", [0, 1])
 def test_each_canary_is_seen_at_the_clip_norm_if_it_was_sampled_and_moves_no_other(world):
-    clip = training_pair._CONFIG.plan(CANARIES, PrivacyBudget(1.0, 1e-5)).max_grad_norm
-    sums = noisy_sums(DPSGDPlan(1e-3, clip, 0.2, 4), world, NoiseSource.fixed(0))
+    clip = worst_case._CONFIG.plan(CANARIES, PrivacyBudget(1.0, 1e-5)).max_grad_norm
+    sums = nuisance_sums(DPSGDPlan(1e-3, clip, 0.2, 4), world, NoiseSource.fixed(0))
     sampled = sums.abs() > 0.5
     sign = 2.0 * world - 1
     assert sums.shape == (CANARIES, 4)

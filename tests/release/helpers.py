@@ -6,7 +6,7 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 

@@ -20,8 +20,8 @@ from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturb
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.nuisance.averaged import AveragedNuisances
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.kinds import AveragedNuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.second_stage import linear

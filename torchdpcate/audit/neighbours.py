@@ -13,10 +13,10 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
-from torchdpcate.estimators.cate.names import LEARNERS
 from torchdpcate.features.maps import Identity
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.supremum import maximise_over_box

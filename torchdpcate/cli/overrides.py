@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException, HydraException
@@ -14,10 +13,26 @@ from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate.cli import plain_values
 from torchdpcate.cli.groups import all_groups, brought, choices_of, owners, users
-from torchdpcate.cli.parser import nearest, options
+from torchdpcate.cli.parser import Parser, nearest, options
 from torchdpcate.errors import InputError
 from torchdpcate.registry import conf_dir
 
+_SWITCHES = (
+    ("--help", "-h"),
+    ("--hydra-help",),
+    ("--version",),
+    ("--resolve",),
+    ("--run", "-r"),
+    ("--multirun", "-m"),
+    ("--shell-completion", "-sc"),
+)
+_OPTIONS = (
+    ("--package", "-p"),
+    ("--config-path", "-cp"),
+    ("--config-name", "-cn"),
+    ("--config-dir", "-cd"),
+    ("--experimental-rerun",),
+)
 _ELSEWHERE = ("config_dir", "config_path", "config_name", "experimental_rerun")
 _OPEN = ("effect.shares",)  # settings by names of the user's choice, which the class that reads them checks
 _HYDRA = "hydra"  # Hydra's own settings, which it checks itself
@@ -111,9 +126,23 @@ def _swept(word: str, override: Override) -> str:
     return f"{key}=choice({value})"
 
 
+def _hydras_options() -> Parser:
+    """Return a parser of the words that Hydra takes."""
+    parser = Parser(prog="torchdpcate train", add_help=False)
+    parser.add_argument("overrides", nargs="*")
+    for names in _SWITCHES:
+        parser.add_argument(*names, action="store_true")
+    for names in _OPTIONS:
+        parser.add_argument(*names)
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    known = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=known)
+    return parser
+
+
 def _overrides(words: Sequence[str]) -> list[Override]:
     """Return the parsed overrides of words as ``plain_values.readable_words`` returns them."""
-    parser = get_args_parser()
+    parser = _hydras_options()
     parsed, unknown = parser.parse_known_args(list(words))
     if unknown:
         option = unknown[0].partition("=")[0]

@@ -11,8 +11,14 @@ from torchdpcate.cli.run import refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.planned_noise import PlannedNoise, least_epsilon, least_records, shown
-from torchdpcate.estimators.targets import Target, planned_targets
+from torchdpcate.estimators.planned_noise import (
+    PlannedNoise,
+    Target,
+    least_epsilon,
+    least_records,
+    planned_targets,
+    shown,
+)
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 

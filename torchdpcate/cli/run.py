@@ -145,7 +145,7 @@ def log_into(folder: Path, config: DictConfig) -> None:
     if trainer.log_folder is not None:
         raise InputError("trainer.log_folder: losses go to the run's curator/logs alone; leave it out")
     if trainer.logger is not None:
-        from torchdpcate.nuisance.loggers import check_logger
+        from torchdpcate.nuisance.watching import check_logger
 
         check_logger(str(trainer.logger))
         trainer.log_folder = str(folder.absolute())

@@ -14,12 +14,11 @@ from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.checks import check_processes, check_weights
-from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.dp_sgd import DPSGD, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
-from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
+from torchdpcate.nuisance.trainable import RecordLossModule
+from torchdpcate.nuisance.trainer import check_one_process, interruptible, quiet_lightning
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -102,7 +101,7 @@ def train(
                 private = DPSGD(plan, noise, mode=mode, max_physical_batch=max_physical_batch)
                 with gpu_memory("training of a nuisance", "lower max_physical_batch of nuisance or nuisance.solver"):
                     made = trainer(callbacks=[private], **limits)
-                    check_processes(made)
+                    check_one_process(made)
                     made.fit(module, loader)
         finally:
             module.trainer = None  # whose loaders hold the records

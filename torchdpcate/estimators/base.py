@@ -18,8 +18,7 @@ from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
-from torchdpcate.estimators.answers import Answering
-from torchdpcate.estimators.parameters import Parameters
+from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
@@ -27,11 +26,17 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.registry import Registry
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.typing import Covariates, Outcome, Treatment
 
+LEARNERS = Registry("learner")
+"""Learners of effects by the names that users give."""
+
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
 _MOST_DELTA = 0.01
+MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
+"""Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 

@@ -11,7 +11,7 @@ from torchdpcate.features.maps import FeatureMap, batches
 
 if TYPE_CHECKING:
     from torchdpcate.nuisance.model import NuisanceModel
-    from torchdpcate.nuisance.nuisances import Nuisances
+    from torchdpcate.nuisance.networks import Nuisances
 
 _LEAST_ROWS = 64  # of a batch: each one reads and writes p numbers
 _KERNEL_ROWS = 1_024  # of a block of the kernel, for which two passes through the network are in memory

@@ -12,10 +12,9 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.nuisances import Nuisances
-from torchdpcate.nuisance.optimizers import MOMENTUM
+from torchdpcate.nuisance.model import NuisanceRecipe
+from torchdpcate.nuisance.networks import MOMENTUM, Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan, check_limit
-from torchdpcate.nuisance.recipe import NuisanceRecipe
 from torchdpcate.nuisance.trainer import rounding_conditions
 from torchdpcate.privacy.accounting import EventCount, dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget

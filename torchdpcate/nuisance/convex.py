@@ -18,7 +18,7 @@ from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, calibrate_
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.nuisance.screening import outcome_median
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.features.maps import additive_legendre
-from torchdpcate.nuisance.known_propensity import propensity_at
-from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceValues, propensity_at
 
 
 class ConvexNuisances(NuisanceModel):

@@ -1,27 +1,26 @@
-"""How per-record gradients are clipped and summed: three ways of Opacus and our own behind one contract."""
+"""How per-record gradients are clipped and summed: two ways of Opacus and our own behind one contract."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.linear_taps import LinearTaps, linear_layers, sum_type
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.record_loss import RecordLossModule, check_shape
+from torchdpcate.nuisance.trainable import RecordLossModule, check_shape
 from torchdpcate.privacy.noise import NoiseSource
 
 _handlers = list(logging.getLogger().handlers)
 from opacus.grad_sample import GradSampleHooks, GradSampleHooksFastGradientClipping  # noqa: E402
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping  # noqa: E402
-from opacus.optimizers.optimizer import _mark_as_processed  # noqa: E402
 from opacus.validators import ModuleValidator  # noqa: E402
 
 # Opacus calls logging.basicConfig when imported; a library must leave the user's root logger alone
@@ -38,14 +37,10 @@ _Slopes = list[tuple[Tensor, Tensor]] | None
 _PIECE = 2**16
 """Numbers that get their noise at once, so that they stay in the processor's cache."""
 
+_BATCH_NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+_INSTANCE_NORMS = nn.InstanceNorm1d | nn.InstanceNorm2d | nn.InstanceNorm3d
+
 _UNTRAINED = "it must be in the loss of every batch, inside a layer of the module; else set requires_grad=False"
-
-
-class Joint(Protocol):
-    """Other processes that compute the same step, see `joint_steps`."""
-
-    def noisy(self, total: Tensor, ahead: int, noisy: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Return the sum [p] of all processes' sums, with noise that `noisy` adds to each number once."""
 
 
 class _Guarded:
@@ -59,7 +54,6 @@ class _Guarded:
     noise: NoiseSource
     noise_scale: float
     grid: float
-    joint: Joint | None = None
     params: list[nn.Parameter]
     _rows: Iterator[Tensor] = iter(())
 
@@ -81,22 +75,14 @@ class _Guarded:
         noisy = self.noisy(torch.cat([p.summed_grad.detach().flatten() for p in parameters]))  # type: ignore[attr-defined]
         for p, part in zip(parameters, noisy.split([p.numel() for p in parameters]), strict=True):
             p.grad = part.reshape(p.shape).to(p.dtype)
-            _mark_as_processed(p.summed_grad)  # type: ignore[attr-defined]
 
     def noisy(self, total: Tensor) -> Tensor:
-        """Return the clipped sums [p] with noise, in float64; those of all processes that share the step."""
-        if self.joint is None:
-            return self._with_noise(total, self.ahead())
-        return self.joint.noisy(total, self.ahead(), self._with_noise)
-
-    def _with_noise(self, total: Tensor, ahead: int) -> Tensor:
-        if not len(total):  # of fewer numbers than processes
-            return total.double()
+        """Return the clipped sums [p] with noise, in float64."""
         step = self.grid
         drawn = next(self._rows, None)
         if drawn is None:
             # of steps that the ledger has paid for already, as many as are drawn fast together
-            rows = max(1, min(ahead, _NUMBERS // len(total)))
+            rows = max(1, min(self.ahead(), _NUMBERS // len(total)))
             self._rows = self.noise.fine_gaussian_rows(rows, len(total), self.noise_scale)
             drawn = next(self._rows)
         drawn = drawn.to(total.device)
@@ -127,23 +113,18 @@ class _GuardedChainOptimizer(_GuardedGhostOptimizer):
         """See `_Guarded`."""
         gradients = self.noisy(self.sums).to(self.params[0].dtype)
         gradients /= self.expected_batch_size  # type: ignore[operator]
-        for p, part in zip(self.params, side_by_side(gradients, self.params), strict=True):
+        for p, part in zip(self.params, views(gradients, self.params), strict=True):
             p.grad = part
 
     def scale_grad(self) -> None:
         """The gradients are divided already, all at once."""
 
 
-def side_by_side(numbers: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+def views(numbers: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """Return views of a vector that have the parameters' shapes, one behind the other."""
     return [
         part.view(p.shape) for p, part in zip(parameters, numbers.split([p.numel() for p in parameters]), strict=True)
     ]
-
-
-def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Names and parameters that a fit may change."""
-    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
 
 
 class Engine(ABC):
@@ -167,7 +148,7 @@ class Engine(ABC):
         self.limit = limit
         self.module = module
         self.plan = plan
-        self.trainable = trainable(module)
+        self.trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.hooks = self.attach()
 
     @abstractmethod
@@ -218,11 +199,10 @@ class HooksEngine(Engine):
     """Per-record gradients of every parameter, by the layers' formulas: for any module."""
 
     optimizer_class = _GuardedOptimizer
-    functorch = False
 
     def attach(self) -> GradSampleHooks:
         """Put Opacus's hooks on every layer."""
-        hooks = GradSampleHooks(self.module, loss_reduction="mean", force_functorch=self.functorch)
+        hooks = GradSampleHooks(self.module, loss_reduction="mean")
         hooks.forbid_grad_accumulation()
         return hooks
 
@@ -239,38 +219,75 @@ class HooksEngine(Engine):
                 )
 
 
-class FunctorchEngine(HooksEngine):
-    """As `HooksEngine`, but torch.func differentiates each layer: also where Opacus has no formula."""
+class _LossesEngine(Engine):
+    """An engine that has a backward pass of its own, from the losses of records to clipped sums.
 
-    functorch = True
-
-
-class GhostEngine(Engine):
-    """Two backward passes, one for the norms and one for the clipped sum: fastest, most of all when wide.
-
-    Per-record gradients are never stored.  The module must keep `record_losses` `[B]` in `training_step`, as
-    `RecordLossModule` does.
+    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
     """
 
-    optimizer_class = _GuardedGhostOptimizer
+    mode: str
 
-    def attach(self) -> GradSampleHooks:
-        """Put Opacus's norm hooks on every layer, and our backward pass in place of the module's."""
-        _check_losses(self.module, "ghost")
-        hooks = GradSampleHooksFastGradientClipping(
-            self.module, loss_reduction="sum", max_grad_norm=self.plan.clip_norm
-        )
+    def attach(self) -> Any:
+        """Put our backward pass in place of the module's."""
+        if not hasattr(self.module, "record_losses"):
+            raise InputError(f"mode={self.mode!r} needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
+        hooks = self.listen()
         vars(self.module)["backward"] = self.backward
         self._records: int | None = None
         return hooks
 
+    @abstractmethod
+    def listen(self) -> Any:
+        """Put the hooks on the layers."""
+
+    @abstractmethod
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
         """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
 
         Raises:
-            InputError: the losses are not `[B]`, or do not reach a parameter.
+            InputError: the losses are not `[B]`, or do not reach a parameter in a way that is heard.
         """
-        losses = _record_losses(self.module)
+
+    def losses(self) -> Tensor:
+        """Return the losses of a pass, one per record."""
+        losses: Any = self.module.record_losses
+        if not (isinstance(losses, Tensor) and losses.dim() == 1):
+            # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
+            shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
+            raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
+        return losses
+
+    def check_step(self, records: int | None) -> None:
+        """See `Engine`."""
+        for name, p in self.trainable:
+            if getattr(p, "summed_grad", None) is None:
+                raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
+        if records is not None and records != self._records:
+            raise InputError(f"record_losses has {self._records} losses in a batch of {records}; keep one per record")
+
+    def detach(self) -> None:
+        """See `Engine`."""
+        vars(self.module).pop("backward", None)
+        vars(self.module)["record_losses"] = None
+        super().detach()
+
+
+class GhostEngine(_LossesEngine):
+    """Two backward passes, one for the norms and one for the clipped sum: fastest, most of all when wide.
+
+    Per-record gradients are never stored.
+    """
+
+    optimizer_class = _GuardedGhostOptimizer
+    mode = "ghost"
+
+    def listen(self) -> GradSampleHooks:
+        """Put Opacus's norm hooks on every layer."""
+        return GradSampleHooksFastGradientClipping(self.module, loss_reduction="sum", max_grad_norm=self.plan.clip_norm)
+
+    def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
+        """See `_LossesEngine`."""
+        losses = self.losses()
         names, parameters = zip(*self.trainable, strict=True)
         torch.autograd.grad(losses.sum(), parameters, retain_graph=True, allow_unused=True)
         factors = self._clip_factors(names, parameters)
@@ -295,18 +312,8 @@ class GhostEngine(Engine):
             vars(p)["_norm_sample"] = None
         return factors
 
-    def check_step(self, records: int | None) -> None:
-        """See `Engine`."""
-        _check_sums(self.trainable, records, self._records)
 
-    def detach(self) -> None:
-        """See `Engine`."""
-        vars(self.module).pop("backward", None)
-        vars(self.module)["record_losses"] = None
-        super().detach()
-
-
-class ChainEngine(Engine):
+class ChainEngine(_LossesEngine):
     r"""One backward pass, to the outputs of linear layers alone: fastest, where they hold all that is trained.
 
     The gradient of record i at the weight of a layer is :math:`\delta_i a_i^\top`, with its input a_i and the gradient
@@ -315,24 +322,20 @@ class ChainEngine(Engine):
 
     The clipped sum is made of the numbers whose norms were taken, in float64 (`sum_type`), so that a record adds at
     most the clip norm to a sum of any length.
-
-    The module must keep `record_losses` `[B]` in `training_step`, as `RecordLossModule` does.
     """
 
     optimizer_class = _GuardedChainOptimizer
+    mode = "chain"
 
-    def attach(self) -> LinearTaps:
-        """Listen to the trained layers, and put our backward pass in place of the module's."""
-        _check_losses(self.module, "chain")
+    def listen(self) -> LinearTaps:
+        """Listen to the trained layers."""
         listened = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
         taps = LinearTaps(self.module)
-        vars(self.module)["backward"] = self.backward
         if self.limit is not None:
             own = getattr(type(self.module), "training_step", None) is RecordLossModule.training_step
             if not own:
                 raise InputError("max_physical_batch needs RecordLossModule's own training_step")
             vars(self.module)["training_step"] = self.train
-        self._records: int | None = None
         self._passed = False
         owners = [_owner(self.module, name) for name in ("loss_slopes", "record_loss")]
         self._explicit = owners[0] is owners[1] and not listened
@@ -343,19 +346,13 @@ class ChainEngine(Engine):
         wrapped = super().optimizer(optimizer, *args, **kwargs)
         weights = nn.utils.parameters_to_vector(wrapped.params).detach()
         wrapped.sums = torch.zeros_like(weights, dtype=sum_type(weights))
-        self._sums: dict[Tensor, Tensor] = dict(
-            zip(wrapped.params, side_by_side(wrapped.sums, wrapped.params), strict=True)
-        )
+        self._sums: dict[Tensor, Tensor] = dict(zip(wrapped.params, views(wrapped.sums, wrapped.params), strict=True))
         return wrapped
 
     def backward(self, loss: Tensor, *_: Any, **__: Any) -> None:
-        """Leave the sum of the clipped per-record gradients in every parameter's `summed_grad`.
-
-        Raises:
-            InputError: the losses are not `[B]`, do not reach a parameter, or reach one in a way that is not heard.
-        """
+        """See `_LossesEngine`."""
         if self.limit is None:
-            self.clip(_record_losses(self.module))
+            self.clip(self.losses())
             return
         if not self._passed:
             raise InputError("max_physical_batch: a backward pass without the training_step before it")
@@ -391,16 +388,14 @@ class ChainEngine(Engine):
 
     @staticmethod
     def _parts(batch: Any, limit: int) -> Iterator[Any]:
-        leaves, structure = tree_flatten(batch)
-        size = next((leaf.shape[0] for leaf in leaves if isinstance(leaf, Tensor)), 0)
+        sizes: list[int] = []
+        apply_to_collection(batch, Tensor, lambda leaf: sizes.extend(leaf.shape[:1]))
+        size = sizes[0] if sizes else 0
         if size <= limit:
             yield batch
             return
-        per_record = [isinstance(leaf, Tensor) and leaf.shape[:1] == (size,) for leaf in leaves]
         for first in range(0, size, limit):
-            rows = slice(first, first + limit)
-            part = [leaf[rows] if own else leaf for leaf, own in zip(leaves, per_record, strict=True)]
-            yield tree_unflatten(part, structure)
+            yield apply_to_collection(batch, Tensor, _rows, size, slice(first, first + limit))
 
     def clip(self, losses: Tensor, *, add: bool = False, slopes: _Slopes = None) -> None:
         """As `backward`, of losses `[B]`; `add` adds to the sums of earlier records of the same step."""
@@ -433,45 +428,20 @@ class ChainEngine(Engine):
         for p, summed in self._sums.items():
             vars(p)["summed_grad"] = summed
 
-    def check_step(self, records: int | None) -> None:
-        """See `Engine`."""
-        _check_sums(self.trainable, records, self._records)
-
     def detach(self) -> None:
         """See `Engine`."""
-        vars(self.module).pop("backward", None)
         vars(self.module).pop("training_step", None)
-        vars(self.module)["record_losses"] = None
         super().detach()
+
+
+def _rows(leaf: Tensor, size: int, rows: slice) -> Tensor:
+    """Some rows of a tensor that has one a record; else the tensor."""
+    return leaf[rows] if leaf.shape[:1] == (size,) else leaf
 
 
 def _owner(module: nn.Module, name: str) -> Any:
     """What a method of a module belongs to: its class, a base, or the module itself."""
     return module if name in vars(module) else next((c for c in type(module).__mro__ if name in vars(c)), None)
-
-
-def _check_losses(module: nn.Module, mode: str) -> None:
-    if not hasattr(module, "record_losses"):
-        raise InputError(f"mode={mode!r} needs record_losses [B]; use a RecordLossModule, or mode='hooks'")
-
-
-def _record_losses(module: nn.Module) -> Tensor:
-    """The losses of a pass, one per record."""
-    losses = module.record_losses
-    if not (isinstance(losses, Tensor) and losses.dim() == 1):
-        # a [B, 1] loss would broadcast against [B] clip factors and undo the clipping
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else losses
-        raise InputError(f"record_losses has shape {shape}; keep one loss per record, shape [B]")
-    return losses
-
-
-def _check_sums(trainable: list[tuple[str, nn.Parameter]], records: int | None, seen: int | None) -> None:
-    """Refuse a step without clipped sums, or with those of another number of records."""
-    for name, p in trainable:
-        if getattr(p, "summed_grad", None) is None:
-            raise InputError(f"parameter {name} has no clipped gradient; {_UNTRAINED}")
-    if records is not None and records != seen:
-        raise InputError(f"record_losses has {seen} losses in a batch of {records}; keep one per record")
 
 
 def check_layers(module: nn.Module) -> None:
@@ -480,9 +450,8 @@ def check_layers(module: nn.Module) -> None:
     Raises:
         InputError: the module is in eval mode, or has batch statistics or a layer Opacus knows to be unfit.
     """
-    mixing = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
     for name, layer in module.named_modules():
-        if isinstance(layer, mixing) and (isinstance(layer, mixing[0]) or layer.track_running_stats):
+        if isinstance(layer, _BATCH_NORMS) or (isinstance(layer, _INSTANCE_NORMS) and layer.track_running_stats):
             kind = type(layer).__name__
             raise InputError(f"layer {name} is a {kind}, whose statistics mix records; use GroupNorm or LayerNorm")
     errors = ModuleValidator.validate(module, strict=False) + GradSampleHooks.validate(module, strict=False)
@@ -494,7 +463,6 @@ ENGINES: dict[str, type[Engine]] = {
     "chain": ChainEngine,
     "ghost": GhostEngine,
     "hooks": HooksEngine,
-    "functorch": FunctorchEngine,
 }
 """Engines by the name of their mode."""
 
@@ -505,8 +473,7 @@ def choose_mode(module: nn.Module) -> str:
     Chain is the fastest on every network, and needs all that is trained in plain linear layers, see `linear_layers`.
     Ghost is never much slower than hooks (1.1 times on the smallest networks) and some 60 times faster on wide ones
     (4000-512-1). It needs a norm formula for every trained layer. Both need `record_losses`, and each layer used once
-    in the loss, by no other's parameters. Functorch is slower than all; hooks fall back on it for a layer without a
-    formula.
+    in the loss, by no other's parameters. Hooks differentiate a layer without a formula by torch.func.
     """
     owners = [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad]
     if not hasattr(module, "record_losses") or len(set(owners)) < len(owners):

@@ -30,24 +30,15 @@ class Trained:
     """A linear layer of a module that trains, with what is asked of it in every pass looked up once.
 
     Attributes:
+        linear: The layer.
         trained: Whether weight and bias are trained.
         parameters: What of it is trained.
     """
 
     def __init__(self, layer: nn.Linear) -> None:
-        self._own = layer._parameters
+        self.linear = layer
         self.trained = layer.weight.requires_grad, layer.bias is not None and layer.bias.requires_grad
         self.parameters = [p for p in (layer.weight, layer.bias) if p is not None and p.requires_grad]
-
-    @property
-    def weight(self) -> Tensor:
-        """Its weight, [outputs, inputs]."""
-        return self._own["weight"]  # type: ignore[return-value]
-
-    @property
-    def bias(self) -> Tensor | None:
-        """Its bias, [outputs]."""
-        return self._own["bias"]
 
 
 class Use(NamedTuple):
@@ -77,7 +68,7 @@ class Use(NamedTuple):
         found = gradients.sum(1).square().sum(1) if bias else gradients.new_zeros(len(gradients))
         if weight and len(inputs):
             # products of several rows may cancel, so their norms are taken of the sum itself
-            size = max(1, _MOST_NUMBERS // self.layer.weight.numel())
+            size = max(1, _MOST_NUMBERS // self.layer.linear.weight.numel())
             pairs = zip(gradients.split(size), inputs.split(size), strict=True)
             found = found + torch.cat([torch.bmm(g.mT, a).square().sum((1, 2)) for g, a in pairs])
         return found
@@ -104,7 +95,7 @@ class Use(NamedTuple):
 
     def _rows(self) -> tuple[Tensor, Tensor]:
         """Inputs and gradients in the weights' precision, [B, ...] or [B, rows, ...]."""
-        inputs, gradients, dtype = self.inputs, self.gradients, self.layer.weight.dtype
+        inputs, gradients, dtype = self.inputs, self.gradients, self.layer.linear.weight.dtype
         if inputs.dtype != dtype or gradients.dtype != dtype:
             # a module may pass in reduced precision: norms and sums are those of the same numbers
             inputs, gradients = inputs.to(dtype), gradients.to(dtype)
@@ -120,13 +111,12 @@ class LinearTaps:
 
     Args:
         module: Its trained parameters lie in linear layers, see `linear_layers`.
-        passes: Makes the pass of a layer; None takes the layer's own, and that of chains by hand.
 
     Raises:
         InputError: Some trained parameter does not lie in a plain linear layer.
     """
 
-    def __init__(self, module: nn.Module, passes: Callable[[nn.Linear, LinearTaps], Any] | None = None) -> None:
+    def __init__(self, module: nn.Module) -> None:
         layers = linear_layers(module)
         if layers is None:
             raise InputError(
@@ -137,8 +127,8 @@ class LinearTaps:
         self._undo = ExitStack()
         chains = [part for part in module.modules() if isinstance(part, nn.Sequential) and _by_hand(part)]
         for layer in layers:
-            self._replace(layer, (passes or _LinearPass)(layer, self))
-        for chain in () if passes else chains:
+            self._replace(layer, _LinearPass(layer, self))
+        for chain in chains:
             self._replace(chain, _ChainPass(chain, self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LinearTaps:
@@ -230,12 +220,13 @@ class _LinearPass:
         return _LinearPass(copy.deepcopy(self.layer, memo), copy.deepcopy(self.taps, memo))
 
     def __call__(self, x: Tensor) -> Tensor:
-        layer = self.known = self.known or Trained(self.layer)
+        layer, known = self.layer, self.known or Trained(self.layer)
+        self.known = known
         self.taps.check_input(x)
         output = functional.linear(x, layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
         if torch.is_grad_enabled():
             inputs = x.detach()
-            self.taps.hear(inputs, output, lambda gradient: [Use(layer, inputs, gradient)])
+            self.taps.hear(inputs, output, lambda gradient: [Use(known, inputs, gradient)])
         return output
 
 
@@ -259,7 +250,7 @@ class _ChainPass:
         with torch.no_grad():
             for step in steps:
                 kept.append(
-                    functional.linear(kept[-1], step.weight, step.bias)
+                    functional.linear(kept[-1], step.linear.weight, step.linear.bias)
                     if isinstance(step, Trained)
                     else step.forward(kept[-1])
                 )
@@ -280,7 +271,7 @@ def _backward(steps: list[Trained | nn.Module], kept: list[Tensor], gradient: Te
         if step.parameters:
             uses.append(Use(step, kept[i], gradient))
         if i > first:
-            gradient = gradient @ step.weight
+            gradient = gradient @ step.linear.weight
     return uses
 
 

@@ -1,18 +1,26 @@
-"""What trained nuisances offer, whatever made them."""
+"""What trained nuisances offer, whatever made them, and how a user chooses them; propensities that are known."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.guarantee import Condition, own_code
 
 if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from torchdpcate.data.domain import Domain
     from torchdpcate.data.records import CausalData
-    from torchdpcate.nuisance.nuisances import Nuisances
+    from torchdpcate.nuisance.networks import Nuisances
+    from torchdpcate.privacy.accounting import EventCount
+    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.privacy.session import FitSession
 
 
 class NuisanceValues(NamedTuple):
@@ -84,3 +92,105 @@ class NuisanceModel(nn.Module, ABC):
             f"features = representation: the nuisances ({self.kind}) have no hidden layer; use nuisance=mlp, or "
             "other features"
         )
+
+
+class NuisanceRecipe(ABC):
+    """Public settings of the nuisances."""
+
+    def conditions(self, trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+        """Return what a guarantee rests on where it rests on these nuisances: nothing but that of a user's own class.
+
+        Args:
+            trainer: makes a Lightning Trainer from keyword arguments; None is `default_trainer`.
+        """
+        return own_code("nuisances", self)
+
+    @abstractmethod
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
+        """Refuse, before anything is trained or spent, what could not be trained on a block of `n` records.
+
+        Args:
+            n: records of the block, public.
+            domain: public bounds.
+            budget: what the block may spend on nuisances and `also`; None trains without privacy.
+            also: other charges on the same block, composed jointly.
+
+        Raises:
+            InputError: settings that do not fit.
+        """
+
+    @abstractmethod
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        also: Sequence[EventCount],
+        session: FitSession,
+        trainer: Callable[..., Trainer],
+        seed: int,
+    ) -> NuisanceModel:
+        """Return nuisances trained on a block, in float64 on the CPU, frozen.
+
+        Args:
+            records: the block.
+            domain: public bounds.
+            budget: see `check`.
+            also: see `check`.
+            session: pays before any noise is drawn, and is where noise and sampling come from.
+            trainer: makes a Lightning Trainer from keyword arguments.
+            seed: public seed of initial weights and (without privacy) batches.
+
+        Raises:
+            BudgetError: the block cannot pay.
+            NumericalError: training diverged.
+        """
+
+
+def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
+    """Return the propensity that the domain knows, [n], at raw covariates x [n, q]; None if it knows none.
+
+    Where it is known of records alone, this is the middle of its bounds, for points that are no records.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> propensity_at(torch.zeros(2, 1), Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).tolist()
+        [0.3, 0.3]
+    """
+    known = domain.known_propensity
+    if known is None:
+        return None
+    return known.at(x) if known.column is None else x.new_full((len(x),), known.middle, dtype=torch.float64)
+
+
+def propensity_column(
+    name: str, domain: Domain, overlap: float, *, strict: bool = False, what: str = "propensity"
+) -> tuple[int, tuple[float, float]]:
+    """Return the position of the column, and the range of its values clipped to the overlap.
+
+    Args:
+        name: Of the covariate that holds P(A = 1 | x).
+        domain: Public bounds.
+        overlap: Least propensity of either arm.
+        strict: Whether the column's public bounds must lie strictly between 0 and 1.
+        what: Name of the setting, for messages.
+
+    Raises:
+        InputError: No such covariate, or bounds that are no probabilities.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> propensity_column("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
+        (0, (0.2, 0.8))
+    """
+    if name not in domain.names:
+        raise InputError(f"{what} = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
+    column = domain.names.index(name)
+    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
+    if not 0 <= low <= high <= 1 or (strict and (low == 0 or high == 1)):
+        raise InputError(
+            f"{what} = {name!r}: its public bounds [{low:g}, {high:g}] must lie {'strictly ' if strict else ''}between "
+            "0 and 1; narrow them in the domain"
+        )
+    return column, (min(max(low, overlap), 1 - overlap), min(max(high, overlap), 1 - overlap))

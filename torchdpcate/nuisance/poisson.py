@@ -1,19 +1,59 @@
-"""Poisson sampling: each record enters each step by its own coin, so a step may well be empty."""
+"""Batches of records: Poisson samples, into which each record enters by its own coin, and shuffled ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, TensorDataset, default_collate
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.batches import BatchDataset, ready
 from torchdpcate.privacy.noise import NoiseSource
 
 _RECORDS = 2**11
 """Expected records of the steps whose coins are drawn together."""
+
+
+class BatchDataset(Dataset):
+    """A dataset that answers a whole index at once; an empty index gives an empty batch of the right shapes.
+
+    Collating record by record costs more than a step of a small network; tensors are indexed instead.
+
+    Args:
+        dataset: a `TensorDataset`, or any map-style dataset whose records `default_collate` can join.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        """Number of records n."""
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        """One record."""
+        return self.dataset[index]
+
+    def __getitems__(self, index: Tensor | list[int] | slice) -> Any:
+        """The batch at `index` `[B]`, collated; a slice of tensors is a view of them."""
+        if isinstance(self.dataset, TensorDataset):
+            tensors = self.dataset.tensors
+            if isinstance(index, slice):
+                return [tensor[index] for tensor in tensors]
+            index = torch.as_tensor(index, dtype=torch.long)
+            return [tensor.index_select(0, index.to(tensor.device)) for tensor in tensors]
+        positions = range(len(self))[index] if isinstance(index, slice) else torch.as_tensor(index).tolist()
+        if len(positions):
+            return default_collate([self.dataset[i] for i in positions])
+        return apply_to_collection(default_collate([self.dataset[0]]), Tensor, lambda part: part[:0])
+
+
+def ready(batch: Any) -> Any:
+    """Pass a batch that needs no collating (a function, so that worker processes can import it)."""
+    return batch
 
 
 class PoissonSampler(Sampler):
@@ -49,8 +89,6 @@ class PoissonSampler(Sampler):
         self.size = size
         self.sampling_rate = sampling_rate
         self.steps = steps
-        self.part = slice(0, size)
-        """Records that are sampled here; several processes have one part each, and one rate."""
         self.private = noise.private
         self._noise = noise
 
@@ -61,28 +99,36 @@ class PoissonSampler(Sampler):
     def __iter__(self) -> Iterator[Tensor | slice]:
         """Yield the indices `[B]` of each batch, in increasing order; a slice of all of them at rate 1."""
         if self.sampling_rate == 1:
-            yield from [self.part] * self.steps
+            yield from [slice(0, self.size)] * self.steps
             return
-        first_record, size = self.part.start, self.part.stop - self.part.start
+        size = self.size
         # coins of several small steps at once, one step's behind the other's
         together = min(self.steps, max(1, int(_RECORDS / (size * self.sampling_rate))))
         for first in range(0, self.steps, together):
             steps = min(together, self.steps - first)
             heads = self._noise.chosen(steps * size, self.sampling_rate)
-            step, record = heads.div(size, rounding_mode="floor"), heads % size + first_record
+            step, record = heads.div(size, rounding_mode="floor"), heads % size
             yield from record.split(step.bincount(minlength=steps).tolist())
 
 
 class PoissonLoader(DataLoader):
-    """A data loader over a `PoissonSampler`: sampling has no memory, so it resumes without a state."""
+    """A data loader over a `PoissonSampler`: sampling has no memory, so it resumes without a state.
+
+    Attributes:
+        batches: The pass that was begun last; who takes from it goes on in it.
+    """
+
+    batches: Iterator[Any] = iter(())
 
     def __iter__(self) -> Any:
         """Fetch batches; in this process without what PyTorch does around each, which takes as long as a short step."""
         if self.num_workers or self.pin_memory:
-            return super().__iter__()
-        records: Any = self.dataset
-        sampler: Any = self.batch_sampler
-        return (self.collate_fn(records.__getitems__(index)) for index in sampler)
+            self.batches = super().__iter__()
+        else:
+            records: Any = self.dataset
+            sampler: Any = self.batch_sampler
+            self.batches = (self.collate_fn(records.__getitems__(index)) for index in sampler)
+        return self.batches
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: the coins must not be stored, and the next ones do not depend on the last."""
@@ -117,3 +163,23 @@ def poisson_loader(
     records = BatchDataset(dataset)
     sampler = PoissonSampler(len(records), sampling_rate, steps, noise)
     return PoissonLoader(records, batch_sampler=sampler, collate_fn=ready, **settings)
+
+
+def shuffled_loader(dataset: Dataset, batch_size: int, seed: int, **settings: Any) -> DataLoader:
+    """Ordinary shuffled batches from a seed, for training without privacy.
+
+    Args:
+        dataset: the records.
+        batch_size: records in a batch; the last one of an epoch may be smaller.
+        seed: fixes the order.
+        settings: further arguments of `DataLoader`.
+
+    Example:
+        >>> loader = shuffled_loader(TensorDataset(torch.arange(5)), batch_size=2, seed=0)
+        >>> sorted(int(i) for (batch,) in loader for i in batch)
+        [0, 1, 2, 3, 4]
+    """
+    records = BatchDataset(dataset)
+    order = RandomSampler(records, generator=torch.Generator().manual_seed(seed))
+    sampler = BatchSampler(order, batch_size, drop_last=False)
+    return DataLoader(records, batch_sampler=sampler, collate_fn=ready, **settings)

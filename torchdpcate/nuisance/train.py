@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.averaging import TailAverage
-from torchdpcate.nuisance.batches import shuffled_loader
-from torchdpcate.nuisance.checks import check_processes, check_weights
-from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.dp_sgd import DPSGD, check_weights
 from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
+from torchdpcate.nuisance.poisson import poisson_loader, shuffled_loader
+from torchdpcate.nuisance.trainer import check_one_process, interruptible, quiet_lightning
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -73,7 +71,6 @@ def train(
             or holds more than plain types and tensors, or a GPU has too little memory.
         BudgetError: the ledger cannot pay the plan.
         NumericalError: training diverged.
-        ProcessError: one of several processes ended.
         KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
         SystemExit: on SIGTERM, likewise, with code 143.
 
@@ -103,8 +100,7 @@ def train(
         try:
             with gpu_memory("training", _LESS):
                 trainer = trainer_factory(callbacks=callbacks, **limits)
-                if plan is not None:
-                    check_processes(trainer)
+                check_one_process(trainer)
                 trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
         finally:
             _let_go(module)
@@ -132,3 +128,52 @@ def _checked(batch_size: int, n: int) -> int:
     if not 1 <= batch_size <= n:
         raise InputError(f"batch_size={batch_size} must be between 1 and the block's n={n} records")
     return batch_size
+
+
+class TailAverage(Callback):
+    """Leaves the module with the mean of its weights over the last steps of the fit.
+
+    A function of weights that DP-SGD has already paid for costs no privacy (post-processing), and averaging
+    removes much of the noise of single steps (Polyak and Juditsky 1992; De et al. 2022 for DP-SGD).
+
+    Args:
+        steps: steps of the fit.
+        share: part of them to average, in (0, 1]; 0.5 is the later half.
+
+    Raises:
+        InputError: `share` outside (0, 1].
+    """
+
+    def __init__(self, steps: int, share: float = 0.5) -> None:
+        if not 0 < share <= 1:
+            raise InputError(f"average={share!r} must be in (0, 1], the share of the steps to average")
+        self.first = min(round(steps * (1 - share)), steps - 1)
+        self._steps, self._mean = 0, list[Tensor]()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Take the weights after a step of the tail into the mean."""
+        self._steps += 1
+        taken = self._steps - self.first
+        if taken < 1:
+            return
+        weights = [p.detach() for p in pl_module.parameters()]
+        if taken == 1:
+            self._mean = [weight.clone() for weight in weights]
+        else:
+            pairs = zip(self._mean, weights, strict=True)
+            self._mean = [mean.to(weight) + (weight - mean.to(weight)) / taken for mean, weight in pairs]
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the mean in place, unless the run ended before its tail began."""
+        if self._mean:
+            with torch.no_grad():
+                for mean, weight in zip(self._mean, pl_module.parameters(), strict=True):
+                    weight.copy_(mean)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mean so far and the steps behind it, for a checkpoint."""
+        return {"steps": self._steps, "mean": self._mean}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint's mean."""
+        self._steps, self._mean = state_dict["steps"], state_dict["mean"]

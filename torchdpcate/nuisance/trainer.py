@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchdpcate._process import refuse_torchrun
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.guarantee import Condition
 
@@ -24,36 +25,30 @@ def default_trainer(
 ) -> Trainer:
     """A quiet Trainer on one device: no logger unless one is named, no checkpoints, no summary.
 
-    With `strategy="ddp"` private steps are shared by `devices` processes of this machine, see `JointSteps`; all else
-    that the Trainer does, and every fit without privacy, stays in this one.
-
     Args:
-        progress: show a progress bar, refreshed every 20 steps.
+        progress: show a progress bar.
         logger: `csv`, `tensorboard` or `mlflow`, which write the losses of each training into `log_folder`; or one of
             Lightning's own, which writes where it was told. A loss is the curator's: nothing pays for it.
         log_folder: the curator's folder for it.
         settings: further arguments of `lightning.Trainer`, which win over ours.
 
     Raises:
-        InputError: a device or a logger that is not there, a logger without its folder, or settings that Lightning
-            refuses.
+        InputError: a device or a logger that is not there, several devices, a logger without its folder, or settings
+            that Lightning refuses.
 
     Example:
         >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
         5
     """
     from lightning.pytorch import Trainer
-    from lightning.pytorch.callbacks import ProgressBar
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+    from torchdpcate.nuisance.watching import CuratorsLogger, LossLog, TrainingBar
+
     callbacks = list(settings.pop("callbacks", None) or [])
-    if progress and not any(isinstance(callback, ProgressBar) for callback in callbacks):
-        from torchdpcate.nuisance.progress import TrainingBar
-
-        callbacks.append(TrainingBar(refresh_rate=20))
+    if progress:
+        callbacks.append(TrainingBar())
     if isinstance(logger, str):
-        from torchdpcate.nuisance.loggers import CuratorsLogger, LossLog
-
         if log_folder is None:
             raise InputError(
                 f"logger = {logger}: give log_folder, a folder of the curator's, for losses must not leave"
@@ -66,21 +61,33 @@ def default_trainer(
         "logger": logger or False,
         "enable_checkpointing": False,
         "enable_model_summary": False,
-        "enable_progress_bar": progress,
+        "enable_progress_bar": False,
         "num_sanity_val_steps": 0,
         "use_distributed_sampler": False,
     }
-    if settings.get("strategy") == "ddp":
-        from torchdpcate.nuisance.joint_strategy import joint_strategy
-
-        shared = joint_strategy(settings.get("accelerator", "auto"), settings.pop("devices", "auto"))
-        settings["strategy"] = shared
-        settings["accelerator"] = "cpu" if shared.root_device.type == "cpu" else "gpu"
     try:
         with quiet_lightning():
-            return Trainer(callbacks=callbacks, **{**quiet, **settings})
+            trainer = Trainer(callbacks=callbacks, **{**quiet, **settings})
     except MisconfigurationException as error:
         raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or mend its settings") from None
+    check_one_process(trainer)
+    return trainer
+
+
+def check_one_process(trainer: Trainer) -> None:
+    """Refuse several processes, each of which would fit, charge and release on its own; call before `fit`.
+
+    Raises:
+        InputError: torchrun's, or those of a strategy of Lightning's.
+    """
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    refuse_torchrun()
+    if not isinstance(trainer.strategy, SingleDeviceStrategy):
+        raise InputError(
+            f"trainer: {type(trainer.strategy).__name__} of {trainer.num_devices} device(s): training takes one "
+            "process on one device; give devices=1 and no strategy"
+        )
 
 
 GPU_ROUNDING = Condition(

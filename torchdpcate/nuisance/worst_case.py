@@ -1,18 +1,25 @@
-"""DP-SGD's worst case: every record a canary with a gradient direction of its own."""
+"""DP-SGD's worst cases, of a linear model and of the nuisances: every record a canary with a direction of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from scipy.linalg import hadamard
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.nuisance.plan import DPSGDPlan
 from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -22,7 +29,8 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _RATE, _STEPS = 0.2, 10
-_CANARIES = 256  # of one fit; more make the backward pass slower a canary
+CANARIES = 256
+"""Records of one training, each with a direction of its own: a power of two, and the nuisances' covariates."""
 _STRETCH = 8.0  # gradient norm of a canary over the clip norm
 
 
@@ -71,7 +79,7 @@ class _Steps(Callback):
         return torch.stack(self.weights[1:]).diff(dim=0, prepend=torch.zeros_like(self.weights[1])[None]).T
 
 
-def noisy_sums(plan: DPSGDPlan, world: int, noise: NoiseSource, size: int = _CANARIES, mode: str = "auto") -> Tensor:
+def noisy_sums(plan: DPSGDPlan, world: int, noise: NoiseSource, size: int = CANARIES, mode: str = "auto") -> Tensor:
     """Return the noisy clipped sums of one DP-SGD fit along each canary, in clip norms, [size, steps].
 
     Args:
@@ -113,16 +121,98 @@ def log_ratio(sums: Tensor, noise_multiplier: float, rate: float) -> Tensor:
 def _dp_sgd(budget: PrivacyBudget) -> Game:
     multiplier = dp_sgd_noise_multiplier(budget.epsilon, budget.delta, _RATE, _STEPS)
     plan = DPSGDPlan(multiplier, max_grad_norm=1.0, sampling_rate=_RATE, steps=_STEPS)
+    return _game(plan, budget, lambda *given: noisy_sums(*given))
+
+
+_CONFIG = NuisanceConfig(width=0, batch_size=51, epochs=2, noise_walk=1e-6)  # ten steps at a rate of 0.2
+_DOMAIN = Domain([-1.0] * CANARIES, [1.0] * CANARIES, outcome_low=0.0, outcome_high=1.0)
+
+
+def canaries(world: int) -> CausalData:
+    r"""Return the records of a world: corners x of the domain, or -x, with the highest outcome, in alternating arms.
+
+    Corners are rows of a Hadamard matrix. At weights of zero the gradient of a record is :math:`c\,(x, 1)` in the
+    propensity and in its arm's outcome, so -x turns it over but for the bias. All corners of a world are at right
+    angles.
+
+    Args:
+        world: 0 for -x, 1 for x.
+
+    Example:
+        >>> x = canaries(1).x
+        >>> bool((x @ x.T == CANARIES * torch.eye(CANARIES)).all())
+        True
+    """
+    x = torch.from_numpy(hadamard(CANARIES)).double() * (2 * world - 1)
+    return CausalData(x, (torch.arange(CANARIES) % 2).double(), torch.ones(CANARIES, dtype=torch.float64))
+
+
+class _NuisanceSteps(Callback):
+    """Keeps the noisy gradient of each step along each canary's direction, as the adversary of DP-SGD sees it.
+
+    Attributes:
+        along: One step after the other, each [m].
+    """
+
+    def __init__(self, module: Nuisances) -> None:
+        self.along: list[Tensor] = []
+        records = canaries(1)
+        batch = records.x.float(), records.a.float(), records.y.float()
+        stated = module.loss_slopes(batch)
+        assert stated is not None
+        slopes = torch.cat([slope for _, slope in stated[1]], dim=1).double()  # [m, 3]: propensity, both outcomes
+        self._corners, self._shares = records.x, slopes / slopes.norm(dim=1, keepdim=True)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Append the step."""
+        weights = [p.grad for p in pl_module.parameters() if p.grad is not None and p.ndim == 2]
+        released = torch.cat(weights).double()  # [3, q]
+        self.along.append(((self._corners @ released.T) * self._shares).sum(1) / CANARIES**0.5)
+
+
+def nuisance_sums(plan: DPSGDPlan, world: int, noise: NoiseSource) -> Tensor:
+    """Return the noisy clipped sums of one training of nuisances along each canary, in clip norms, [CANARIES, steps].
+
+    Args:
+        plan: The DP-SGD run.
+        world: 0 or 1, see ``canaries``.
+        noise: Where noise and sampling come from.
+    """
+    module = _CONFIG.module(_DOMAIN)
+    for weight in module.parameters():
+        nn.init.zeros_(weight)
+    seen = _NuisanceSteps(module)
+
+    def trainer(*, callbacks: list[Callback], **limits: Any) -> Trainer:
+        return default_trainer(accelerator="cpu", callbacks=[*callbacks, seen], **limits)
+
+    settings: dict[str, Any] = {"batch_size": _CONFIG.batch_size, "epochs": _CONFIG.epochs, "average": _CONFIG.average}
+    train(module, canaries(world), trainer, seed=0, plan=plan, noise=noise, **settings)
+    return torch.stack(seen.along, 1) * (plan.sampling_rate * CANARIES / plan.max_grad_norm)
+
+
+@worst_case(
+    "nuisances",
+    Nuisances,
+    attacks=[DP_SGD],
+    pair="canaries at corners of the domain, each with a gradient at right angles to all others', or at the corners "
+    "opposite; every noisy step is seen",
+)
+def _nuisances(budget: PrivacyBudget) -> Game:
+    return _game(_CONFIG.plan(CANARIES, budget), budget, lambda *given: nuisance_sums(*given))
+
+
+def _game(plan: DPSGDPlan, budget: PrivacyBudget, sums: Callable[[DPSGDPlan, int, NoiseSource], Tensor]) -> Game:
+    """Return the game of trainings whose noisy sums along each canary are seen, [CANARIES, steps] each."""
 
     def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        fits = -(-runs // _CANARIES)
-        return torch.cat([noisy_sums(plan, world, noise) for _ in range(fits)])[:runs]
+        return torch.cat([sums(plan, world, noise) for _ in range(-(-runs // CANARIES))])[:runs]
 
     return Game(
         draw=draw,
         event=plan.event,
         count=plan.steps,
         guarantee=Guarantee(Level.CERTIFIED, budget),
-        evidence=lambda sums: log_ratio(sums, multiplier, _RATE),
+        evidence=lambda noisy: log_ratio(noisy, plan.noise_multiplier, plan.sampling_rate),
         most_runs=100_000,
     )

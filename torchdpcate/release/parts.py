@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchdpcate.data.domain import Domain
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import from_config
-from torchdpcate.nuisance.averaged import nuisance_shapes, nuisances_from_config
+from torchdpcate.nuisance.kinds import nuisance_shapes, nuisances_from_config
 from torchdpcate.nuisance.model import NuisanceModel
 
 _SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something

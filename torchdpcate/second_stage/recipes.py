@@ -15,7 +15,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap, Legendre
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.record_loss import RecordLossModule
+from torchdpcate.nuisance.trainable import RecordLossModule
 from torchdpcate.nuisance.trainer import interruptible, quiet_lightning
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma

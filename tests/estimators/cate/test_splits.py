@@ -10,7 +10,7 @@ from torchdpcate import DRLearner, PrivacyBudget, RLearner
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.splits import CrossFit, DisjointSplit, Fold
-from torchdpcate.nuisance.averaged import AveragedNuisances
+from torchdpcate.nuisance.kinds import AveragedNuisances
 from torchdpcate.nuisance.model import NuisanceValues
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent

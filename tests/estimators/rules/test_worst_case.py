@@ -11,7 +11,7 @@ from torchdpcate.audit.registry import find
 from torchdpcate.erm.losses import HuberHinge, Logistic, LossBounds
 from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.erm.worst_pairs import log_density
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from torchdpcate.audit.replay.check import Pipeline
-from torchdpcate.audit.replay.tape import Call, RecordingNoise, watched
+from torchdpcate.audit.replay.tape import Call, RecordingNoise, mapped, watched
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import NumericalError
 from torchdpcate.privacy.noise import NoiseSource
@@ -196,7 +195,9 @@ def _by_place(tape: Sequence[Call]) -> dict[tuple[str, str], list[Tensor]]:
     """
     found: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
     for call in tape:
-        parts = [leaf.double().flatten() for leaf in tree_leaves(call.output) if isinstance(leaf, Tensor)]
+        leaves: list[Any] = []
+        mapped(call.output, leaves.append)
+        parts = [leaf.double().flatten() for leaf in leaves if isinstance(leaf, Tensor)]
         least = _NUMBERS if call.kind == "permutation" else 2
         if call.kind in (*_ADDED, "permutation", "uniform", "generator", "released") and sum(map(len, parts)) >= least:
             numbers = torch.cat(parts)

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 import torchdpcate
 from torchdpcate.nuisance.dp_sgd import DPSGD
@@ -223,9 +222,17 @@ class ReplayingNoise(RecordingNoise):
 
 def form(output: Any) -> str:
     """Structure, types and shapes of an output, not its numbers."""
-    leaves, structure = tree_flatten(output)
-    inner = [f"{tuple(v.shape)} {v.dtype}" if isinstance(v, Tensor) else type(v).__name__ for v in leaves]
-    return f"{' '.join(str(structure).split())} of {', '.join(inner)}"
+    return str(mapped(output, lambda v: f"{tuple(v.shape)} {v.dtype}" if isinstance(v, Tensor) else type(v).__name__))
+
+
+def mapped(output: Any, function: Callable[[Any], Any]) -> Any:
+    """Return an output of tuples, lists and dictionaries with a function of each thing that they hold."""
+    if isinstance(output, dict):
+        return {key: mapped(value, function) for key, value in output.items()}
+    if isinstance(output, list | tuple):
+        parts = [mapped(value, function) for value in output]
+        return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+    return function(output)
 
 
 def place() -> str:
@@ -258,7 +265,7 @@ def _short(filename: str) -> str | None:
 
 def _copied(output: Any) -> Any:
     """A copy that later changes in place do not reach."""
-    return tree_map(lambda v: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v), output)
+    return mapped(output, lambda v: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v))
 
 
 _CHANGES = ("charge", "advance", "settle", "reopen")

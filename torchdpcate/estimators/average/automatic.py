@@ -12,15 +12,14 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.answers import AnswersAverage, Parameters
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.names import AUTO, CHOSEN_BY, PLANNED_ERROR
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.base import Protecting
-from torchdpcate.estimators.parameters import Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap, Identity
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease

@@ -18,7 +18,7 @@ from torchdpcate.estimators.average.names import NUISANCE, RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.score_sums import ScoreSums
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.nuisance.trainer import check_device
 from torchdpcate.privacy.guarantee import Condition, Level
 

@@ -19,9 +19,8 @@ from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.score_sums import ScoreSums, conclude, epsilons_of, laws_of
 from torchdpcate.laws import CLOSE, Training
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.nuisance.ranges import nuisance_range
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import nuisance_range
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.plan import Query
 from torchdpcate.privacy.budget import as_number, integer

@@ -16,12 +16,11 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.records import StackedRecords, StreamedRecords
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersAverage
+from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.names import RECORDS
 from torchdpcate.estimators.average.noisy_estimate import NoisyEstimate
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain

@@ -1,43 +1,70 @@
-"""Fitting by blocks: some records train the nuisances, others fit the second stage, and each block has its budget."""
+"""Effects by blocks: some records train the nuisances, others fit the second stage, and each block has its budget.
+
+``Blocks`` are the public settings, ``FittedBlocks`` what they learnt and the releases that can be made of it.
+"""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torchdpcate._process import gpu_memory
 from torchdpcate.causal.score import RegressionScore
-from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.first_stage import FirstStage, TrainedFirstStage, on_device
-from torchdpcate.estimators.cate.fitted_blocks import OBJECTIVE, FittedBlocks
-from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
-from torchdpcate.estimators.cate.planned import planned_head_noise
-from torchdpcate.estimators.cate.planned_head import PlannedHead
-from torchdpcate.estimators.cate.procedure import MakeStatement, Procedure
-from torchdpcate.estimators.cate.splits import Split
+from torchdpcate.estimators.base import MakeStatement
+from torchdpcate.estimators.cate.effect_plan import EffectPlan
+from torchdpcate.estimators.cate.head import ASSUMED, PlannedHead
+from torchdpcate.estimators.cate.mechanisms.base import (
+    MECHANISMS,
+    FunctionMechanism,
+    Mechanism,
+    Prepared,
+    QueryMechanism,
+)
+from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import noise_at_queries
+from torchdpcate.estimators.cate.online.service import OnlineService
+from torchdpcate.estimators.cate.online.state import head_of
+from torchdpcate.estimators.cate.planned import OF
+from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.features.maps import FeatureMap
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import AveragedNuisances, nuisances_from_config
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
+from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import TUNING
+from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING, TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.release import FunctionRelease, QueryRelease
+from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.second_stage.recipes import SecondStage
+from torchdpcate.second_stage.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
+BlockRecords = Mapping[str, CausalData]
+"""Records by block."""
+
+OBJECTIVE = "objective"
+"""The mechanism where the user names none: the one of least noise."""
+_NUISANCES = "the noise in private nuisances, which is often the larger"
+
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Procedure):
+class Blocks:
     """A learner's settings where records are split and each block has the whole budget.
 
     Attributes:
@@ -71,12 +98,20 @@ class Blocks(Procedure):
     own: tuple[Condition, ...]
 
     def blocks(self, n: int) -> dict[str, Tensor]:
-        """See ``Procedure``; the blocks follow from n, split and seed."""
-        self._check_budget()
+        """Return the positions of the records of each block, which follow from n, split and seed.
+
+        Raises:
+            InputError: delta = 0, or too few records.
+        """
+        if self.budget is not None and self.budget.delta == 0:
+            raise InputError(
+                "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
+                "give privacy.delta above 0, for instance 1e-5, or leave second_stage=adaptive, which is pure then"
+            )
         return dict(self.split.blocks(n, self.seed))
 
     def check(self, n: int, mechanism: "str | Mechanism | None") -> None:
-        """Refuse a release that could not be made.
+        """Refuse a release that could not be made, before anything is spent.
 
         Raises:
             InputError: delta = 0, too few records, or a mechanism without a guarantee for these settings.
@@ -85,24 +120,32 @@ class Blocks(Procedure):
             self.tune.candidates(self.second_stage)
         sizes = {name: len(index) for name, index in self.blocks(n).items()}
         self.trainer()
-        self.first_stage.check(sizes)
-        if self.budget is not None:
+        # which columns makes no difference yet
+        domain = self.schema.domain.select(range(self.kept(sizes)))
+        for fold in self.split.folds:
+            self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
+        if self.last_budget is not None:
             chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
             chosen.check_attacked()
             weight = self.score.bounds(self.schema.domain).weight * FeatureMap.bound
-            chosen.check(self.second_stage, weight, self.split.fitted(sizes), self.split.release_budget(self.budget))
+            chosen.check(self.second_stage, weight, self.split.fitted(sizes), self.last_budget)
             chosen.check_blocks(len(self.split.folds), self.schema.domain.known_propensity, self.filter)
 
-    def check_stream(self, n: int) -> None:
-        """Refuse; blocks are drawn from records in memory."""
-        raise InputError("stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)")
+    def fit(self, records: CausalData, session: FitSession, statement: MakeStatement) -> "FittedBlocks":
+        """Choose the columns, train the nuisances of every fold, pay for the threshold and fit the second stage.
 
-    def fit(self, records: CausalData | RecordStream, session: FitSession, statement: MakeStatement) -> FittedBlocks:
-        """Train the nuisances, pay for the threshold and fit the second stage."""
-        assert isinstance(records, CausalData)
+        Args:
+            records: All records, within the domain.
+            session: Pays, and draws the noise.
+            statement: Makes the releases' privacy statements.
+
+        Raises:
+            InputError: Settings that do not fit the blocks.
+            BudgetError: A block cannot pay.
+        """
         blocks = {name: records.subset(index) for name, index in self.blocks(records.n).items()}
-        first = self.first_stage.fit(blocks, session)
-        threshold = first.private_threshold(blocks, session)
+        first = self._first_stage(blocks, session)
+        threshold = self._threshold(blocks, first, session)
         clip = math.inf if threshold is None else threshold
         chosen = self._tuned(blocks, first, clip, session)
         device = self.trainer().strategy.root_device
@@ -111,79 +154,126 @@ class Blocks(Procedure):
                 first.block(blocks, self.split.folds, device),
                 on_device(first.nuisances, device),
                 threshold=clip,
-                budget=None if self.budget is None else self.split.release_budget(self.budget),
+                budget=self.last_budget,
                 trainer=self.trainer,
                 seed=self.seed,
             )
         tried = () if self.tune is None else self.tune.conditions
         own = tried + self.nuisance.conditions(self.trainer) + own_code("second stage", chosen)
-        return FittedBlocks(
-            procedure=self,
-            n=records.n,
-            first=first,
-            second_stage=chosen,
-            threshold=threshold,
-            stage=stage,
-            schema=self.schema,
-            session=session,
-            pays=[fold.apply for fold in self.split.folds],
-            budget=None if self.budget is None else self.split.release_budget(self.budget),
-            public={"learner": self.learner, "split": self.split.fact, "seed": self.seed},
-            own=own,
-            statement=statement,
-        )
+        return FittedBlocks(self, records.n, first, chosen, threshold, stage, session, own, statement)
 
-    def expected_noise(
-        self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None, residual_scale: float | None
-    ) -> PlannedNoise:
+    def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
         assert self.budget is not None
-        if residual_scale is not None:
-            raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
-        sizes = self.split.sizes(n)
-        release, fitted = self.split.release_budget(self.budget), self.split.fitted(sizes)
-        kept = self.first_stage.kept(sum(sizes[fold.train] for fold in self.split.folds))
-        head = PlannedHead.of(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
+        sizes, release = self.split.sizes(n), self.split.release_budget(self.budget)
+        fitted, kept = self.split.fitted(sizes), self.kept(sizes)
+        head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
         user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
         user += own_code("second stage", self.second_stage) + self.own
-        level = Level.CONDITIONAL if user else chosen.level
-        return planned_head_noise(chosen, head, release, self.schema.domain, n, self.budget, level)
-
-    @property
-    def first_stage(self) -> FirstStage:
-        """Settings of everything that the nuisances' budget pays for."""
-        tuning = self._tuning_event()
-        return FirstStage(
-            score=self.score,
-            domain=self.schema.domain,
-            split=self.split,
-            recipe=self.nuisance,
-            screening=self.screen,
-            private_threshold=self.second_stage.private_threshold,
-            also=() if tuning is None else ((tuning, 1),),
-            budget=None if self.budget is None else self.split.nuisance_budget(self.budget),
-            trainer=self.trainer,
-            seed=self.seed,
+        value = math.nan if head is None else chosen.planned(head, release)
+        remarks: tuple[str, ...] = ()
+        if head is not None and head.kept is not None and not chosen.free:
+            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.kept:.0%} of a correction as it is",)
+        return PlannedNoise(
+            value,
+            OF,
+            self.schema.domain.outcome_range,
+            n,
+            self.budget,
+            {} if math.isnan(value) else {"second stage": value},
+            Level.CONDITIONAL if user else chosen.level,
+            assumes=() if math.isnan(value) else ASSUMED,
+            left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
+            remarks=remarks,
         )
 
-    def _check_budget(self) -> None:
-        if self.budget is not None and self.budget.delta == 0:
-            raise InputError(
-                "delta = 0: the nuisance networks (DP-SGD) are only (epsilon, delta)-private; "
-                "give privacy.delta above 0, for instance 1e-5, or leave second_stage=adaptive, which is pure then"
-            )
+    @property
+    def first_budget(self) -> PrivacyBudget | None:
+        """What nuisances and choices may spend of a block; None without privacy."""
+        return None if self.budget is None else self.split.nuisance_budget(self.budget)
 
-    def _tuning_event(self) -> PureEvent | None:
-        if self.tune is None or self.budget is None:
+    @property
+    def last_budget(self) -> PrivacyBudget | None:
+        """What is left of it for releases at least; None without privacy."""
+        return None if self.budget is None else self.split.release_budget(self.budget)
+
+    @property
+    def beside(self) -> list[EventCount]:
+        """What is paid from the same budget as the nuisances: chosen columns, a threshold, tuning."""
+        events = self._screening_event, self._threshold_event, self._tuning_event
+        return [(event, 1) for event in events if event is not None]
+
+    @property
+    def _screening_event(self) -> PureEvent | None:
+        if self.screen is None or self.first_budget is None:
             return None
-        return self.tune.event(self.split.nuisance_budget(self.budget))
+        return self.screen.event(self.schema.domain.dimension, self.first_budget)
 
-    def _tuned(
-        self, blocks: Mapping[str, CausalData], first: TrainedFirstStage, threshold: float, session: FitSession
-    ) -> SecondStage:
+    @property
+    def _threshold_event(self) -> PureEvent | None:
+        private = self.second_stage.private_threshold
+        if private is None or self.first_budget is None:
+            return None
+        return PureEvent(self.first_budget.epsilon * private.budget_fraction)
+
+    @property
+    def _tuning_event(self) -> PureEvent | None:
+        return None if self.tune is None or self.first_budget is None else self.tune.event(self.first_budget)
+
+    def kept(self, sizes: Mapping[str, int]) -> int:
+        """Return how many covariates are kept with blocks of these sizes."""
+        every, event = self.schema.domain.dimension, self._screening_event
+        if self.screen is None or event is None:
+            return every
+        return self.screen.count(every, sum(sizes[fold.train] for fold in self.split.folds), event.epsilon)
+
+    def _first_stage(self, blocks: BlockRecords, session: FitSession) -> "FirstStage":
+        columns, domain = self._screened(blocks, session), self.schema.domain
+        if columns is not None:
+            domain = domain.select(columns)
+        models = {
+            fold.train: self.nuisance.fit(
+                _seen(blocks[fold.train], columns),
+                domain,
+                budget=self.first_budget,
+                also=self.beside,
+                session=session.scope([fold.train], TRAINING),
+                trainer=self.trainer,
+                seed=self.seed,
+            )
+            for fold in self.split.folds
+        }
+        return FirstStage(self.score, domain, columns, models)
+
+    def _screened(self, blocks: BlockRecords, session: FitSession) -> tuple[int, ...] | None:
+        domain, event = self.schema.domain, self._screening_event
+        if self.screen is None or domain.dimension <= self.screen.most:
+            return None
+        trains = [fold.train for fold in self.split.folds]
+        parts = [blocks[name] for name in trains]
+        x, a, y = (torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True))
+        if event is None:
+            return self.screen.choose_openly(CausalData(x, a, y), domain)
+        session.scope(trains, SCREENING).pay(event)
+        return self.screen.choose(CausalData(x, a, y), domain, event.epsilon, session.noise)
+
+    def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
+        """Return a private quantile of |s|, in outcome units; None where none is needed."""
+        private, event, folds = self.second_stage.private_threshold, self._threshold_event, self.split.choices
+        if private is None:
+            return None
+        s = torch.cat([first.pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
+        if event is None:
+            return torch.quantile(s, private.quantile).item()
+        session.scope([fold.apply for fold in folds], THRESHOLD).pay(event)
+        bound = self.score.bounds(first.domain).target
+        grid = torch.logspace(-3, 0, private.points, dtype=torch.float64) * bound
+        return private_quantile(s, grid, private.quantile, event.epsilon, session.noise)
+
+    def _tuned(self, blocks: BlockRecords, first: "FirstStage", threshold: float, session: FitSession) -> SecondStage:
         """Return the second stage's settings, chosen by the nuisances' budget where they are to be tuned."""
-        event, folds = self._tuning_event(), self.split.choices
+        event, folds = self._tuning_event, self.split.choices
         if self.tune is None:
             return self.second_stage
         if event is not None:
@@ -195,7 +285,244 @@ class Blocks(Procedure):
             first.nuisances,
             threshold=threshold,
             n=self.split.fitted({name: block.n for name, block in blocks.items()}),
-            budget=None if self.budget is None else self.split.release_budget(self.budget),
+            budget=self.last_budget,
             epsilon=None if event is None else event.epsilon,
             noise=session.noise,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """Trained nuisances, and the regression that they make of records.
+
+    Attributes:
+        score: The learner's score.
+        domain: Public bounds of the columns in use.
+        columns: Chosen columns of the covariates, paid for; None for all.
+        models: Nuisances by the block that trained them.
+    """
+
+    score: RegressionScore
+    domain: Domain
+    columns: tuple[int, ...] | None
+    models: Mapping[str, NuisanceModel]
+
+    @cached_property
+    def nuisances(self) -> NuisanceModel:
+        """All nuisances as one: their mean where there are several."""
+        models = list(self.models.values())
+        return models[0] if len(models) == 1 else AveragedNuisances(models).eval().requires_grad_(False)
+
+    def view(self, x: Tensor) -> Tensor:
+        """Return the columns in use, [m, k], of covariates x [m, q]."""
+        return x if self.columns is None else x[:, list(self.columns)]
+
+    def block(self, blocks: BlockRecords, folds: Sequence[Fold], device: torch.device) -> SecondStageBlock:
+        """Return the regression of these folds' records; with several folds its map is the first one's.
+
+        Args:
+            blocks: All records, by block.
+            folds: Nuisances and the records they are applied to.
+            device: Where the second stage is fitted.
+        """
+        pairs = [self.pairs(blocks[fold.apply].to(device), fold) for fold in folds]
+        x, s, w = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        regression = self._regression(folds[0], device)
+        return SecondStageBlock(x, s, w, regression, self.domain, self.score.bounds(self.domain))
+
+    def pairs(self, records: CausalData, fold: Fold) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the columns in use, and s and w by the fold's nuisances."""
+        x = self.view(records.x)
+        with torch.no_grad():
+            return x, *self._regression(fold, x.device, records.propensity)(x, records.a, records.y)
+
+    def _regression(self, fold: Fold, device: torch.device, known: Tensor | None = None) -> Regression:
+        """Return the map from records to (s, w) by one fold's nuisances, and the offset of them all.
+
+        Args:
+            fold: Whose nuisances.
+            device: Where they are asked.
+            known: The known propensity of the records that the map is for; None takes it from the covariates.
+        """
+        own, every = (on_device(model, device) for model in (self.models[fold.train], self.nuisances))
+        score, bound = self.score, self.score.bounds(self.domain).target
+
+        def regression(x: Tensor, a: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            values = own.values(CausalData(x, a, y, known))
+            s, w = score.regression(a, y, values, every.effect(x))
+            # binds only where the offset is not the fold's own effect: it keeps |s| within its public bound
+            return s.clamp(-bound, bound), w
+
+        return regression
+
+
+def on_device(nuisances: NuisanceModel, device: torch.device) -> NuisanceModel:
+    """Return the nuisances, or a copy of them on another device than the CPU."""
+    if device.type == "cpu":
+        return nuisances
+    copy = nuisances_from_config(nuisances.config()).double()
+    copy.load_state_dict(nuisances.state_dict())
+    return copy.to(device).eval().requires_grad_(False)
+
+
+def _seen(records: CausalData, columns: tuple[int, ...] | None) -> CausalData:
+    return records if columns is None else replace(records, x=records.x[:, list(columns)])
+
+
+@dataclass(frozen=True, eq=False)
+class FittedBlocks:
+    """Trained nuisances, a fitted second stage, and the session that pays for its releases; the curator's.
+
+    Attributes:
+        settings: What was fitted.
+        n: Number of records.
+        first: Nuisances and the columns in use.
+        second_stage: Settings of the second stage, those that tuning chose.
+        threshold: Private Huber threshold, in outcome units; None if none was needed.
+        stage: The fitted second stage.
+        session: Of the fit.
+        own: What guarantees rest on: code of the user's.
+        statement: Makes privacy statements.
+    """
+
+    settings: Blocks
+    n: int
+    first: FirstStage
+    second_stage: SecondStage
+    threshold: float | None
+    stage: FittedStage
+    session: FitSession
+    own: tuple[Condition, ...]
+    statement: MakeStatement
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns and public bounds."""
+        return self.settings.schema
+
+    @property
+    def pays(self) -> list[str]:
+        """Names of the blocks that pay for releases."""
+        return [fold.apply for fold in self.settings.split.folds]
+
+    def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> FunctionRelease:
+        """Release the function by a function mechanism; see ``CATELearner.release_function``."""
+        chosen = self._able(mechanism or OBJECTIVE)
+        if not isinstance(chosen, FunctionMechanism):
+            raise InputError(
+                f"mechanism = {chosen.name}: answers finitely many queries; use release=queries (release_queries), "
+                f"{'an online service (answer_online), ' if chosen.online else ''}or mechanism=objective"
+            )
+        private, own = self._spend(chosen, partial(chosen.privatize, self.stage), budget)
+        return chosen.make_release(
+            self.stage,
+            private,
+            features=chosen.features(self.stage).twin(self.first.nuisances),
+            nuisances=self.first.nuisances,
+            schema=self.schema,
+            privacy=self._statement(chosen, private, own),
+            columns=self.first.columns,
+        )
+
+    def release_queries(
+        self,
+        queries: Tensor,
+        mechanism: "str | Mechanism | None",
+        budget: PrivacyBudget | None,
+        include_nuisances: bool,
+    ) -> QueryRelease:
+        """Release answers at encoded queries within the domain [d, q], by a query mechanism or a function's."""
+        chosen = self._able(mechanism or OBJECTIVE)
+        if isinstance(chosen, FunctionMechanism):
+            function = self.release_function(chosen, budget)
+            answers = function.effect_tensor(queries)
+            scales = None if function.noise_scale is None else function._noise_scale(queries)
+            privacy = function.privacy
+        elif isinstance(chosen, QueryMechanism):
+            run = partial(chosen.answer, self.stage, self.first.view(queries))
+            private, own = self._spend(chosen, run, budget)
+            bound = self.schema.domain.outcome_range
+            answers = (self.plug_in_effect(queries) + private.output).clamp(-bound, bound)
+            scales, privacy = private.noise_scales, self._statement(chosen, private, own)
+        nuisances = self.first.nuisances if include_nuisances else None
+        head = head_of(self.stage, self.first.columns)
+        return QueryRelease(queries, answers, self.schema, privacy, scales, nuisances, head)
+
+    def answer_online(
+        self,
+        folder: str | Path,
+        mechanism: "str | Mechanism",
+        budget: PrivacyBudget | None,
+        counter: str | Path | None,
+    ) -> OnlineService:
+        """Set up a service by a mechanism that can; see ``CATELearner.answer_online``."""
+        chosen = self._able(mechanism)
+        if not chosen.online:
+            raise InputError(f"mechanism = {chosen.name}: does not answer online; use mechanism=gaussian_process")
+
+        def create(budget: PrivacyBudget, session: FitSession) -> OnlineService:
+            return OnlineService.create(
+                folder,
+                self.stage,
+                self.first.nuisances,
+                self.schema,
+                budget=budget,
+                session=session,
+                statement=lambda terms: self._statement(chosen, terms, session.entries),
+                columns=self.first.columns,
+                counter=counter,
+            )
+
+        return self._spend(chosen, create, budget)[0]
+
+    def effect(self, x: Tensor, stage: FittedStage | None = None) -> Tensor:
+        """Return the effects before the noise of a release at encoded covariates, [m].
+
+        Args:
+            x: Encoded covariates.
+            stage: The second stage; None takes the fitted one.
+        """
+        bound = self.schema.domain.outcome_range
+        correction = (stage or self.stage).correction(self.first.view(x)).cpu()
+        return (self.plug_in_effect(x) + correction).clamp(-bound, bound)
+
+    def plug_in_effect(self, x: Tensor) -> Tensor:
+        """Return mu1 - mu0 of the nuisances at encoded covariates, [m]."""
+        with torch.no_grad():
+            return self.first.nuisances.effect(self.first.view(x))
+
+    def noise_at(self, queries: Tensor, budget: PrivacyBudget | None) -> dict[str, float]:
+        """Return the noise of an answer at encoded queries by mechanism; see ``CATELearner.plan``."""
+        budget = budget or self.settings.last_budget
+        if self.settings.budget is None or budget is None or not isinstance(self.stage, RKHSStage):
+            raise InputError("plan: needs a budget and second_stage=linear, tangent or kernel_ridge")
+        return noise_at_queries(self.stage, self.first.view(queries), budget)
+
+    def _able(self, mechanism: "str | Mechanism") -> Mechanism:
+        """Return the mechanism if this fit can release by it."""
+        self.settings.check(self.n, mechanism)
+        chosen: Mechanism = MECHANISMS.make(mechanism, Mechanism)
+        return chosen
+
+    def _spend(
+        self, mechanism: Mechanism, run: Callable[..., Any], budget: PrivacyBudget | None
+    ) -> tuple[Any, set[int]]:
+        """Run a mechanism on what its blocks have left; return its result and ledger entries."""
+        budget = self.session.budget if mechanism.free else budget
+        charge = Charge(Purpose.RELEASE, mechanism.name)
+        with gpu_memory(f"mechanism = {mechanism.name}", "lower queries.count or the second stage's features or width"):
+            return self.session.spend(run, self.pays, charge, budget, mechanism.gaussian)
+
+    def _statement(self, mechanism: Mechanism, result: Prepared, own: set[int]) -> PrivacyStatement:
+        plan = EffectPlan(
+            mechanism=mechanism,
+            law=result.law,
+            head=result.head,
+            budget=result.budget,
+            learner=self.settings.learner,
+            split=self.settings.split.fact,
+            seed=self.settings.seed,
+            blocks=self.session.sizes,
+            pays=tuple(self.pays),
+        )
+        return self.statement(mechanism, result.guarantee.resting_on(self.own), plan.public(), own)

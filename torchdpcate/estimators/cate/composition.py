@@ -15,10 +15,10 @@ from torchdpcate.composition.streamed import check_streamed, stream_composition
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.fitted_composition import FittedComposition
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
 from torchdpcate.estimators.cate.planned import planned_composition
-from torchdpcate.estimators.cate.procedure import MakeStatement, Procedure
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.weighted_balance import weighted_balance
 from torchdpcate.nuisance.trainer import check_device
@@ -35,7 +35,7 @@ RECORDS = "records"
 
 
 @dataclass(frozen=True, eq=False)
-class Composition(Procedure):
+class Composition:
     """A learner's settings of its composition, with the public facts that it is planned by.
 
     Attributes:
@@ -91,7 +91,7 @@ class Composition(Procedure):
         return self._planned[n]
 
     def check_stream(self, n: int) -> None:
-        """See ``Procedure``: networks, other solvers and some plans need all records at once."""
+        """Refuse what a stream does not allow: networks, other solvers and some plans need all records at once."""
         nuisance, solver = self.settings.nuisance, self.settings.solver
         if not isinstance(nuisance, Additive | Auto) or type(solver) is not NoisyNewton:
             raise InputError(
@@ -121,10 +121,8 @@ class Composition(Procedure):
         solver, nuisance = self.settings.learnt_by(self.budget)
         return fit_composition(records, domain, plan, session, solver, levels, known, nuisance.trained_by(self.trainer))
 
-    def expected_noise(
-        self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None, residual_scale: float | None
-    ) -> PlannedNoise:
-        """Return the error that all its noise and its priors leave; a mechanism and queries change nothing of it."""
+    def expected_noise(self, n: int, mechanism: "str | Mechanism | None", residual_scale: float | None) -> PlannedNoise:
+        """Return the error that all its noise and its priors leave; a mechanism changes nothing of it."""
         composed_mechanism(mechanism)
         self.plan(n)
         return planned_composition(self.plan(n), self.schema.domain, residual_scale)

@@ -1,8 +1,6 @@
 """What one composition learnt, and the release that it has paid for."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -11,21 +9,18 @@ from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.base import MakeStatement
 from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism, composed_mechanism
-from torchdpcate.estimators.cate.procedure import Fitted, MakeStatement
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, own_code
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.released_weights import BalanceTable
 
-if TYPE_CHECKING:
-    from torchdpcate.estimators.cate.online.service import OnlineService
-
 
 @dataclass(frozen=True, eq=False)
-class FittedComposition(Fitted):
+class FittedComposition:
     """What a composition found, and what its release says.
 
     Attributes:
@@ -75,21 +70,8 @@ class FittedComposition(Fitted):
         function = self.release_function(mechanism, budget)
         return QueryRelease(queries, function.effect_tensor(queries), self.schema, function.privacy)
 
-    def answer_online(
-        self,
-        folder: str | Path,
-        mechanism: "str | Mechanism",
-        budget: PrivacyBudget | None,
-        counter: str | Path | None,
-    ) -> "OnlineService":
-        """Refuse; the function answers any query."""
-        raise InputError(
-            "second_stage = adaptive: its function answers any query already, by release_function(); an online "
-            "service needs second_stage=linear, tangent or kernel_ridge"
-        )
-
     def effect(self, x: Tensor) -> Tensor:
-        """See ``Fitted``: the steps' noise is in it, and nothing is rounded."""
+        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded."""
         domain = self.schema.domain
         u, bound = domain.scale(x), domain.outcome_range
         z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])

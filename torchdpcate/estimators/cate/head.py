@@ -1,14 +1,23 @@
-"""What is public of a second stage that is released: all that its noise is calibrated to."""
+"""A ridge regression as public facts have it: what its noise is calibrated to, and how plans expect it."""
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
+from torchdpcate.causal.score import RegressionScore
+from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.features.maps import FeatureMap
+from torchdpcate.features.user_maps import on_domain
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.linear import LinearProblem
+from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
 SQUARED = "squared loss"
@@ -95,3 +104,133 @@ class Head:
         """
         huber = self.threshold * self.weight_bound / self.ridge
         return min(huber, self.target_bound / self.ridge**0.5)
+
+
+_POINTS = 512  # public points that stand for typical records
+_INSIDE = 0.9  # records within the Huber threshold, which is the 0.9 quantile of |s| by default
+ASSUMED = (
+    f"the Huber threshold is 1/{1 / EXPECTED.residual_scale:.0f} of the outcome's range where it is private",
+    "covariates fill their bounds evenly, and propensities are near a half",
+)
+"""What the noise of a second stage is planned on."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedHead(Head):
+    """A ridge regression of n records that have not been read; its Huber threshold is a planned one.
+
+    Attributes:
+        weight: Planned mean of w^2.
+        psi: Features at typical records, [m, p]; None where they are made of nuisances, or of a kernel.
+        queries: Features at the queries, [d, p]; None where there are none.
+    """
+
+    weight: float = 1.0
+    psi: Tensor | None = None
+    queries: Tensor | None = None
+
+    @property
+    def outcome_range(self) -> float:
+        """Width of the outcome's bounds."""
+        return self.domain.outcome_range
+
+    @classmethod
+    def of_recipe(
+        cls,
+        recipe: SecondStage,
+        score: RegressionScore,
+        schema: TableSchema,
+        columns: int,
+        n: int,
+        budget: PrivacyBudget,
+        queries: Tensor | None = None,
+    ) -> "PlannedHead | None":
+        """Return the head of a recipe; None where it is no ridge regression.
+
+        Args:
+            recipe: Settings of the second stage.
+            score: Of the learner.
+            schema: Columns and public bounds.
+            columns: How many covariates screening leaves.
+            n: Records of the second-stage block.
+            budget: What a release may spend.
+            queries: Public queries, [d, q].
+        """
+        if not isinstance(recipe, RidgeSecondStage):
+            return None
+        bounds, psi, asked = score.bounds(schema.domain), None, None
+        if isinstance(recipe, LinearSecondStage):
+            domain = schema.domain.select(range(columns))
+            try:
+                features = on_domain(recipe.features, domain)
+            except InputError:  # made of trained nuisances
+                features = None
+            if features is not None:
+                psi = features(schema.grid(_POINTS)[:, :columns])
+                asked = None if queries is None else features(queries[:, :columns])
+        bound = bounds.weight * FeatureMap.bound
+        typical, weight = typical_pair(score)
+        threshold = math.inf if recipe.loss == "squared" else recipe.threshold
+        return cls(
+            n,
+            recipe.ridge_for(bound, n, budget),
+            bound,
+            bounds.target,
+            typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
+            schema.domain,
+            None if psi is None else psi.shape[1],
+            None if asked is None else len(asked),
+            weight=weight,
+            psi=psi,
+            queries=asked,
+        )
+
+    @property
+    def length(self) -> float:
+        """Root mean square of ||psi(x)|| at typical records; 1, its bound, where it is not known."""
+        return 1.0 if self.psi is None else self.psi.square().sum(1).mean().sqrt().item()
+
+    @cached_property
+    def spectrum(self) -> tuple[Tensor, Tensor] | None:
+        """Eigenvalues [p] and vectors of the mean of w^2 psi psi' over records within the threshold."""
+        if self.psi is None:
+            return None
+        inside = 1.0 if math.isinf(self.threshold) else _INSIDE
+        values, vectors = torch.linalg.eigh(inside * self.weight * self.psi.T @ self.psi / len(self.psi))
+        return values.clamp_min(0), vectors
+
+    @property
+    def curvature(self) -> Tensor | None:
+        """A = lambda I + mean w^2 psi psi', half the Hessian of the mean loss, [p, p]."""
+        if self.spectrum is None:
+            return None
+        values, vectors = self.spectrum
+        return (vectors * (values + self.ridge)) @ vectors.T
+
+    def spread(self, factors: Tensor) -> float:
+        """Return the root mean square of psi' V diag(factors), V the eigenvectors of A: noise of answers."""
+        assert self.psi is not None
+        assert self.spectrum is not None
+        return (self.psi @ (self.spectrum[1] * factors)).square().sum(1).mean().sqrt().item()
+
+    @property
+    def kept(self) -> float | None:
+        """Share of a correction that the ridge leaves at typical records; None where features are not known yet."""
+        if self.spectrum is None:
+            return None
+        values = self.spectrum[0]
+        energy = values * values / (values + self.ridge)
+        return (energy.sum() / values.sum()).item()
+
+
+def typical_pair(score: RegressionScore) -> tuple[float, float]:
+    """Return |s| over a residual of the outcome, and w^2, both at a propensity of a half.
+
+    Example:
+        >>> from torchdpcate.causal.score import DRScore, RScore
+        >>> typical_pair(RScore()), typical_pair(DRScore())
+        ((1.0, 0.25), (2.0, 1.0))
+    """
+    half, one = torch.tensor([0.5], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    rho = score.rho(one, half).item()
+    return score.ratio(half).item() * 0.5 / math.sqrt(rho), rho

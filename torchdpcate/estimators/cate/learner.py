@@ -18,18 +18,16 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.cate.blocks import Blocks
+from torchdpcate.estimators.cate.blocks import Blocks, FittedBlocks
 from torchdpcate.estimators.cate.composition import Composition
-from torchdpcate.estimators.cate.fitted_blocks import FittedBlocks
 from torchdpcate.estimators.cate.fitted_composition import FittedComposition
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.estimators.cate.procedure import Procedure
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.model import NuisanceRecipe
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -148,20 +146,28 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         Raises:
             InputError: As ``fit_stream``.
         """
-        self._procedure().check_stream(n)
+        settings = self._procedure()
+        if isinstance(settings, Blocks):
+            raise InputError(
+                "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
+            )
+        settings.check_stream(n)
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self._settings = self._procedure()
         self.blocks_ = self._settings.blocks(records.n)
 
     def _learn(self, records: CausalData | RecordStream) -> None:
-        fitted = self._fitted = self._settings.fit(records, self._session, self._statement_of)
-        if isinstance(fitted, FittedComposition):
+        self._fitted: FittedBlocks | FittedComposition
+        if isinstance(self._settings, Blocks):
+            assert isinstance(records, CausalData)
+            blocks = self._fitted = self._settings.fit(records, self._session, self._statement_of)
+            self.nuisances_, self.columns_ = blocks.first.nuisances, blocks.first.columns
+            self.second_stage_, self.threshold_ = blocks.second_stage, blocks.threshold
+            self.stage_ = blocks.stage
+        else:
+            fitted = self._fitted = self._settings.fit(records, self._session, self._statement_of)
             self.plan_, self.composed_ = fitted.plan, fitted.found
-        elif isinstance(fitted, FittedBlocks):
-            self.nuisances_, self.columns_ = fitted.first.nuisances, fitted.first.columns
-            self.second_stage_, self.threshold_ = fitted.second_stage, fitted.threshold
-            self.stage_ = fitted.stage
 
     def _filter(self) -> str:
         return self.filter
@@ -260,6 +266,11 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             BudgetError: The block cannot pay.
         """
         self._ready()
+        if not isinstance(self._fitted, FittedBlocks):
+            raise InputError(
+                "second_stage = adaptive: its function answers any query already, by release_function(); an online "
+                "service needs second_stage=linear, tangent or kernel_ridge"
+            )
         return self._fitted.answer_online(folder, mechanism, budget, counter)
 
     def plan(self, X_query: Any, budget: PrivacyBudget | None = None) -> dict[str, float]:
@@ -300,7 +311,12 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             InputError: No budget, settings that could not be released, or a residual scale where there is none.
         """
         self._planned(n)
-        return self._procedure().expected_noise(n, mechanism, queries, residual_scale)
+        settings = self._procedure()
+        if isinstance(settings, Composition):
+            return settings.expected_noise(n, mechanism, residual_scale)
+        if residual_scale is not None:
+            raise InputError(f"residual_scale = {residual_scale}: is for second_stage=adaptive alone; leave it out")
+        return settings.expected_noise(n, mechanism, queries)
 
     def nonprivate_balance(self) -> BalanceTable | None:
         """Return the balance of all covariates before and after weighting by the propensity; the curator's.
@@ -359,38 +375,33 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             raise InputError(f"{what}: is for blocks of records; use second_stage=linear, tangent or kernel_ridge")
         return self._fitted
 
-    def _procedure(self) -> Procedure:
+    def _procedure(self) -> Blocks | Composition:
         """Return what the settings ask for: one composition, or blocks of records."""
-        adaptive, schema = self._adaptive, TableSchema.of(self.domain).two_arms()
-        if adaptive is not None:
-            return self._composition(adaptive, schema)
-        assert not isinstance(self.second_stage, AdaptiveSecondStage)
+        second, schema = self._second_stage(), TableSchema.of(self.domain).two_arms()
+        trainer, name = self.trainer or default_trainer, type(self).__name__
+        if isinstance(second, AdaptiveSecondStage):
+            return Composition(second, schema, self.budget, self.plans, name, self._block_settings(), trainer)
         return Blocks(
             score=self.regression_score,
             schema=schema,
             budget=self.budget,
             nuisance=self.nuisance or NuisanceConfig(),
-            second_stage=self.second_stage or LinearSecondStage(),
+            second_stage=second,
             split=self.split if isinstance(self.split, Split) else DisjointSplit(self.split),
             seed=self.seed,
-            trainer=self.trainer or default_trainer,
+            trainer=trainer,
             screen=self.screen,
             tune=self.tune,
             filter=self.filter,
-            learner=type(self).__name__,
+            learner=name,
             own=self._own_learner(),
         )
 
-    @property
-    def _adaptive(self) -> AdaptiveSecondStage | None:
-        """The settings of the one composition; None where records are split into blocks."""
-        if self.second_stage is None:
-            return AdaptiveSecondStage() if self.plans is not None and not self._block_settings() else None
-        return self.second_stage if isinstance(self.second_stage, AdaptiveSecondStage) else None
-
-    def _composition(self, settings: AdaptiveSecondStage, schema: TableSchema) -> Composition:
-        trainer, given = self.trainer or default_trainer, self._block_settings()
-        return Composition(settings, schema, self.budget, self.plans, type(self).__name__, given, trainer)
+    def _second_stage(self) -> SecondStage | AdaptiveSecondStage:
+        """Return the settings of the second stage, given or not."""
+        if self.second_stage is not None:
+            return self.second_stage
+        return LinearSecondStage() if self.plans is None or self._block_settings() else AdaptiveSecondStage()
 
     def _block_settings(self) -> list[str]:
         """Return the names of given settings that only blocks have."""

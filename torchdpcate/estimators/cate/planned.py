@@ -1,24 +1,17 @@
-"""The noise to expect in a released effect, of either kind of learner."""
-
-import math
+"""The noise to expect in the released effect of a composition."""
 
 from torchdpcate.composition.builder import rebuilt
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.planned_head import ASSUMED, PlannedHead
-from torchdpcate.estimators.planned_noise import PlannedNoise, shown
+from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Level
 
-ASKED = "the plan asks for: "
-"""How a plan says what it asks for."""
 GAIN = 1e-6
 """The delta whose gain plans with delta = 0 name."""
-_OF = "the effect at a typical covariate"
-_NUISANCES = "the noise in private nuisances, which is often the larger"
+OF = "the effect at a typical covariate"
+"""What planned noise is the noise of."""
 _SCORES = ", scores at twice that, as they are where either arm has half of the records"
 _ONE, _OTHERS = "constant", "variation"
 
@@ -46,7 +39,7 @@ def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: floa
     constant, others = effect_errors(plan)
     return PlannedNoise.of_parts(
         {_ONE: scale * constant, _OTHERS: scale * others},
-        _OF,
+        OF,
         domain.outcome_range,
         plan.n,
         plan.budget,
@@ -87,41 +80,3 @@ def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domai
             "outcome's range: the standard deviation of outcomes of records alike, from public knowledge"
         )
     return float(residual_scale)
-
-
-def planned_head_noise(
-    mechanism: Mechanism,
-    head: PlannedHead | None,
-    release: PrivacyBudget,
-    domain: Domain,
-    n: int,
-    budget: PrivacyBudget,
-    level: Level,
-) -> PlannedNoise:
-    """Return the noise of a second stage on a block of its own.
-
-    Args:
-        mechanism: That of the release.
-        head: The second stage as plans expect it; None where it is no ridge regression.
-        release: What the release may spend.
-        domain: Public bounds.
-        n: Number of records, of all blocks.
-        budget: Of each block.
-        level: Of the release.
-    """
-    value = math.nan if head is None else mechanism.planned(head, release)
-    remarks: tuple[str, ...] = ()
-    if head is not None and head.kept is not None and not mechanism.free:
-        remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.kept:.0%} of a correction as it is",)
-    return PlannedNoise(
-        value,
-        _OF,
-        domain.outcome_range,
-        n,
-        budget,
-        {} if math.isnan(value) else {"second stage": value},
-        level,
-        assumes=() if math.isnan(value) else ASSUMED,
-        left_out=(_NUISANCES, "sampling, and what the ridge shrinks"),
-        remarks=remarks,
-    )

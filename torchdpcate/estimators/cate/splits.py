@@ -12,6 +12,8 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
 NUISANCE, SECOND_STAGE, FOLDS = "nuisance", "second_stage", ("fold_1", "fold_2")
+TWO_FOLDS = "two folds, cross-fitted"
+"""How a statement says that there are two folds."""
 
 
 @dataclass(frozen=True)
@@ -28,28 +30,24 @@ class Fold:
 
 
 class Split(ABC):
-    """How records are shared out between the two stages.
+    """How records are shared out between the two stages: in two blocks.
 
     Attributes:
+        names: Of the blocks.
         folds: Nuisances to train, and the second-stage records they are applied to.
         choices: Nuisances and records on which second-stage settings are chosen privately.
+        fraction: Share of the records in the first block, in (0, 1).
     """
 
+    names: ClassVar[tuple[str, str]]
     folds: ClassVar[tuple[Fold, ...]]
     choices: ClassVar[tuple[Fold, ...]]
+    fraction: float
 
     @property
     @abstractmethod
     def fact(self) -> float | str:
         """The split as privacy statements have it."""
-
-    @abstractmethod
-    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
-        """Return the positions of the records of each block: disjoint, together all.
-
-        Raises:
-            InputError: Too few records.
-        """
 
     @abstractmethod
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
@@ -59,9 +57,18 @@ class Split(ABC):
     def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return what is left for releases at least."""
 
-    @abstractmethod
+    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
+        """Return the positions of the records of each block: disjoint, together all.
+
+        Raises:
+            InputError: Too few records.
+        """
+        return dict(zip(self.names, public_split(n, self.fraction, seed), strict=True))
+
     def sizes(self, n: int) -> dict[str, int]:
         """Return the number of records of each block, as ``blocks`` shares them out."""
+        first = round(self.fraction * n)
+        return dict(zip(self.names, (first, n - first), strict=True))
 
     def fitted(self, sizes: Mapping[str, int]) -> int:
         """Return the number of records that fit the second stage."""
@@ -72,10 +79,13 @@ class Split(ABC):
 class DisjointSplit(Split):
     """Each record enters one stage, so a release costs the larger of the blocks' budgets.
 
+    The blocks are ``nuisance`` and ``second_stage``; both stages have all of the budget.
+
     Attributes:
         fraction: Share of the records that trains the nuisances, in (0, 1).
     """
 
+    names = (NUISANCE, SECOND_STAGE)
     folds = (Fold(NUISANCE, SECOND_STAGE),)
     choices = (Fold(NUISANCE, NUISANCE),)
 
@@ -86,22 +96,11 @@ class DisjointSplit(Split):
         """The share of the records that trains the nuisances."""
         return self.fraction
 
-    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
-        """Return the blocks ``nuisance`` and ``second_stage``."""
-        return dict(zip((NUISANCE, SECOND_STAGE), public_split(n, self.fraction, seed), strict=True))
-
-    def sizes(self, n: int) -> dict[str, int]:
-        """Return the sizes of ``blocks``."""
-        first = round(self.fraction * n)
-        return {NUISANCE: first, SECOND_STAGE: n - first}
-
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return all of the budget."""
         return budget
 
-    def release_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
-        """Return all of the budget."""
-        return budget
+    release_budget = nuisance_budget
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,10 @@ class CrossFit(Split):
         nuisance_share: Share of epsilon and delta that the nuisances may spend, in (0, 1).
     """
 
+    names = FOLDS
     folds = (Fold(*FOLDS), Fold(*reversed(FOLDS)))
     choices = folds
+    fraction = 0.5
 
     nuisance_share: float = 0.7
 
@@ -132,16 +133,7 @@ class CrossFit(Split):
     @property
     def fact(self) -> str:
         """That there are two folds."""
-        return "two folds, cross-fitted"
-
-    def blocks(self, n: int, seed: int) -> dict[str, LongTensor]:
-        """Return the blocks ``fold_1`` and ``fold_2``."""
-        return dict(zip(FOLDS, public_split(n, 0.5, seed), strict=True))
-
-    def sizes(self, n: int) -> dict[str, int]:
-        """Return the sizes of ``blocks``."""
-        first = round(0.5 * n)
-        return dict(zip(FOLDS, (first, n - first), strict=True))
+        return TWO_FOLDS
 
     def nuisance_budget(self, budget: PrivacyBudget) -> PrivacyBudget:
         """Return the nuisances' share."""

@@ -94,8 +94,7 @@ class EffectRule(RLearner):
         self.share = share
         self.population = population
 
-    @property
-    def _adaptive(self) -> AdaptiveSecondStage:
+    def _second_stage(self) -> AdaptiveSecondStage:
         if self.second_stage is None:
             return AdaptiveSecondStage(constants=RuleConstants(), intervals=False)
         if not isinstance(self.second_stage, AdaptiveSecondStage):
@@ -197,7 +196,9 @@ class EffectRule(RLearner):
         return regret.rule / regret.constant
 
     def _planner(self) -> Composition:
-        return self._composition(self._adaptive, TableSchema.of(self.domain).two_arms())
+        planner = self._procedure()
+        assert isinstance(planner, Composition)
+        return planner
 
     def propensity_of(self, records: CausalData) -> Tensor | None:
         """Return P(A = 1) of records [n] where the domain knows it; else None."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.parameters import Parameters
+from torchdpcate.estimators.answers import Parameters
 from torchdpcate.estimators.planned_noise import TYPICAL_RESIDUAL
 from torchdpcate.laws import CentreAndWidth
 from torchdpcate.plan import Query

@@ -14,7 +14,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.parameters import clone
+from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
 from torchdpcate.privacy.budget import integer

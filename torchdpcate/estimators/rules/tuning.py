@@ -18,9 +18,8 @@ from torchdpcate.data.split import public_permutation, public_split
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.answers import AnswersDecisions
+from torchdpcate.estimators.answers import AnswersDecisions, clone
 from torchdpcate.estimators.base import PrivateEstimator
-from torchdpcate.estimators.parameters import clone
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.noise_report import NoiseReport

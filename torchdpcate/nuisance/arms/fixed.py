@@ -14,7 +14,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.nuisance.known_propensity import propensity_column
+from torchdpcate.nuisance.model import propensity_column
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession

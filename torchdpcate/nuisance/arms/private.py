@@ -13,9 +13,8 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.model import NuisanceModel
-from torchdpcate.nuisance.ranges import nuisance_range
-from torchdpcate.nuisance.recipe import NuisanceRecipe
+from torchdpcate.nuisance.kinds import nuisance_range
+from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, Charge

@@ -20,7 +20,7 @@ from torchdpcate.erm.private_fit import ObjectiveNoise, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import conditions_of
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.known_propensity import propensity_column
+from torchdpcate.nuisance.model import propensity_column
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, probability
 from torchdpcate.privacy.guarantee import Condition, Level
 from torchdpcate.privacy.session import FitSession

@@ -8,7 +8,7 @@ import pytest
 from tests.estimators.cate.mechanisms.test_gaussian_process import BUDGET
 from tests.release.helpers import QUERIES, SCHEMA, nuisances, stage
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.estimators.cate.online.counter import Counter
+from torchdpcate.estimators.cate.online.history import Counter
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger

@@ -22,12 +22,10 @@ from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.online import history
-from torchdpcate.estimators.cate.online.correction import correction_from, correction_of
 from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
-from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
-from torchdpcate.estimators.cate.online.path import JITTER
+from torchdpcate.estimators.cate.online.path import JITTER, NoisyFunction
 from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
-from torchdpcate.estimators.cate.online.state import STATE_FILE
+from torchdpcate.estimators.cate.online.state import STATE_FILE, correction_from, correction_of
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.features.maps import Fourier, Representation
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier

@@ -13,8 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import FORMULA, CompositionPlan
-from torchdpcate.estimators.cate.head import Head
-from torchdpcate.estimators.cate.planned_head import PlannedHead
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.features.maps import FeatureMap, Identity
 from torchdpcate.laws import Law
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import DPSGDRun
 from torchdpcate.nuisance.plan import DPSGDPlan, batch_problems
 from torchdpcate.nuisance.trainer import GPU_ROUNDING

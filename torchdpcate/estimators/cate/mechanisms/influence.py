@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import RScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, public_step
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     DOMAIN,
@@ -21,12 +21,11 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     query_game,
     treated_block,
 )
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
 from torchdpcate.laws import SecretScale
-from torchdpcate.nuisance.nuisances import Nuisances
+from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
 from torchdpcate.privacy.charge import Charge, Purpose

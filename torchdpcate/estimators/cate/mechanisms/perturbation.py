@@ -11,10 +11,9 @@ from torchdpcate.erm.gaussian_scale import PARALLELOGRAM
 from torchdpcate.erm.losses import LossBounds
 from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import SQUARED, Head
+from torchdpcate.estimators.cate.head import SQUARED, Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.laws import AddedNoise, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, public_step
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, FAR, NEAR, given_stage, queries, query_game
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.features.maps import Identity
 from torchdpcate.influence.kernel import KernelInfluenceFunction
 from torchdpcate.laws import SecretScale

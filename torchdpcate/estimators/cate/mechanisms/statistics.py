@@ -9,10 +9,9 @@ from torch import Tensor
 
 from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import Head
+from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, Prepared
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import function_game, given_stage
-from torchdpcate.estimators.cate.planned_head import PlannedHead
 from torchdpcate.features.maps import batches
 from torchdpcate.laws import UnequalNoise
 from torchdpcate.privacy.budget import PrivacyBudget

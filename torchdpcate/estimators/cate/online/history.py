@@ -15,23 +15,123 @@ answer leaves. What follows from it, wherever a process or the machine stops:
   not count is complete, so it is taken up.
 
 Digests show damage, not forgery; and a copy of the complete folder, put back later, agrees with itself. A counter
-outside the folder shows it (``counter``), written after the head and before the answer leaves. Without one, never run a
+outside the folder shows it (``Counter``), written after the head and before the answer leaves. Without one, never run a
 service from a copy, nor from a backup that is older than its last answer: each such run is a second release.
+
+A counter is outside the folder of an online service, so that a folder that was put back is recognised.
+A copy of a complete folder agrees with itself, and so does a backup. They cannot change a file elsewhere that states
+how far the history had come, and its digest there. It is on the disk before an answer leaves. So of any
+number of copies, at whatever time they are put back, only one goes on: the others lack entries, or have others.
+
+Whoever puts the counter back together with the folder is not noticed; keep it where backups and copies of the folder do
+not reach, and where its owner alone may write.
 """
 
 import hashlib
+import json
 import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from filelock import FileLock
 
-from torchdpcate._files import PRIVATE
-from torchdpcate.errors import ReleaseFileError
-from torchdpcate.estimators.cate.online.counter import Counter, Head
+from torchdpcate._files import PRIVATE, write_text
+from torchdpcate.errors import InputError, ReleaseFileError
+
+_FORMAT, _VERSION = "torchdpcate counter", 1
+_DIGEST = 32  # bytes
+
+
+class Head(NamedTuple):
+    """How far a history has come.
+
+    Attributes:
+        entries: Their number.
+        end: Bytes of the history.
+        digest: Of its last entry, over everything before.
+    """
+
+    entries: int
+    end: int
+    digest: bytes
+
+    def pack(self, run: bytes) -> bytes:
+        """Return it as a slot has it, with a checksum."""
+        body = _SLOT.pack(*self)
+        return body + hashlib.sha256(run + body).digest()
+
+
+class Counter:
+    """The file of one service's counter, which only ever goes forward.
+
+    Args:
+        path: Where it is; its folder must exist.
+        run: Identifier of the run, in hexadecimal digits.
+        folder: The service's folder, in which it may not be.
+
+    Attributes:
+        lock: A context in which every other process that uses the counter waits, also from a copy of the folder.
+
+    Raises:
+        InputError: It would be in the service's own folder, and be put back with it.
+    """
+
+    def __init__(self, path: Path, run: str, folder: Path) -> None:
+        self.path, self._run = Path(os.path.realpath(path)), run
+        inside = Path(os.path.realpath(folder))
+        if inside == self.path.parent or inside in self.path.parents:
+            raise InputError(
+                f"counter = {path}: is in the service's folder, and would be put back with it; choose another"
+            )
+        self.lock = FileLock(f"{self.path}.lock", mode=PRIVATE)
+
+    def create(self, head: Head) -> None:
+        """Write the counter of a new service.
+
+        Raises:
+            InputError: The file is there already, or cannot be written.
+        """
+        if os.path.lexists(self.path):
+            raise InputError(f"counter = {self.path}: exists already; each service has a counter of its own")
+        try:
+            self.advance(head)
+        except OSError as error:
+            raise InputError(f"counter = {self.path}: cannot be written ({error.strerror}); choose another") from None
+
+    def advance(self, head: Head) -> None:
+        """Write how far the history has come; on return it is on the disk.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        kept = {"run": self._run, "entries": head.entries, "end": head.end, "digest": head.digest.hex()}
+        write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **kept}, indent=1), PRIVATE)
+
+    def read(self) -> Head:
+        """Return how far the history had come when the last answer left.
+
+        Raises:
+            ReleaseFileError: The file is missing, damaged, or of another run.
+        """
+        try:
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if (kept["format"], kept["version"], kept["run"]) != (_FORMAT, _VERSION, self._run):
+                raise ValueError("it is of another run or format")
+            head = Head(int(kept["entries"]), int(kept["end"]), bytes.fromhex(kept["digest"]))
+            if head.entries < 0 or head.end < len(head.digest) or len(head.digest) != _DIGEST:
+                raise ValueError("its numbers do not belong together")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ReleaseFileError(
+                f"counter {self.path}: cannot be read ({why}); nothing is answered, because it is not known whether "
+                "the service's folder is its newest"
+            ) from None
+        return head
+
 
 HISTORY_FILE, HEAD_FILE, LOCK_FILE = "history.bin", "head.bin", "lock"
 
@@ -41,12 +141,6 @@ _DIGEST = 32
 _FLUSH = getattr(os, "fdatasync", os.fsync)  # without the file's times, which are not needed
 _SLOT_BYTES = _SLOT.size + _DIGEST
 _PUT_BACK = "its counter has seen other answers than are in it, so the folder is a copy or was put back"
-
-
-class _Head(Head):
-    def pack(self, run: bytes) -> bytes:
-        body = _SLOT.pack(*self)
-        return body + hashlib.sha256(run + body).digest()
 
 
 class History:
@@ -66,7 +160,7 @@ class History:
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
         self._counter, self._lock = counter, FileLock(self.folder / LOCK_FILE, mode=PRIVATE)
-        self._seen, self._slot = _Head(0, _DIGEST, self._run), 0
+        self._seen, self._slot = Head(0, _DIGEST, self._run), 0
 
     @property
     @contextmanager
@@ -129,9 +223,9 @@ class History:
         body = _COUNT.pack(len(rows)) + np.ascontiguousarray(rows, dtype="<f8").tobytes()
         digest = hashlib.sha256(self._seen.digest + body).digest()
         _write(self.folder / HISTORY_FILE, body + digest, self._seen.end)
-        self._advance(_Head(self._seen.entries + 1, self._seen.end + len(body) + _DIGEST, digest))
+        self._advance(Head(self._seen.entries + 1, self._seen.end + len(body) + _DIGEST, digest))
 
-    def _advance(self, head: _Head) -> None:
+    def _advance(self, head: Head) -> None:
         """Count what is on the disk, in the slot that is not the present head's."""
         slot = 1 - self._slot
         _write(self.folder / HEAD_FILE, head.pack(self._run), slot * _SLOT_BYTES)
@@ -151,7 +245,7 @@ class History:
             self._advance(reached)
         return rows
 
-    def _entries(self, start: _Head, end: int) -> tuple[np.ndarray, _Head]:
+    def _entries(self, start: Head, end: int) -> tuple[np.ndarray, Head]:
         """Return the rows of the complete entries from ``start`` to ``end`` bytes, and where they end."""
         if self._bytes(0, _DIGEST) != self._run:
             raise self._refusal("it is of another run")
@@ -167,16 +261,16 @@ class History:
                 break
             found.append(data[at + _COUNT.size : stop])
             at = stop + _DIGEST
-            head = _Head(head.entries + 1, start.end + at, digest.digest())
+            head = Head(head.entries + 1, start.end + at, digest.digest())
         return np.frombuffer(b"".join(found), dtype="<f8").reshape(-1, self._width), head
 
-    def _head(self) -> _Head:
+    def _head(self) -> Head:
         """Return the head, of the intact slot that counts most."""
         data = self._bytes(0, 2 * _SLOT_BYTES + 1, HEAD_FILE)
         if len(data) != 2 * _SLOT_BYTES:
             raise self._refusal(f"{HEAD_FILE} is damaged")
         slots = [data[:_SLOT_BYTES], data[_SLOT_BYTES:]]
-        heads = {i: _Head(*_SLOT.unpack(slot[: _SLOT.size])) for i, slot in enumerate(slots)}
+        heads = {i: Head(*_SLOT.unpack(slot[: _SLOT.size])) for i, slot in enumerate(slots)}
         intact = {i: head for i, head in heads.items() if head.pack(self._run) == slots[i]}
         if not intact:
             raise self._refusal(f"{HEAD_FILE} is damaged or of another run")

@@ -17,12 +17,9 @@ from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import AUDITED, GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
-from torchdpcate.estimators.cate.online.correction import Correction, correction_of, with_columns
-from torchdpcate.estimators.cate.online.counter import Counter
-from torchdpcate.estimators.cate.online.history import History
-from torchdpcate.estimators.cate.online.noisy_function import NoisyFunction
-from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, Revealed, answer_step
-from torchdpcate.estimators.cate.online.state import STATE_FILE, ServiceState
+from torchdpcate.estimators.cate.online.history import Counter, History
+from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
+from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of, with_columns
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget

@@ -1,0 +1,216 @@
+"""MIMIC-Extract's tables: the demonstration files, invented ones, and what is wrong with them."""
+
+import os
+import pickle
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.data.conftest import SHARED
+from tests.papers.layouts import extract_tables, raw_tables, write_extract, write_raw
+from torchdpcate.data import MimicExtract
+from torchdpcate.errors import InputError
+from torchdpcate.papers.mimic_extract import plain_pickles, read_extract
+from torchdpcate.papers.mimic_hours import Window, time_points
+from torchdpcate.papers.mimic_tables import read_tables
+
+DEMO = SHARED / "mimic_extract_layout"
+demo = pytest.mark.skipif(not DEMO.exists(), reason="the demonstration of MIMIC-Extract's layout is not here")
+
+
+def test_one_record_a_person_within_public_bounds(tmp_path) -> None:
+    study = MimicExtract(write_extract(tmp_path / "e", *extract_tables())).load()
+    assert study.n == 12
+    assert study.unit.to_dict() == {"column": "subject_id", "records": 1}
+    assert study.name == "mimic"
+    study.domain.check_covariates(study.records.x)
+    assert study.records.x[0, study.domain.names.index("age")] == 90  # 300 years, for those older than 89
+    assert study.records.a.tolist() == [0.0, 1.0] * 6
+    assert study.queries.shape == (300, 8)
+
+
+def test_the_seed_draws_time_points_and_each_person_has_k(tmp_path) -> None:
+    folder = write_extract(tmp_path / "e", *extract_tables())
+    x = [MimicExtract(folder, seed=seed).load().records.x for seed in (0, 0, 1)]
+    assert torch.equal(x[0], x[1])
+    assert not torch.equal(x[0], x[2])
+    four = MimicExtract(folder, per_person=4).load()
+    assert (four.n, four.unit.records) == (48, 4)
+    assert (four.records.x[:, -1].reshape(12, 4).std(1) == 0).all()  # a person's gender
+    with pytest.raises(InputError, match=r"12 persons with more than data.per_person = 4 records"):
+        MimicExtract(folder, per_person=4, too_many="refuse").load()
+
+
+def test_replacing_a_person_leaves_the_others_as_they_are(tmp_path) -> None:
+    tables = extract_tables()
+    first = MimicExtract(write_extract(tmp_path / "a", *tables), per_person=3).load().records
+    gone = [table.drop(index=10_004, level=0) for table in tables]
+    others = [table[table.index.get_level_values(0) == 10_004] for table in extract_tables(hours=33, seed=9)]
+    new = [other.rename(index={10_004: 9_000}, level=0) for other in others]  # the first of all, and a shorter stay
+    changed = [pd.concat([one, two]) for one, two in zip(new, gone, strict=True)]
+    second = MimicExtract(write_extract(tmp_path / "b", *changed), per_person=3).load().records
+    kept = torch.cat([torch.arange(12), torch.arange(15, 36)])
+    assert torch.equal(first.x[kept], second.x[3:])
+    assert torch.equal(first.y[kept], second.y[3:])
+
+
+def test_rows_may_stand_in_any_order(tmp_path) -> None:
+    tables = extract_tables()
+    shuffled = [table.sample(frac=1, random_state=3) for table in tables]
+    one, two = (
+        MimicExtract(write_extract(tmp_path / name, *t)).load().records for name, t in (("a", tables), ("b", shuffled))
+    )
+    assert torch.equal(one.x, two.x)
+
+
+def _broken(change: str) -> tuple[pd.DataFrame, ...]:
+    vitals, interventions, patients = extract_tables()
+    if change == "twice":
+        patients = pd.concat([patients, patients[:2]])
+    elif change == "hour twice":
+        vitals = pd.concat([vitals, vitals[:3]])
+    elif change == "gap":
+        vitals, interventions = vitals.drop(index=vitals.index[5]), interventions.drop(index=vitals.index[5])
+    elif change == "apart":
+        interventions = interventions[:-4]
+    elif change == "unit":
+        vitals["glucose", "mean"] /= 18.016
+    elif change == "fraction":
+        vitals["hematocrit", "mean"] /= 100
+    elif change == "vent":
+        interventions.iloc[0, 0] = 2
+    elif change == "patients":
+        patients = patients[:-1]
+    elif change == "word":
+        vitals["sodium", "mean"] = vitals["sodium", "mean"].astype(str)
+        vitals.iloc[:2, list(vitals.columns).index(("sodium", "mean"))] = "high"
+    elif change == "age":
+        patients = patients.astype({"age": str})
+        patients.iloc[0, 1] = "old"
+    elif change == "variable":
+        vitals = vitals.drop(columns="sodium", level=0)
+    return vitals, interventions, patients
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("twice", "table patients: 2 stays there twice"),
+        ("hour twice", "table vitals_labs: 3 hours there twice"),
+        ("gap", "does not count 0, 1, 2, ... in 1 stay; times are missing or out of order"),
+        ("apart", "4 hours in one of vitals_labs and interventions alone"),
+        ("unit", r"values of 'glucose' outside \[33, 2200\] mg/dL, too many for errors"),
+        ("fraction", r"values of 'hematocrit' outside \[5, 75\] %"),
+        ("vent", "vent has 1 value other than 0 and 1"),
+        ("patients", "1 stay not in table patients"),
+        ("word", "table vitals_labs: column 'sodium' has 2 non-numeric values; mend these rows"),
+        ("age", "table patients: column 'age' has 1 non-numeric value"),
+        ("variable", "column \"\\('sodium', 'mean'\\)\" is missing"),
+    ],
+)
+def test_what_is_not_of_the_layout_is_refused(tmp_path, change: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_extract(write_extract(tmp_path / "e", *_broken(change)))
+
+
+def test_missing_files_and_tables_are_named(tmp_path) -> None:
+    with pytest.raises(InputError, match="no such file or folder"):
+        read_extract(tmp_path / "none.h5")
+    folder = write_extract(tmp_path / "e", *extract_tables())
+    (folder / "interventions.parquet").unlink()
+    with pytest.raises(InputError, match="no parquet file of table interventions"):
+        read_extract(folder)
+
+
+def test_other_layouts_are_named_with_their_choice(tmp_path) -> None:
+    with pytest.raises(InputError, match="holds MIMIC's own tables, not MIMIC-Extract's: data=mimic_iii"):
+        read_extract(write_raw(tmp_path / "iii", raw_tables("iii")))
+    (tmp_path / "h").mkdir()
+    (tmp_path / "h" / "all_hourly_data.h5").write_bytes(b"")
+    with pytest.raises(InputError, match=r"holds no parquet file; give data\.path=.*all_hourly_data\.h5"):
+        read_extract(tmp_path / "h")
+    for path in (tmp_path / "h" / "all_hourly_data.h5", write_extract(tmp_path / "e", *extract_tables())):
+        with pytest.raises(InputError, match="is MIMIC-Extract's, not MIMIC-IV's tables: data=mimic"):
+            read_tables(path, "iv")
+
+
+def test_nobody_with_a_record_is_said(tmp_path) -> None:
+    with pytest.raises(InputError, match="nobody has a time point"):
+        MimicExtract(write_extract(tmp_path / "e", *extract_tables(hours=8))).load()
+
+
+def test_without_pytables_the_extra_is_named(tmp_path, monkeypatch) -> None:
+    (tmp_path / "e.h5").write_bytes(b"no HDF5")
+    monkeypatch.setitem(sys.modules, "tables", None)
+    with pytest.raises(InputError, match=r"pip install 'torchdpcate\[mimic\]'"):
+        read_extract(tmp_path / "e.h5")
+
+
+def test_hdf5_reads_as_parquet_does_and_names_what_is_missing(tmp_path) -> None:
+    pytest.importorskip("tables", reason="the extra mimic (PyTables) is not installed")
+    vitals, interventions, patients = extract_tables()
+    path = tmp_path / "all_hourly_data.h5"
+    vitals.to_hdf(path, key="vitals_labs")
+    with pytest.raises(InputError, match="has no table interventions, patients"):
+        read_extract(path)
+    interventions.to_hdf(path, key="interventions")
+    patients.to_hdf(path, key="patients", format="table")
+    folder = write_extract(tmp_path / "e", vitals, interventions, patients)
+    one, two = read_extract(path), read_extract(folder)
+    np.testing.assert_array_equal(one.values, two.values)
+    np.testing.assert_array_equal(one.age, two.age)
+    vitals.drop(columns="glucose", level=0).to_hdf(path, key="vitals_labs")
+    with pytest.raises(InputError, match=r"lacks .*glucose"):
+        read_extract(path)
+    path.write_bytes(b"no HDF5")
+    with pytest.raises(InputError, match="cannot be read as HDF5"):
+        read_extract(path)
+
+
+class _Evil:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, place) -> None:
+        self._place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._place),)
+
+
+@pytest.mark.parametrize("where", ["values", "attribute"])
+def test_no_file_makes_code_run(tmp_path, where: str) -> None:
+    """pandas writes words and names as pickles, which are read; one that calls a function is not called."""
+    tables = pytest.importorskip("tables", reason="the extra mimic (PyTables) is not installed")
+    path, place = tmp_path / "all_hourly_data.h5", tmp_path / "made"
+    for frame, name in zip(extract_tables(), ("vitals_labs", "interventions", "patients"), strict=True):
+        frame.astype(dict.fromkeys(frame.columns[:1], object)).to_hdf(path, key=name)
+    assert read_extract(path).gender[0] == "F"  # in a pickled column
+    with tables.open_file(path, "a") as file:
+        group = file.root.patients
+        if where == "attribute":
+            group._v_attrs["axis1_name"] = group._v_attrs["encoding"] = _Evil(place)
+        else:
+            pickled = next(node for node in group if isinstance(node, tables.VLArray))
+            name = pickled.name
+            file.remove_node(group, name)
+            file.create_vlarray(group, name, tables.ObjectAtom()).append(_Evil(place))
+    message = "holds a pickled Python object, (posix|nt)\\.mkdir, which could run code"
+    with pytest.raises(InputError, match=message):
+        read_extract(path)
+    assert not place.exists()
+    with plain_pickles():
+        pass
+    assert tables.atom.pickle is tables.attributeset.pickle is pickle
+
+
+@demo
+def test_the_demonstration_reads_alike_from_both_formats() -> None:
+    pytest.importorskip("tables", reason="the extra mimic (PyTables) is not installed")
+    one, two = read_extract(DEMO / "all_hourly_data_demo.h5"), read_extract(DEMO)
+    assert (one.n, len(one.age)) == (5175, 84)
+    np.testing.assert_array_equal(one.values, two.values)
+    assert len(np.unique(one.person[time_points(one, Window())])) == 65
+    assert MimicExtract(DEMO).load().n == 65

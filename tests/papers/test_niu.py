@@ -1,0 +1,89 @@
+"""The designs of Niu et al. (2022): moments of the effect, bounds, propensities."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from torchdpcate.data.covariates import Categorical
+from torchdpcate.errors import InputError
+from torchdpcate.papers.niu import Niu
+
+N = 100_000
+SDS = 6.0  # two-sided normal tail 2e-9
+
+# Of the effect under the unbounded law: 1/24; 1 + a quadrature's; 0; (3 + 2)(1/2 - 1/(2 pi)); a simulation's.
+VARIANCES = {"A": 1 / 24, "B": 1.2715, "C": 0.0, "D": 5 * (0.5 - 0.5 / math.pi), "E": 10.15}
+
+
+@pytest.mark.parametrize("design", VARIANCES)
+def test_effects_vary_as_the_laws_say(design):
+    source = Niu(design, n=N, train_fraction=0.99, seed=1)
+    effect = source.effect(source.load().records.x)
+    assert float(effect.var()) == pytest.approx(VARIANCES[design], rel=0.03)  # moved tails take 1 % and 1.3 %
+
+
+@pytest.mark.parametrize("design", "ABCDE")
+def test_treatments_follow_the_propensity(design):
+    source = Niu(design, n=N, train_fraction=0.99, seed=2)
+    records = source.load().records
+    apart = records.a - source.propensity(records.x)
+    # A record at its bound has another propensity than the one that was drawn: fewer than 1 in 60 have one there.
+    assert abs(float(apart.mean())) < SDS * 0.5 / math.sqrt(records.n) + 0.002
+
+
+@pytest.mark.parametrize("design", "ABCD")
+def test_the_outcome_is_baseline_effect_and_unit_noise(design):
+    source = Niu(design, n=N, train_fraction=0.99, seed=3)
+    records = source.load().records
+    noise = records.y - source._law.baseline(records.x) - records.a * source.effect(records.x)
+    assert float(noise.mean()) == pytest.approx(0.0, abs=0.03)
+    assert float(noise.var()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_noise_of_the_last_design_grows_with_its_first_covariate():
+    source = Niu("E", n=N, train_fraction=0.99, seed=3)
+    records = source.load().records
+    noise = records.y - source._law.baseline(records.x) - records.a * source.effect(records.x)
+    scaled = noise.square() / (1.0 + (records.x[:, 0] + 1.0).square())
+    inside = (records.x[:, :3].abs() < 7).all(1) & (records.y > -15) & (records.y < 25)
+    assert float(scaled[inside].mean()) == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("design", "ABCDE")
+def test_records_lie_in_their_domain_and_few_were_moved(design):
+    study = Niu(design, n=N, seed=4).load()
+    domain, records = study.domain, study.records
+    domain.check_covariates(records.x)
+    domain.check_outcome(records.y)
+    moved = ((records.x == domain.covariate_low) | (records.x == domain.covariate_high)).double().mean(0)
+    numbers = [not isinstance(c, Categorical) for c in study.schema.covariates]
+    assert float(moved[torch.tensor(numbers)].max()) < 1 / 300
+    assert float(((records.y == domain.outcome_low) | (records.y == domain.outcome_high)).double().mean()) < 1 / 200
+
+
+def test_covariates_of_the_last_design_have_the_papers_covariance():
+    drawn = np.random.RandomState(1).uniform(-1, 1, (12, 12))
+    covariance = (drawn @ drawn.T)[:6, :6]
+    study = Niu("E", n=N, seed=5).load()
+    seen = np.cov(study.records.x[:, :3].numpy().T)
+    assert np.allclose(seen, covariance[:3, :3], atol=0.15)
+    assert [type(c).__name__ for c in study.schema.covariates] == ["Numeric"] * 3 + ["Categorical"] * 3
+    tails = [0.5 * math.erfc(1 / math.sqrt(2 * covariance[j, j])) for j in (3, 4, 5)]
+    assert np.allclose(study.records.x[:, 3:].mean(0).numpy(), tails, atol=0.012)
+
+
+def test_a_design_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="choose one of A, B, C, D, E"):
+        Niu("F")
+
+
+def test_a_coin_in_place_of_the_propensity_is_known_to_the_schema():
+    source = Niu("D", randomised=0.3, n=N, seed=6)
+    study = source.load()
+    assert float(study.records.a.mean()) == pytest.approx(0.3, abs=SDS * 0.5 / math.sqrt(study.records.n))
+    assert study.domain.known_propensity is not None
+    assert Niu("B").load().domain.known_propensity is None  # the study's default fit estimates it
+    with pytest.raises(InputError, match=r"between 0\.1 and 0\.9"):
+        Niu("D", randomised=0.05)
