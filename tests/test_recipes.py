@@ -1,4 +1,4 @@
-"""The three recipes of docs/architecture.md are true: each addition is the files that it names and no other.
+"""The recipes of docs/architecture.md are true: each addition is the files that it names and no other.
 
 A copy of the library gets the files of ``tests/recipes``; a process of its own then uses them as users do. The second
 half is about classes of a user's, registered by name: they claim nothing without a condition.
@@ -26,6 +26,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.release.file import load_release
+from torchdpcate.release.statement import UNSTATED
 from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
@@ -36,6 +37,16 @@ MECHANISM = {
     "mechanism.yaml": "conf/mechanism/coarse_output.yaml",
 }
 LEARNER = {"learner.py": "torchdpcate/estimators/cate/half.py", "learner.yaml": "conf/learner/half.yaml"}
+ESTIMATOR = {
+    "estimator.py": "torchdpcate/estimators/average/laplace_table.py",
+    "estimator.yaml": "conf/effect/estimator/laplace_table.yaml",
+}
+FITTER = {"fitter.py": "torchdpcate/erm/round_fit.py", "fitter.yaml": "conf/effect/fitter/round_objective.yaml"}
+RULE_MECHANISM = {
+    "rule_mechanism.py": "torchdpcate/estimators/rules/coarse.py",
+    "rule_mechanism.yaml": "conf/rule_mechanism/coarse.yaml",
+}
+FILES = MECHANISM | LEARNER | ESTIMATOR | FITTER | RULE_MECHANISM
 ESTIMAND = "torchdpcate/causal/estimand.py"
 """An estimand is one class, and its entry, beside the others."""
 
@@ -54,11 +65,11 @@ ESTIMANDS[ATM.name] = ATM
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory) -> dict:
-    """What one process found that used all three."""
+    """What one process found that used all of them."""
     folder = tmp_path_factory.mktemp("library")
     for part in ("torchdpcate", "conf"):
         shutil.copytree(PROJECT / part, folder / part)
-    for name, place in (MECHANISM | LEARNER).items():
+    for name, place in FILES.items():
         assert not (folder / place).exists()
         shutil.copy(RECIPES / name, folder / place)
     with (folder / ESTIMAND).open("a") as file:
@@ -72,7 +83,7 @@ def used(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand"])
+@pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "estimator", "fitter", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
     assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
     assert used[what]["level"] == "certified"
@@ -81,6 +92,11 @@ def test_an_addition_is_trained_released_verified_and_audited(what, used):
 def test_statements_call_them_by_their_names(used):
     assert used["learner"]["public"]["learner"] == "HalfLearner"
     assert used["estimand"]["public"]["estimand"] == "ATM"
+    assert used["fitter"]["public"]["weights_fitter"] == "round_objective"
+
+
+def test_an_estimator_that_names_no_models_keeps_the_full_warning(used):
+    assert used["estimator"]["public"]["holds_if"] == UNSTATED
 
 
 def test_a_forged_release_by_a_new_mechanism_is_refused_by_its_own_recomputation(used):

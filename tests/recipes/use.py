@@ -1,4 +1,4 @@
-"""What a user does with the three additions, through the program and the package; run in the folder that has them."""
+"""What a user does with the additions, through the program and the package; run in the folder that has them."""
 
 import json
 import os
@@ -23,12 +23,22 @@ QUICK = [
     "second_stage=linear",
     "second_stage.ridge=0.05",
 ]
+AVERAGE = ["privacy.epsilon=4", "task=average_effect", "data.n=3000", "privacy.delta=0"]
 RUNS = {
     "mechanism": [*QUICK, "second_stage.loss=squared", "mechanism=coarse_output"],
     "learner": [*QUICK, "learner=half"],
-    "estimand": ["privacy.epsilon=4", "task=average_effect", "data.n=3000", "privacy.delta=0", "effect.estimand=ATM"],
+    "estimand": [*AVERAGE, "effect.estimand=ATM"],
+    "estimator": [*AVERAGE, "effect=covariate_balancing", "effect.readout=laplace_table"],
+    "fitter": [*AVERAGE, "effect=covariate_balancing", "effect.fitter=round_objective"],
+    "rule_mechanism": ["privacy.epsilon=4", "task=owl", "data.n=1000", "privacy.delta=0", "rule.mechanism=coarse"],
 }
-AUDITS = {"mechanism": "coarse_output", "learner": "half_learner"}
+AUDITS = {
+    "mechanism": "coarse_output",
+    "learner": "half_learner",
+    "estimator": "laplace_table",
+    "fitter": "round_objective",
+    "rule_mechanism": "coarse_gamma",
+}
 
 
 def used(what: str) -> dict:
@@ -39,6 +49,7 @@ def used(what: str) -> dict:
     release = load_release(path)
     if what in AUDITS:
         codes.append(main(["audit", f"mechanism={AUDITS[what]}", "trials=2000", "confidence=0.9"]))
+    if hasattr(release, "effect") and callable(release.effect):
         release.effect(release.domain.grid(5))
     forged = release.save(run / "copy.safetensors")
     verify_release(forged)
