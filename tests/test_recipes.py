@@ -16,7 +16,7 @@ import pytest
 
 from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.cate.head import LEARNERS
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation

@@ -10,6 +10,10 @@ from typing import Any, Self
 
 from torchdpcate.errors import InputError
 
+# Below this many parameters a step is shorter than waking a second thread, and on a busy machine the
+# threads wait for each other: two threads were measured 7 times slower than one there.
+_SMALL = 100_000
+
 
 class Terminated(SystemExit):
     """The process was asked to end; if it is not caught, the process ends with the code that shells use for SIGTERM."""
@@ -98,11 +102,6 @@ class HeldSignals:
 def _raise(*_: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what follows settles the ledger
     raise Terminated
-
-
-# Below this many parameters a step is shorter than waking a second thread, and on a busy machine the
-# threads wait for each other: two threads were measured 7 times slower than one there.
-_SMALL = 100_000
 
 
 @contextmanager

@@ -109,6 +109,7 @@ class Plan(ABC):
             bring their own.
         close: How well numbers agree that follow from answers, over the largest of them.
         repeats: Whether other releases from the same fit may have been charged before it.
+        free: Whether it asks nothing of the records: post-processing of what was paid for before.
         n: Number of records.
         budget: What all queries may cost together; None without privacy.
     """
@@ -119,6 +120,7 @@ class Plan(ABC):
     rests_on: ClassVar[tuple[str, ...] | None] = ()
     close: ClassVar[float] = CLOSE
     repeats: ClassVar[bool] = False
+    free: bool = False
     n: int
     budget: PrivacyBudget | None
 
@@ -136,11 +138,6 @@ class Plan(ABC):
     @abstractmethod
     def queries(self) -> Mapping[str, Query]:
         """What is asked of the records, in this order, by name."""
-
-    @property
-    def free(self) -> bool:
-        """Whether it asks nothing of the records: post-processing of what was paid for before."""
-        return False
 
     @property
     @abstractmethod

@@ -26,6 +26,22 @@ def conf_dir() -> Path:
     raise FileNotFoundError(f"no conf folder beside {_PACKAGE}; reinstall torchdpcate")
 
 
+def modules_with(pattern: str, package: str = "torchdpcate") -> list[str]:
+    r"""Return the modules of a package of the library in whose text a pattern is found: most need not be imported.
+
+    Args:
+        pattern: Of a line, as ``re`` has it.
+        package: Where they stand.
+
+    Example:
+        >>> modules_with(r"^class Registry\b")
+        ['torchdpcate.registry']
+    """
+    wanted, folder = re.compile(pattern, re.MULTILINE), _PACKAGE.joinpath(*package.split(".")[1:])
+    found = (path for path in folder.rglob("*.py") if wanted.search(path.read_text(encoding="utf-8")))
+    return sorted(".".join((_PACKAGE.name, *path.relative_to(_PACKAGE).with_suffix("").parts)) for path in found)
+
+
 class Registry(MutableMapping[str, Any]):
     """The classes of one group of the configuration, by name; a class is imported when it is asked for.
 

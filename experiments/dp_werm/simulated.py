@@ -83,7 +83,7 @@ def _ours(n: int, epsilon: float, first: int, repeats: int) -> Iterator[Found]:
     schema, decided = LAW.schema(), []
     for run in range(repeats):
         noise = NoiseSource.fixed(seed_of("ours", n, epsilon, first + run))
-        y = train.y[run].clamp(*LAW.outcome_bounds())
+        y = train.y[run].clamp(*LAW.outcome_bounds)
         learner = EffectRule(schema, PrivacyBudget(epsilon, 0.0), noise=noise)
         decided.append(learner.fit(train.x[run], train.a[run], y).release().answer(test.x[run]) > 0)
     yield from _found(n, epsilon, CERTIFIED, "task=rule, default, delta = 0", "certified", test, torch.stack(decided))

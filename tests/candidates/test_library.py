@@ -47,7 +47,7 @@ def test_a_yaml_list_becomes_a_library(tmp_path):
     slim = (age > 60) & (bmi <= 30)
     columns = [age < -1, age > -1, age > 20, age > 40, age - 2 * bmi > 0, slim, age > 40]
     assert torch.equal(ready.decide(x), torch.stack(columns, 1).to(torch.int8))
-    back = PolicyLibrary.from_config(library.config(), ALLOW)
+    back = PolicyLibrary.of(library.config(), ALLOW)
     assert back.config() == library.config()
     assert torch.equal(back.setup(DOMAIN, BINARY).decide(x), ready.decide(x))
     assert PolicyLibrary.of(str(path), ALLOW).names == NAMES

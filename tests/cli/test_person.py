@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.data.clinical.layouts import extract_tables, write_extract
+from tests.papers.layouts import extract_tables, write_extract
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger

@@ -14,8 +14,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
-from torchdpcate.verify.card import make_card
-from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.card import card_html, make_card
 
 HOSTILE = {
     "a colour": "\x1b[31mage",

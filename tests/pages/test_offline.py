@@ -43,7 +43,7 @@ def node() -> str:
 
 def answered(node: str, model: Any, asked: list[list[float]]) -> list[dict[str, Any]]:
     """Return what the page's script answers."""
-    path = str(files("torchdpcate.pages") / "page.js")
+    path = str(files("torchdpcate.templates") / "page.js")
     given = json.dumps({"model": model, "asked": asked})
     ran = subprocess.run([node, "-e", _CALL, path], input=given, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(ran.stdout)

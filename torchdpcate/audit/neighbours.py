@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.estimators.cate.head import LEARNERS
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game

@@ -2,18 +2,10 @@
 
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 
-import torchdpcate
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
-
-
-def _modules() -> list[str]:
-    """Return the modules of the package that declare a worst case, by their text: most need not be imported."""
-    root = Path(torchdpcate.__file__).parent
-    declaring = (path for path in root.rglob("*.py") if "@worst_case(" in path.read_text(encoding="utf-8"))
-    return sorted(".".join(("torchdpcate", *path.relative_to(root).with_suffix("").parts)) for path in declaring)
+from torchdpcate.registry import modules_with
 
 
 def registry() -> dict[str, WorstCase]:
@@ -23,7 +15,7 @@ def registry() -> dict[str, WorstCase]:
         >>> "objective" in registry()
         True
     """
-    modules = _modules()
+    modules = modules_with(r"^ *@worst_case\(")
     for module in modules:
         import_module(module)
     place = {module: at for at, module in enumerate(modules)}  # whatever was imported earlier

@@ -22,6 +22,10 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.errors import InputError
 
+_TERMS = 3  # a score of more covariates makes no readable name
+_ENTRIES = ("covariate", "cut", "above", "below")
+_DEEPEST = 100
+
 
 class Constants(PolicyFamily):
     r"""Policies :math:`\pi_m(x) = a_m`.
@@ -140,9 +144,6 @@ class Thresholds(PolicyFamily):
         return {"covariate": list(self.covariates), "cuts": list(self.cuts), **actions}
 
 
-_TERMS = 3  # a score of more covariates makes no readable name
-
-
 class LinearPolicies(PolicyFamily):
     r"""Policies by linear scores; the first of two actions where the score is at most zero.
 
@@ -250,10 +251,6 @@ def _score(weights: list[float], intercept: float, covariates: tuple[str, ...]) 
         sign = ("-" if weight < 0 else "") if not text else (" - " if weight < 0 else " + ")
         text += sign + " ".join(filter(None, (size, name)))
     return text or "0"
-
-
-_ENTRIES = ("covariate", "cut", "above", "below")
-_DEEPEST = 100
 
 
 class TreePolicies(PolicyFamily):

@@ -90,13 +90,8 @@ class PolicyLibrary:
             [_family(entry, "policies" if single else f"policies[{i}]", allow) for i, entry in enumerate(listed)]
         )
 
-    @classmethod
-    def from_config(cls, config: Sequence[Mapping[str, Any]], allow: Collection[str] = ()) -> "PolicyLibrary":
-        """Rebuild a library from ``config``, not set up; ``allow`` is that of ``of``."""
-        return cls.of(list(config), allow)
-
     def config(self) -> list[dict[str, Any]]:
-        """Return the families as plain types: the list that a yaml file holds."""
+        """Return the families as plain types: the list that a yaml file holds, and that ``of`` takes."""
         return [family.config() for family in self.families]
 
     @property

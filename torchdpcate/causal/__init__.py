@@ -6,14 +6,6 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "estimand": ("ATC", "ATE", "ATO", "ATT", "ESTIMANDS", "Estimand", "make_estimand"),
-        "score": (
-            "DRScore",
-            "OrthogonalScore",
-            "RScore",
-            "RegressionScore",
-            "ScoreBounds",
-            "dr_scores",
-            "project_to_floor",
-        ),
+        "score": ("DRScore", "RScore", "RegressionScore", "ScoreBounds", "dr_scores", "project_to_floor"),
     },
 )

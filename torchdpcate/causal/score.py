@@ -34,8 +34,8 @@ class ScoreBounds:
     rho_phi: float
 
 
-class OrthogonalScore(ABC):
-    r"""The score of one weight function lambda(pi).
+class RegressionScore(ABC):
+    r"""The score of one weight function lambda(pi), whose loss is the least squares of s on w (g - offset).
 
     .. math::
         \rho = (a - \pi)\lambda'(\pi) + \lambda(\pi), \qquad
@@ -66,18 +66,6 @@ class OrthogonalScore(ABC):
         pi, mu0, mu1 = values
         observed = a * mu1 + (1 - a) * mu0
         return self.ratio(pi) * (a - pi) * (y - observed) + self.rho(a, pi) * (mu1 - mu0)
-
-    def pseudo_outcome(self, a: Tensor, y: Tensor, values: "NuisanceValues") -> Tensor:
-        """Return phi, shape [B], in outcome units: for looking at, never for fitting."""
-        return self.rho_phi(a, y, values) / self.rho(a, values.pi)
-
-    def product(self, a: Tensor, y: Tensor, values: "NuisanceValues", g: Tensor) -> Tensor:
-        """Return rho (phi - g), shape [B]: half the negative derivative of the loss rho (phi - g)^2."""
-        return self.rho_phi(a, y, values) - self.rho(a, values.pi) * g
-
-
-class RegressionScore(OrthogonalScore):
-    """A score whose loss rho (phi - g)^2 is the least squares of s on w (g - offset)."""
 
     @abstractmethod
     def regression(

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 MEND_MISSING = "fill in a value that does not depend on the records, or drop these rows"
 """What to do about missing values: a mean of the records would be a statistic that nothing paid for."""
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_BOOLEANS = {"true": 1.0, "false": 0.0}
+MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
+"""How a missing value may be written, in small letters."""
+DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
+_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
+_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
+_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
 def plural(count: int, noun: str) -> str:
@@ -120,7 +130,8 @@ def check_aligned(**arguments: Any) -> None:
     Raises:
         InputError: Names two arguments and what to do.
     """
-    labelled = [(name, value) for name, value in arguments.items() if _is_pandas(value)]
+    pandas = ("index", "to_numpy", "iloc")  # what its frames and series have, without importing it
+    labelled = [pair for pair in arguments.items() if all(hasattr(pair[1], word) for word in pandas)]
     for name, value in labelled[1:]:
         first, reference = labelled[0]
         if len(value) == len(reference) and not value.index.equals(reference.index):
@@ -129,11 +140,6 @@ def check_aligned(**arguments: Any) -> None:
                 f"otherwise; align them by {name}.loc[{first}.index], or where positions are right drop the labels of "
                 "both by reset_index(drop=True)"
             )
-
-
-def _is_pandas(value: Any) -> bool:
-    """Return whether it is a pandas frame or series, without importing pandas."""
-    return hasattr(value, "index") and hasattr(value, "to_numpy") and hasattr(value, "iloc")
 
 
 def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -> Tensor:
@@ -148,7 +154,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
         InputError: Not a matrix, not numbers, or not finite (which column, how many).
     """
     if is_frame(value):
-        names = [f"x{i}" if _is_number(name) else plain(name) for i, name in enumerate(value.columns)]
+        names = [f"x{i}" if is_number(name) else plain(name) for i, name in enumerate(value.columns)]
         columns = [to_float64(value.iloc[:, i], f"{what}: column {name!r}") for i, name in enumerate(names)]
         matrix = torch.stack(columns, 1) if columns else torch.empty(len(value), 0, dtype=torch.float64)
     else:
@@ -159,7 +165,7 @@ def to_matrix(value: Any, names: Sequence[str] | None = None, what: str = "X") -
     return matrix
 
 
-def _is_number(name: Any) -> bool:
+def is_number(name: Any) -> bool:
     """Return whether a column's name is a number: that of a frame read without a header is a value of a record."""
     try:
         float(str(name))
@@ -176,18 +182,14 @@ def check_finite(matrix: Tensor, names: Sequence[str] | None, what: str) -> None
         name = names[column] if names is not None and column < len(names) else f"x{column}"
         raise InputError(
             f"{what}: column {name!r} has {plural(int(bad[column]), 'missing or infinite value')}"
-            f"{_others(bad)}; {MEND_MISSING}"
+            f"{others_too(bad)}; {MEND_MISSING}"
         )
 
 
-def _others(bad: Tensor) -> str:
+def others_too(bad: Tensor) -> str:
     """Say how many columns besides the named one have a count above zero."""
     others = int((bad > 0).sum()) - 1
     return f" (and {plural(others, 'other column')} too)" if others else ""
-
-
-_Given = ParamSpec("_Given")
-_Result = TypeVar("_Result")
 
 
 def as_frame(X: Any) -> Any:
@@ -263,16 +265,6 @@ def _has_names(index: Any) -> bool:
     return len(index) > 0 and all(isinstance(name, str) for name in index)
 
 
-_BOOLEANS = {"true": 1.0, "false": 0.0}
-MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
-"""How a missing value may be written, in small letters."""
-DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-"""How a number may be written; inf, 0x1, 1_0 and other digits are none."""
-_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
-_TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
-_EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
-
-
 def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:
     """Return a column as float64 [n]; numbers written as text count as numbers.
 
@@ -291,17 +283,19 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
     kinds = pd.api.types
     if kinds.is_bool_dtype(column) and not truth:
         raise InputError(f"column {name!r} {_TRUTH}")
-    if kinds.is_complex_dtype(column) or not kinds.is_numeric_dtype(column):
-        column = _parse(column, name, truth, remedy)
-    elif kinds.is_integer_dtype(column):
+    if kinds.is_integer_dtype(column):
         beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
         if beyond:
             raise InputError(
                 f"column {name!r} has {plural(beyond, 'integer')} beyond 2^53, which float64 cannot distinguish; "
                 "is it an identifier? drop or rescale it"
             )
-    _refuse_missing(int(column.isna().sum()), name)
-    values = column.to_numpy(dtype=np.float64, copy=True)
+    values, wrong = _read(column, truth)
+    if wrong.all() and len(wrong) and not _read(column, True)[1].any():
+        raise InputError(f"column {name!r} {_TRUTH}")
+    if wrong.any():
+        raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
+    _refuse_missing(int(np.isnan(values).sum()), name)
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; drop these rows")
@@ -354,29 +348,25 @@ def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.nda
 
     if categories and isinstance(categories[0], str):
         return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
-    kinds, truth = pd.api.types, set(categories) == {0, 1}
-    if kinds.is_bool_dtype(column):
+    if pd.api.types.is_bool_dtype(column):
         return np.ones(len(column), dtype=bool)
-    if not kinds.is_numeric_dtype(column) or kinds.is_complex_dtype(column):
-        read = [_number(value, truth) for value in column.astype(object)]
-        values = np.array([np.nan if value is None else value for value in read], dtype=np.float64)
-    else:
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values, _ = _read(column, set(categories) == {0, 1})
     known = np.isfinite(values) & (np.abs(values) <= _EXACT)
     return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
 
 
-def _parse(column: "pd.Series", name: str, truth: bool, remedy: str) -> "pd.Series":
-    """Read text as numbers, and as true/false where these are numbers; refuse anything else."""
+def _read(column: "pd.Series", truth: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return a column as numbers, NaN where there is none, and which values are neither numbers nor missing.
+
+    Text is read as numbers, and as true or false where these are numbers.
+    """
     import pandas as pd
 
-    read = [_number(value, truth) for value in column.astype(object)]
-    wrong = sum(value is None for value in read)
-    if wrong:
-        if wrong == len(read) and all(_number(value, True) is not None for value in column.astype(object)):
-            raise InputError(f"column {name!r} {_TRUTH}")
-        raise InputError(f"column {name!r} has {plural(wrong, 'non-numeric value')}; {remedy}")
-    return pd.Series(read, dtype=np.float64)
+    kinds = pd.api.types
+    if kinds.is_numeric_dtype(column) and not kinds.is_complex_dtype(column):
+        return column.to_numpy(dtype=np.float64, na_value=np.nan, copy=True), np.zeros(len(column), dtype=bool)
+    read = pd.Series([_number(value, truth) for value in column.astype(object)], dtype=object)
+    return read.to_numpy(dtype=np.float64, na_value=np.nan), np.array([value is None for value in read], dtype=bool)
 
 
 def _number(value: Any, truth: bool) -> float | None:

@@ -31,6 +31,17 @@ _KINDS = {
 }
 _SEPARATORS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
 _QUOTED = re.compile(rb'"[^"]*"')
+_MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
+_NO_LENGTHS = "DELTA_BYTE_ARRAY"
+NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
+"""What a column may hold, by its type."""
+_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
+_BLOCK_BYTES = 1 << 20
+_LONGEST = 1024  # bytes of a number or of a category
+PERSON = "\0person"
+"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
+MOST_BYTES = 1 << 30
+"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
 
 
 def check_start(path: str) -> None:
@@ -77,12 +88,6 @@ def _fault(start: bytes) -> str | None:
         if count > commas and (not commas or second.count(separator) == count):
             return f"separates columns by {words}; save it with commas between columns, and with decimal points"
     return None
-
-
-_MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
-_NO_LENGTHS = "DELTA_BYTE_ARRAY"
-NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
-"""What a column may hold, by its type."""
 
 
 def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
@@ -179,15 +184,6 @@ def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], p
             )
 
 
-_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
-_BLOCK_BYTES = 1 << 20
-_LONGEST = 1024  # bytes of a number or of a category
-PERSON = "\0person"
-"""Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
-MOST_BYTES = 1 << 30
-"""What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
-
-
 def file_kind(path: str | Path, what: str = "data file") -> str:
     """Return ``"csv"`` or ``"parquet"`` by the file's name.
 
@@ -261,20 +257,18 @@ def read_frame(
     files = [paths] if isinstance(paths, str | Path) else list(paths)
     most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
     for file in files:
-        _check_stated(file, done, most_rows, most_bytes)
+        if file_kind(file) == "parquet" and os.path.isfile(file):  # says how many rows it has, before any is read
+            _check_rows(file, done + rows_in_metadata(file), most_rows, most_bytes)
         for frame in iter_frames(file, columns, text, most_bytes=most_bytes):
             done += len(frame)
             _check_rows(file, done, most_rows, most_bytes)
-            if len(frame):
-                frames.append(_with_person(file, frame, persons) if persons else frame)
+            if persons and len(frame):
+                with about(file):
+                    frame = frame.assign(**{PERSON: person_names(frame[list(persons)])})
+            frames += [frame] if len(frame) else []
     if not frames:
         raise InputError(f"data file {listed(files)} holds no rows; bring records")
     return pd.concat(frames, ignore_index=True)
-
-
-def _with_person(file: str | Path, frame: "pd.DataFrame", persons: Sequence[str]) -> "pd.DataFrame":
-    with about(file):
-        return frame.assign(**{PERSON: person_names(frame[list(persons)])})
 
 
 def rows_in_metadata(paths: Any) -> int:
@@ -294,13 +288,6 @@ def rows_in_metadata(paths: Any) -> int:
         with readable(path):
             rows += stated_rows(arrow_path(path))
     return rows
-
-
-def _check_stated(path: str | Path, done: int, most_rows: int, most_bytes: int) -> None:
-    """Refuse a parquet file that says it has too many rows, before any is read."""
-    if file_kind(path) == "parquet" and os.path.isfile(path):
-        with readable(path):
-            _check_rows(path, done + stated_rows(arrow_path(path)), most_rows, most_bytes)
 
 
 def _check_rows(path: str | Path, rows: int, most_rows: int, most_bytes: int) -> None:
@@ -481,15 +468,6 @@ def readable(path: str | Path) -> Iterator[None]:
 def without_cells(text: str) -> str:
     """Return what a library says of a file in one line, as far as the row or the value that it quotes."""
     return re.sub(r"(got \d+): .*|'.*|\".*", r"\1", plain(" ".join(text.split())))[:160]
-
-
-@contextmanager
-def among_rows(path: str | Path, first: int, last: int) -> Iterator[None]:
-    """Say in which rows of which file, counted from 1, an InputError arose."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}, rows {first} to {last}: {error}") from None
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """Columns of a table that are covariates: the numbers they become, and how these are scaled to [-1, 1]."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -179,53 +178,12 @@ def _slope(rise: Tensor, run: Tensor) -> Tensor:
     return torch.where(run > 0, rise / torch.where(run > 0, run, 1.0), 0.0)
 
 
-class Covariate(ABC):
-    """One column of a table and the numeric columns it becomes.
-
-    Attributes:
-        name: The column's name in the table.
-        origin: Where its bounds or categories come from, if other than the schema's own; never compared.
-    """
-
-    name: str
-    origin: str
-
-    @property
-    @abstractmethod
-    def columns(self) -> "tuple[Numeric, ...]":
-        """The encoded columns, each with its bounds."""
-
-    @property
-    @abstractmethod
-    def levels(self) -> tuple[Any, ...]:
-        """The values that the column may have, in the order of the encoding; empty if any between the bounds."""
-
-    @abstractmethod
-    def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return the encoded columns, float64 [n, k].
-
-        Raises:
-            InputError: Missing or unknown values; says which column and how many.
-        """
-
-    def readable(self, column: "pd.Series") -> np.ndarray:
-        """Return which values ``encode`` can read, bool [n]."""
-        return readable_rows(column)
-
-    @abstractmethod
-    def decode_unit(self, u: Tensor) -> Tensor:
-        """Map points u [n] of [0, 1) to encoded columns [n, k]: where a public grid lies."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return this covariate's yaml entry."""
-
-
 @dataclass(frozen=True)
-class Numeric(Covariate):
+class Numeric:
     """A number between public bounds, or one of the two if it has two levels; encoded as it is.
 
-    Its scale and its typical range are those of ``CovariateScales``.
+    Its scale and its typical range are those of ``CovariateScales``; ``origin`` says where its bounds come from, if
+    other than the schema's own, and is never compared.
     """
 
     name: str
@@ -245,17 +203,25 @@ class Numeric(Covariate):
 
     @property
     def columns(self) -> "tuple[Numeric, ...]":
-        """Itself."""
+        """The encoded columns: itself."""
         return (self,)
 
     @property
     def levels(self) -> tuple[Any, ...]:
-        """The bounds, if it has two levels."""
+        """The values that it may have, in the order of the encoding: the bounds, if it has two levels, else none."""
         return (self.low, self.high) if self.two_levels else ()
 
     def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return the numbers [n, 1]; bounds are the domain's to check."""
+        """Return the numbers [n, 1]; bounds are the domain's to check.
+
+        Raises:
+            InputError: Missing or other values; says which column and how many.
+        """
         return numeric_column(column, self.name)[:, None]
+
+    def readable(self, column: "pd.Series") -> np.ndarray:
+        """Return which values ``encode`` can read, bool [n]."""
+        return readable_rows(column)
 
     def decode_unit(self, u: Tensor) -> Tensor:
         """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer."""
@@ -281,7 +247,7 @@ class Numeric(Covariate):
 
 
 @dataclass(frozen=True)
-class Categorical(Covariate):
+class Categorical:
     """One of k public categories: a 0/1 column if k = 2, k one-hot columns ``name=level`` otherwise.
 
     With two categories the column is 0 for the first one listed and 1 for the second.
@@ -325,7 +291,11 @@ class Categorical(Covariate):
         return self.categories
 
     def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return 0/1 columns [n, 1] or [n, k]."""
+        """Return 0/1 columns [n, 1] or [n, k].
+
+        Raises:
+            InputError: Missing or unknown values; says which column and how many.
+        """
         return self._one_hot(category_codes(column, self.name, self.categories))
 
     def readable(self, column: "pd.Series") -> np.ndarray:
@@ -344,6 +314,10 @@ class Categorical(Covariate):
         if len(self.categories) == 2:
             return codes.astype(np.float64)[:, None]
         return np.eye(len(self.categories))[codes]
+
+
+Covariate: TypeAlias = Numeric | Categorical
+"""One column of a table and the numeric columns it becomes."""
 
 
 def bounds_in_words(covariate: Covariate) -> str:

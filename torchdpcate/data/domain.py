@@ -1,5 +1,6 @@
 """The public facts about the records: bounds of every column, and the overlap bound."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import is_frame, missing_columns, others_too, plural, to_float64, to_matrix
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
@@ -111,9 +112,9 @@ class Domain:
         self._named = names is not None
         self.names = tuple(f"x{i}" for i in range(q)) if names is None else tuple(map(str, names))
         self._check_names(q)
-        self.columns = self._columns(
-            _flags(two_levels, q), _one_each("scales", scales, "linear", q), _one_each("typical", typical, None, q)
-        )
+        bounds = self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), [""] * q
+        facts = _flags(two_levels, q), _one_each("scales", scales, "linear", q), _one_each("typical", typical, None, q)
+        self.columns = tuple(itertools.starmap(Numeric, zip(*bounds, *facts, strict=True)))
         self.two_levels = tuple(column.two_levels for column in self.columns)
         self.scales = tuple(column.scale for column in self.columns)
         self.typical = tuple(column.typical for column in self.columns)
@@ -150,10 +151,6 @@ class Domain:
             typical=[column.typical for column in columns],
             **facts,
         )
-
-    def _columns(self, *facts: Sequence[Any]) -> tuple[Numeric, ...]:
-        bounds = zip(self.names, self.covariate_low.tolist(), self.covariate_high.tolist(), *facts, strict=True)
-        return tuple(Numeric(name, low, high, "", *others) for name, low, high, *others in bounds)
 
     def _share(self, treated: float | None) -> float | None:
         if treated is None:
@@ -237,13 +234,9 @@ class Domain:
         outside = (self.clip_covariates(X) != X).sum(0)
         if outside.any():
             column = int(outside.argmax())
-            _refuse(
-                f"{what} {self.names[column]!r}",
-                int(outside[column]),
-                int((outside > 0).sum()) - 1,
-                (float(self.covariate_low[column]), float(self.covariate_high[column])),
-                _MOVE if what.startswith("query") else _CLIP,
-            )
+            bounds = self.covariate_low[column].item(), self.covariate_high[column].item()
+            remedy = _MOVE if what.startswith("query") else _CLIP
+            _refuse(f"{what} {self.names[column]!r}", outside, bounds, remedy)
 
     def check_outcome(self, y: Any, what: str = "outcome") -> None:
         """Refuse outcomes [n] outside their bounds; ``what`` names them in the message.
@@ -255,9 +248,9 @@ class Domain:
         missing = int((~torch.isfinite(y)).sum())
         if missing:
             raise InputError(f"{what} has {plural(missing, 'missing or infinite value')}; drop these rows")
-        outside = int(((y < self.outcome_low) | (y > self.outcome_high)).sum())
-        if outside:
-            _refuse(what, outside, 0, (self.outcome_low, self.outcome_high), _CLIP)
+        outside = ((y < self.outcome_low) | (y > self.outcome_high)).sum(0, keepdim=True)
+        if outside.any():
+            _refuse(what, outside, (self.outcome_low, self.outcome_high), _CLIP)
 
     def clip_covariates(self, X: Tensor) -> Tensor:
         """Move each covariate of X [n, q] to the nearest point of its bounds (dtype follows X)."""
@@ -429,9 +422,9 @@ def _flags(two_levels: Sequence[bool] | None, q: int) -> list[bool]:
     return [bool(flag) for flag in flags]
 
 
-def _refuse(who: str, count: int, others: int, bounds: tuple[float, float], remedy: str) -> None:
-    too = f" (and {plural(others, 'other column')} too)" if others else ""
+def _refuse(who: str, outside: Tensor, bounds: tuple[float, float], remedy: str) -> None:
+    """Refuse values of the column of which most are outside, by how many are so of each column."""
     raise InputError(
-        f"{who} has {plural(count, 'value')} outside its declared bounds "
-        f"[{bounds[0]:.10g}, {bounds[1]:.10g}]{too}; {remedy}"
+        f"{who} has {plural(int(outside.max()), 'value')} outside its declared bounds "
+        f"[{bounds[0]:.10g}, {bounds[1]:.10g}]{others_too(outside)}; {remedy}"
     )

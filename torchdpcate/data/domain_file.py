@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
-from torchdpcate.data._arrays import MISSING
+from torchdpcate.data._arrays import MISSING, is_number
 from torchdpcate.data._frames import (
     NUMBERS,
     TRUTHS,
@@ -34,6 +34,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
+_TO_USE = {
+    OTHER: "make a number or a category of it to use it",
+    TWICE: "rename all but one to use it",
+    ENCODED: "save the file as UTF-8 to use it",
+}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
+_HEAD = """\
+# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
+#
+# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
+# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
+# Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
+"""
+_FOOT = """\
+overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
+# propensity: 0.5   # of a trial alone: the share that its design treats
+# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
+origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
+"""
 
 
 def read_domain_file(path: str | Path) -> Any:
@@ -57,7 +77,9 @@ def read_domain_file(path: str | Path) -> Any:
     try:
         _check_form(facts)
         check_filled(facts)
-        return _with_origin(facts, f"domain file {file.stem}{owner}")
+        source = f"domain file {file.stem}{owner}"
+        own = f": {check_origin('domain', facts['origin'])}" if "origin" in facts else ""
+        return {**facts, "origin": source + own}
     except InputError as error:
         raise InputError(f"domain file {str(path)!r}: {error}") from None
 
@@ -143,12 +165,9 @@ def _outcome(entry: Any) -> Mapping[str, Any]:
                 f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
                 "and 1, or true and false: write these into the column, and categories: [0, 1]"
             )
-        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **_kept(entry, "origin")}
+        own = {"origin": entry["origin"]} if "origin" in entry else {}
+        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **own}
     return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
-
-
-def _kept(entry: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: entry[name]} if name in entry else {}
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -184,13 +203,6 @@ def _origin(what: str, entry: Mapping[str, Any]) -> str:
     return check_origin(what, entry["origin"]) if "origin" in entry else ""
 
 
-def _with_origin(facts: Any, file: str) -> Any:
-    """Put the file's name before what the file itself says of its bounds' origin."""
-    if not isinstance(facts, Mapping):
-        return facts
-    return {**facts, "origin": f"{file}: {check_origin('domain', facts['origin'])}" if "origin" in facts else file}
-
-
 def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapping[str, Any]:
     """Check that a mapping has the entries it needs and no unknown ones."""
     if not isinstance(entry, Mapping):
@@ -204,29 +216,6 @@ def _entries(entry: Any, what: str, needed: set[str], allowed: set[str]) -> Mapp
             f"{what} has the unknown entry {unknown[0]!r}; known are {', '.join(sorted(needed | allowed))}"
         )
     return entry
-
-
-OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
-_TO_USE = {
-    OTHER: "make a number or a category of it to use it",
-    TWICE: "rename all but one to use it",
-    ENCODED: "save the file as UTF-8 to use it",
-}
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
-_HEAD = """\
-# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
-#
-# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
-# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
-# Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
-"""
-_FOOT = """\
-overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
-# propensity: 0.5   # of a trial alone: the share that its design treats
-# treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
-origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
-"""
 
 
 def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | None = None) -> str:
@@ -248,7 +237,9 @@ def draft_domain(path: str | Path, treatment: str | None = None, outcome: str | 
             empty one that is not the first), or one that cannot be shown; a treatment or an outcome that is no column,
             or there twice.
     """
-    kinds = _kinds(path)
+    check_there(path)
+    with readable(path):
+        kinds = _of_csv(path) if file_kind(path) == "csv" else _of_parquet(path)
     _check_roles(kinds, treatment, outcome)
     rest = {name: kind for name, kind in kinds.items() if name not in (treatment, outcome)}
     covariates = {name: kind for name, kind in rest.items() if name and kind not in _TO_USE}
@@ -282,14 +273,6 @@ def write_draft(draft: str, path: str | Path) -> Path:
         raise InputError(f"output {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
     write_text(path, draft)
     return path
-
-
-def _kinds(path: str | Path) -> dict[str, str]:
-    """Return the kind of each column by its name."""
-    kind = file_kind(path)
-    check_there(path)
-    with readable(path):
-        return _of_csv(path) if kind == "csv" else _of_parquet(path)
 
 
 def _of_csv(path: str | Path) -> dict[str, str]:
@@ -335,11 +318,7 @@ def _by_majority(column: "pa.Array") -> str:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.strip().lower() not in MISSING
+    return is_number(text) and text.strip().lower() not in MISSING
 
 
 def _like_a_number(name: str) -> bool:

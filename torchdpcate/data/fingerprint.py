@@ -16,6 +16,11 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.shared_ledger import FileFingerprint
 
+_ROWS = 4_096  # at a time, so that what is worked out of them stays in a processor's cache
+_MOST = 10_000  # digests
+_key = secrets.token_bytes(32)
+_used: dict[int, bool] = {}  # digests, the oldest first, and whether the user was told
+
 
 def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> str:
     """Return the SHA-256 of records as a selector sees them, whatever their order, precision and coding of actions.
@@ -92,13 +97,6 @@ def _digest(path: Path, ends: int | None) -> str:
         first = file.read(ends)
         file.seek(-ends, os.SEEK_END)
         return hashlib.sha256(f"{size}".encode() + first + file.read(ends)).hexdigest()
-
-
-_ROWS = 4_096  # at a time, so that what is worked out of them stays in a processor's cache
-_MOST = 10_000  # digests
-
-_key = secrets.token_bytes(32)
-_used: dict[int, bool] = {}  # digests, the oldest first, and whether the user was told
 
 
 def keyed_digest(records: CausalData | RecordStream) -> int:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LARGE_SHARE = 0.05
 """Share of a column's values from which on a curator is warned that they were moved."""
+NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
+"""How a domain file names the arms of a treatment that is not coded as 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,6 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
         return domain.known_propensity.bounds
     place = domain.names.index(name)
     return float(domain.covariate_low[place]), float(domain.covariate_high[place])
-
-
-NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
-"""How a domain file names the arms of a treatment that is not coded as 0 and 1."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -154,9 +154,7 @@ class TableSchema:
             InputError: A column is missing, or holds missing, non-numeric or unknown values (which
                 column, how many).
         """
-        missing = missing_columns(self.columns, list(frame.columns))
-        if missing:
-            raise InputError(missing)
+        self._check_there(frame)
         encoded = [covariate.encode(frame[covariate.name]) for covariate in self.covariates]
         return torch.from_numpy(np.concatenate(encoded, axis=1))
 
@@ -169,12 +167,8 @@ class TableSchema:
         Raises:
             InputError: A column is missing.
         """
-        missing = missing_columns(self.columns, list(frame.columns))
-        if missing:
-            raise InputError(missing)
-        known = np.ones(len(frame), dtype=bool)
-        for covariate in self.covariates:
-            known &= covariate.readable(frame[covariate.name])
+        self._check_there(frame)
+        known = np.all([covariate.readable(frame[covariate.name]) for covariate in self.covariates], axis=0)
         x = self.encode(frame[known])
         clipped = self.domain.clip_covariates(x)
         if self.out_of_bounds == "clip":
@@ -182,6 +176,11 @@ class TableSchema:
         within = (clipped == x).all(1)
         known[known] = within.numpy()
         return x[within], known
+
+    def _check_there(self, frame: "pd.DataFrame") -> None:
+        missing = missing_columns(self.columns, list(frame.columns))
+        if missing:
+            raise InputError(missing)
 
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
         """Return the treatment of ``frame`` as labels, float64 [n].
@@ -341,26 +340,24 @@ class TableSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
-        return {
+        domain, plain_number = self.domain, self.domain.outcome_kind == "continuous" and not self.kind_said
+        facts = {
             "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
             "outcome": {
                 "name": self.outcome,
-                "low": self.domain.outcome_low,
-                "high": self.domain.outcome_high,
-                **({"kind": self.domain.outcome_kind} if self._kind_is_written else {}),
+                "low": domain.outcome_low,
+                "high": domain.outcome_high,
+                **({} if plain_number else {"kind": domain.outcome_kind}),
                 **said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
-            "overlap": self.domain.overlap,
-            "origin": self.domain.origin,
-            **({} if self.out_of_bounds == "refuse" else {"out_of_bounds": self.out_of_bounds}),
-            **({} if self.domain.known_propensity is None else {"propensity": self._propensity_entry()}),
-            **({} if self.domain.treated is None else {"treated": self.domain.treated}),
+            "overlap": domain.overlap,
+            "origin": domain.origin,
+            "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
+            "propensity": self._propensity_entry(),
+            "treated": domain.treated,
         }
-
-    @property
-    def _kind_is_written(self) -> bool:
-        return self.domain.outcome_kind != "continuous" or bool(self.kind_said)
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     def _propensity_entry(self) -> Any:
         """Return the known propensity by the table's own columns and categories."""

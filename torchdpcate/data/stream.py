@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
-from torchdpcate.data._frames import MOST_BYTES, among_rows, arrow_path, column_types, file_kind, iter_frames
+from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, column_types, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -64,7 +64,7 @@ def stream_answers(
     with _whole_or_nothing(Path(output)) as write:
         types = column_types(input, kept)
         for frame in iter_frames(input, columns, text, batch_rows, most_bytes):
-            with among_rows(input, done + 1, done + len(frame)):
+            with about(f"{input}, rows {done + 1} to {done + len(frame)}"):
                 read = _numbers(frame, schema.columns, text - schema.text_columns)
                 x, known = _covariates(schema, read, missing_outside)
             write(_table(frame, kept, types, answers(x), known))

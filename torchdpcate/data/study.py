@@ -132,6 +132,9 @@ def record_average(effect: Tensor, a: Tensor, estimand: str) -> float | None:
 class StudySource(ABC):
     """A choice of ``data=...``: something that can load a study."""
 
+    queries: int
+    queries_path: str | Path | None
+
     @abstractmethod
     def load(self) -> Study:
         """Read or generate the study.
@@ -150,6 +153,10 @@ class StudySource(ABC):
             f"data = {type(self).__name__}: does not say what is public of its records before it reads them, so that "
             "nothing can be planned; give it a method public()"
         )
+
+    def _points(self, schema: TableSchema) -> Tensor:
+        """Return the public points at which effects are asked for: those of a file, else so many of a grid."""
+        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
 
 
 def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
@@ -208,11 +215,6 @@ class GeneratedStudy(StudySource):
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x), [n], at x [n, q]."""
 
-    @property
-    def trial_propensity(self) -> float | None:
-        """P(A = 1) where a coin that knows nothing of the covariates decides on the treatment; else None."""
-        return None
-
     @abstractmethod
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
@@ -236,8 +238,7 @@ class GeneratedStudy(StudySource):
     def public(self) -> PublicStudy:
         """Return schema, number of records and as many public points as there are to be queries; nothing is drawn."""
         schema, (train, _) = self.schema(), self._split()
-        points = read_queries(self.queries_path, schema) if self.queries_path else schema.grid(self.queries)
-        return PublicStudy(schema, self.name, len(train), points)
+        return PublicStudy(schema, self.name, len(train), self._points(schema))
 
     def load(self) -> Study:
         """Draw the samples, and hold some out."""

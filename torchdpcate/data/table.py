@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._frames import MOST_BYTES, PERSON, about, among_rows, iter_frames, read_frame, rows_in_metadata
+from torchdpcate.data._frames import MOST_BYTES, PERSON, about, iter_frames, read_frame, rows_in_metadata
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
@@ -28,7 +28,7 @@ from torchdpcate.data.records import (
 )
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation
-from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource, read_queries
+from torchdpcate.data.study import PublicStudy, StreamedStudy, Study, StudySource
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
@@ -114,7 +114,7 @@ class TableStream(RecordStream):
         done = 0
         columns, text = record_columns(self.schema), self.schema.text_columns
         for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
-            with among_rows(path, done + 1, done + len(frame)):
+            with about(f"{path}, rows {done + 1} to {done + len(frame)}"):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)
@@ -331,7 +331,7 @@ class Table(StudySource):
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         unit = self.unit
         n = None if self.n is None else self.n * unit.records
-        return PublicStudy(schema, table_name(self.path), n, self._queries(schema), unit)
+        return PublicStudy(schema, table_name(self.path), n, self._points(schema), unit)
 
     def stated_rows(self) -> int:
         """Return the number of rows that parquet files say they have in their metadata; no record is read.
@@ -386,19 +386,12 @@ class Table(StudySource):
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)
             read.clipped.warn(schema)
-            rows = self._units(read.n if self.person is None else frame[PERSON].rename(None))
+            rows = torch.arange(read.n)[:, None]
+            if own:
+                rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)
         records = read.subset(rows[secret_subsample(len(rows), self.n)].flatten())
         check_treatment(records.a, actions=schema.actions)
-        return Study(records, schema, self._queries(schema), None, table_name(self.path), unit=unit)
-
-    def _units(self, persons: Any) -> Tensor:
-        """Return the positions of each unit's records, [units, records], of n records or of their persons."""
-        if isinstance(persons, int):
-            return torch.arange(persons)[:, None]
-        return person_rows(persons, self.per_person, self.seed, self.too_many)
-
-    def _queries(self, schema: TableSchema) -> Tensor:
-        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
+        return Study(records, schema, self._points(schema), None, table_name(self.path), unit=unit)
 
 
 def secret_subsample(total: int, n: int | None) -> Tensor:

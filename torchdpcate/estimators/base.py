@@ -26,8 +26,12 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+from torchdpcate.registry import Registry
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
 from torchdpcate.typing import Covariates, Outcome, Treatment
+
+LEARNERS = Registry("learner")
+"""Learners of effects by the names that users give."""
 
 _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user and by scikit-learn's pipelines
 _MOST_DELTA = 0.01

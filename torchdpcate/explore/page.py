@@ -1,7 +1,7 @@
 """The page itself, by NiceGUI: sliders, an answer, a curve, answers to a table, and the privacy statement."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -154,35 +154,22 @@ def serve(release: Release, signed: str, port: int, show: bool) -> None:
 def _options(drawn: Curve, question: Question, column: str) -> Mapping[str, Any]:
     """Return the chart of a curve: lines for a number, points for categories, intervals as a band or as whiskers."""
     text = bool(question.levels)
-    x: dict[str, Any] = (
-        {"type": "category", "data": [str(point) for point in drawn.points]}
-        if text
-        else {
-            "type": "value",
-            "min": min(drawn.points),
-            "max": max(drawn.points),
-        }
-    )
-    line = list(zip(drawn.points, drawn.values, strict=True)) if not text else list(drawn.values)
-    series: list[dict[str, Any]] = [{"type": "scatter" if text else "line", "showSymbol": text, "data": line}]
-    for end in (0, 1) if drawn.ends else ():
-        values = [ends[end] for ends in drawn.ends]
-        series.append(
-            {
-                "type": "scatter" if text else "line",
-                "showSymbol": text,
-                "symbolSize": 5,
-                "lineStyle": {"type": "dashed", "width": 1},
-                "itemStyle": {"color": "#94a3b8"},
-                "data": values if text else list(zip(drawn.points, values, strict=True)),
-            }
-        )
+    x: dict[str, Any] = {"type": "value", "min": min(drawn.points), "max": max(drawn.points)}
+    if text:
+        x = {"type": "category", "data": [str(point) for point in drawn.points]}
+
+    def drawn_as(values: Sequence[float], **style: Any) -> dict[str, Any]:
+        data = list(values) if text else list(zip(drawn.points, values, strict=True))
+        return {"type": "scatter" if text else "line", "showSymbol": text, "data": data, **style}
+
+    whiskers = {"symbolSize": 5, "lineStyle": {"type": "dashed", "width": 1}, "itemStyle": {"color": "#94a3b8"}}
+    ends = [drawn_as(end, **whiskers) for end in zip(*drawn.ends, strict=True)]
     return {
         "grid": {"left": 60, "right": 20, "top": 30, "bottom": 45},
         "tooltip": {"trigger": "axis"},
         "xAxis": {**x, "name": question.name, "nameLocation": "middle", "nameGap": 28},
         "yAxis": {"type": "value", "name": column + (f", {LEVEL:.0%} interval dashed" if drawn.ends else "")},
-        "series": series,
+        "series": [drawn_as(drawn.values), *ends],
         "animation": False,
     }
 

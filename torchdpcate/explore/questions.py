@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STEPS = 200
 """Positions of a slider between its bounds, and points of a curve."""
+LEVEL = 0.95
+"""Level of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,6 @@ def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
         return {}
     mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
     return {name: mean[list(places)] for name, places in release.schema.places.items()}
-
-
-LEVEL = 0.95
-"""Level of the intervals."""
 
 
 @dataclass(frozen=True)

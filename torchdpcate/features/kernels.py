@@ -22,6 +22,10 @@ _STEEPEST = {"gaussian": (1 / 2, 2), "matern12": (1.0, 1), "matern32": (3 / 2, 2
 """Factor and power of the first term of 1 - K in the distance, which is never less than 1 - K."""
 _ROUNDING = 1e-15  # of K near one
 _LONGEST = 4.0  # bandwidths from the middle of the box to its corner up to which products give distances exactly
+# With c = (K_uu + j I)^{-1} k_u the squared norm is at most 1 - j ||c||^2, and rounding moves it by about 1e-16 m^2
+# ||c||^2: below one in floating point too, up to m = 100,000.
+_JITTER = 1e-6
+_LEAST_PER_AXIS = 4  # below this a regular grid is all corners
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,6 @@ def _ready(gaussian: Any, matern: Any, nu: float | None) -> Any:
     kernel = gaussian(lengthscale_constraint=as_given) if nu is None else matern(nu, lengthscale_constraint=as_given)
     kernel.double().lengthscale = torch.ones(1, dtype=torch.float64)
     return kernel.requires_grad_(False)
-
-
-# With c = (K_uu + j I)^{-1} k_u the squared norm is at most 1 - j ||c||^2, and rounding moves it by about 1e-16 m^2
-# ||c||^2: below one in floating point too, up to m = 100,000.
-_JITTER = 1e-6
-_LEAST_PER_AXIS = 4  # below this a regular grid is all corners
 
 
 class Nystrom(FeatureMap):

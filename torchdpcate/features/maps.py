@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
     from torchdpcate.nuisance.model import NuisanceModel
 
+_CHUNK_ELEMENTS = 2**18  # of a batch of features, of which a few live at once: 2 MiB each stay in a core's cache
+_CHUNK_ELEMENTS_GPU = 2**26
+_ROUNDING = 2.0**-52  # of a float64
+FEATURE_MAPS = Registry("features")
+"""Feature maps by the name under which a release file knows them."""
+
 
 def additive_legendre(z: Tensor, degree: int) -> Tensor:
     """Intercept and Legendre polynomials P_1..P_degree of each coordinate, over sqrt(1 + q degree): norm at most 1.
@@ -33,11 +39,6 @@ def additive_legendre(z: Tensor, degree: int) -> Tensor:
         polynomials.append(((2 * k + 1) * z * polynomials[-1] - k * polynomials[-2]) / (k + 1))
     features = torch.cat([z.new_ones(z.shape[0], 1), *polynomials[1 : degree + 1]], 1)
     return features / math.sqrt(features.shape[1])
-
-
-_CHUNK_ELEMENTS = 2**18  # of a batch of features, of which a few live at once: 2 MiB each stay in a core's cache
-_CHUNK_ELEMENTS_GPU = 2**26
-_ROUNDING = 2.0**-52  # of a float64
 
 
 def batches(records: Tensor, width: int, dim: int = 0, least: int = 1) -> tuple[Tensor, ...]:
@@ -384,7 +385,3 @@ class Representation(FeatureMap):
         hidden = self._nuisances[0].representation(x.double())
         psi = torch.cat([hidden.new_full((hidden.shape[0], 1), self.scale), hidden], 1)
         return psi / psi.norm(dim=1, keepdim=True).clamp(min=1.0)
-
-
-FEATURE_MAPS = Registry("features")
-"""Feature maps by the name under which a release file knows them."""

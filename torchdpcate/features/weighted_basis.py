@@ -11,6 +11,10 @@ from torch import Tensor
 
 MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
+_STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
+_SINE = 2.5  # of the waves: about one period over four standard deviations
+PRODUCTS = ("x", "t")
+"""Kinds of two covariates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +70,6 @@ class Standardisation:
         return cls(mean, sd)
 
 
-_STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
-_SINE = 2.5  # of the waves: about one period over four standard deviations
-
-
 class Feature(NamedTuple):
     """A feature of one covariate, or of two.
 
@@ -110,8 +110,6 @@ _FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 KINDS = tuple(_FUNCTIONS)
 """Kinds of features, in the order in which a basis has them."""
-PRODUCTS = ("x", "t")
-"""Kinds of two covariates."""
 
 
 def lengths(psi: Tensor) -> Tensor:

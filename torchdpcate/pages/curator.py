@@ -1,28 +1,14 @@
 """The curator's page of runs, one file without a script: tables, figures, budgets, and plans against what came out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from torchdpcate._html import document, escaped, html_table, image, paragraph, section
+from torchdpcate._templates import render
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, svg_of
-from torchdpcate.pages.style import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_OWN = """
-.secret { background: #7f1d1d; color: #fff; padding: .7rem 1rem; font-weight: 600 }
-body { border-top: 6px solid #7f1d1d }
-h3 { font-size: 1rem; margin: 1.2rem 0 .3rem }
-figure { margin: .8rem 0 } figcaption { color: #444; font-size: .9rem }
-.wide th, .wide td { white-space: nowrap }
-.wide img { min-width: 480px }
-"""
-_WHY = (
-    "it shows errors of non-private estimates, unreleased numbers or what else was computed from records and paid for "
-    "by nobody. Keep it in this folder, which its owner alone may read. Readers get each run's release/ folder."
-)
 
 
 @dataclass(frozen=True)
@@ -69,25 +55,12 @@ def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str
 
     Example:
         >>> page = curator_page("<b>", [], [Part("Runs", [Table("All", "", ["run"], [["<script>"]])])])
-        >>> "<script" in page, "&lt;script&gt;" in page, "curator&#x27;s, not for publication" in page.lower()
+        >>> "<script" in page, "&lt;script&gt;" in page, "curator&#39;s, not for publication" in page.lower()
         (False, True, True)
     """
     mark = f"{NOT_FOR_PUBLICATION[0].upper()}{NOT_FOR_PUBLICATION[1:]}"
-    head = [
-        f'<header><p class="secret">{escaped(mark)}: {escaped(_WHY)}</p><h1>{escaped(title)}</h1></header>',
-        *map(paragraph, lines),
-    ]
-    body = [section(part.heading, "".join(_shown(part))) for part in parts if part.tables or part.figures]
-    return document(f"{mark}: {title}", STYLE + _OWN, [*head, *body])
-
-
-def _shown(part: Part) -> Iterator[str]:
-    if part.note:
-        yield paragraph(part.note)
-    for caption, figure in part.figures.items():
-        picture = image(svg_of(figure, whole=True), caption)
-        yield f'<figure><div class="wide">{picture}</div><figcaption>{escaped(caption)}</figcaption></figure>'
-    for table in part.tables:
-        cells = html_table(table.heads, [list(map(escaped, row)) for row in table.rows])
-        note = paragraph(table.note) if table.note else ""
-        yield f'<h3>{escaped(table.heading)}</h3>{note}<div class="wide">{cells}</div>'
+    drawn = []
+    for part in parts:
+        figures = {caption: svg_of(figure, whole=True) for caption, figure in part.figures.items()}
+        drawn.append({**vars(part), "figures": figures})
+    return render("curator.html", title=f"{mark}: {title}", mark=mark, heading=title, lines=lines, parts=drawn)

@@ -1,8 +1,5 @@
 """A release's page for its readers, one file that works offline: findings, figures, sliders, and the card."""
 
-import json
-from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import PUBLIC, write_text
-from torchdpcate._html import document, escaped, html_table, image, named_rows, paragraph, section
+from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.effect_points import FigurePoints
@@ -27,7 +24,6 @@ from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
 from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
-from torchdpcate.pages.style import STYLE
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
@@ -36,8 +32,7 @@ from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
-from torchdpcate.verify.card import make_card, signed_by
-from torchdpcate.verify.card_html import card_parts
+from torchdpcate.verify.card import card_values, make_card, signed_by
 
 _ABOUT = {
     "ATE": "everybody",
@@ -166,6 +161,8 @@ PAGE = "release.html"
 _ROWS = 256
 """Rows of a reference population that figures average over, at most."""
 _MOST_FIGURES = 16
+_NOTHING = dict.fromkeys(("estimate", "subgroups", "queries", "figures", "bands", "assumptions"))
+"""What the template shows of some kinds of release alone."""
 _RELEASED = "people with the released means and spreads of the covariates, which are taken to be independent"
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
@@ -221,15 +218,17 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
         True
     """
     rows, about = _reference(release, reference)
-    parts = [
-        _header(release, path),
-        f'<div class="findings">{"".join(map(paragraph, findings(release, rows)))}</div>',
-        *_body(release, reference, rows, about),
-        _card(release, path),
-    ]
-    script = (files("torchdpcate.pages") / "page.js").read_text(encoding="utf-8")
-    asked = any('id="ask"' in part for part in parts)
-    return document(subject(release), STYLE, parts, script if asked else "")
+    shown = _shown(release, reference, rows, about)
+    return render(
+        "reader.html",
+        script=script("page.js") if isinstance(shown.get("model"), dict) else "",
+        title=subject(release),
+        privacy=release.privacy,
+        signed="" if path is None else f"; {signed_by(path)}",
+        findings=findings(release, rows),
+        **{**_NOTHING, **shown},
+        **card_values(make_card(release, path=path, audit=shipped_results()), heading="h2"),
+    )
 
 
 def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
@@ -244,43 +243,40 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
     return release.schema.grid(_ROWS), _UNIFORM
 
 
-def _header(release: Release, path: Path | None) -> str:
-    signed = "" if path is None else f"; {signed_by(path)}"
-    return (
-        f"<header><h1>{escaped(subject(release))}</h1><p>{escaped(release.privacy.claim)}; "
-        f"{release.privacy.n:,} records{escaped(signed)}.</p></header>"
-    )
-
-
-def _body(release: Release, given: Tensor | None, rows: Tensor, about: str) -> Iterator[str]:
+def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
+    """Return what the template shows of this kind of release."""
     if isinstance(release, AverageEffectRelease):
-        picture = svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL))
-        yield section("The estimate", image(picture, "estimate with its interval") + _average_table(release))
-        yield section("What the interval holds", _assumptions(release.assumptions))
-        if release.balance is not None:
-            picture = svg_of(balance_figure(release.balance))
-            yield section("How alike treated and controls are", _wide(picture, "balance before and after weighting"))
-        return
+        beside = release.difference_in_means
+        more = [] if beside is None else [("difference in means, which adjusts for nothing", number(beside.value))]
+        return {
+            "estimate": svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL)),
+            "rows": [("estimand", release.estimand), ("estimate", number(release.estimate)), *more],
+            "assumptions": release.assumptions,
+            "balance": None if release.balance is None else svg_of(balance_figure(release.balance)),
+        }
     if isinstance(release, SubgroupRelease):
-        yield section(
-            "Subgroups", _wide(svg_of(plot_subgroups(release)), "forest plot of subgroups") + _subgroup_table(release)
+        heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
+        columns = (
+            release.subgroups.labels,
+            map(number, release.estimate.tolist()),
+            _ranges(release.interval()),
+            _ranges(release.interval(simultaneous=True)),
+            map("{:,.0f}".format, release.records.tolist()),
         )
-        yield section("What the intervals hold", _assumptions(release.assumptions))
-        return
+        lines = list(zip(*columns, strict=True))
+        picture = svg_of(plot_subgroups(release))
+        return {"subgroups": picture, "heads": heads, "rows": lines, "assumptions": release.assumptions}
     if isinstance(release, QueryRelease):
-        yield section("Answers", paragraph("The release answers a public list of queries and no others."))
-        return
-    yield _sliders(release)
-    yield _figures(release, given, rows, about)
-    if isinstance(release, EffectRelease):
-        yield section("What the bands hold", _bands(release))
+        return {"queries": True}
+    shown = _sliders(release) | _figures(release, given, rows, about)
+    return shown | (_bands(release) if isinstance(release, EffectRelease) else {})
 
 
-def _sliders(release: Release) -> str:
-    """Return the controls with the numbers that their script evaluates; why there are none, where it cannot."""
+def _sliders(release: Release) -> dict[str, Any]:
+    """Return the numbers that the controls' script evaluates; why there are none, where it cannot."""
     model = offline_model(release)
     if isinstance(model, str):
-        return section("One person", paragraph(model))
+        return {"model": model}
     treatment, outcome = release.schema.treatment, release.schema.outcome
     model["words"] = {"effect": f"effect of {treatment} on {outcome}", "0": "do not treat", "1": f"treat ({treatment})"}
     model["note"], model["against"] = "", _first(release)
@@ -289,24 +285,12 @@ def _sliders(release: Release) -> str:
     elif isinstance(release, DecisionRelease):
         model["note"] = "score; the rule treats where it is above zero"
     short = "law" in model.get("effect", {}) or not isinstance(release, ComposedRelease) or release.law is None
-    note = "" if short else paragraph(f"Intervals beside sliders need at most {MOST_FEATURES} features.")
-    text = json.dumps(model, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return (
-        '<section id="ask" hidden><h2>One person</h2><div class="ask"><div id="asked"></div><div>'
-        '<p id="answer"></p><p id="number"></p><p id="ends"></p>'
-        '<label>against <select id="against"></select></label><div id="chart"></div></div></div>'
-        + note
-        + "<p>Numbers are worked out in this page, from what was released; nothing is sent.</p>"
-        + f'<script type="application/json" id="model">{text}</script></section>'
-        + "<noscript><p>Sliders need JavaScript; the figures below do not.</p></noscript>"
-    )
+    return {"model": model, "too_many": 0 if short else MOST_FEATURES}
 
 
-def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> str:
+def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
     """Return a figure for each covariate that the answers may depend on."""
     used = _used(release)
-    if not used:
-        return ""
     # a noise band is about one point: without a reference it is drawn there
     average = given is not None or not isinstance(release, EffectRelease) or isinstance(release, ComposedRelease)
     drawn = []
@@ -317,13 +301,28 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
         else:
             assert isinstance(release, DecisionRelease | PolicyRelease)
             picture = decision_picture(decision_panel(release, where), action_names(release))
-        drawn.append(image(picture, f"answers against {name}"))
-    left, unused = len(used) - len(drawn), [name for name in release.schema.columns if name not in used]
-    more = paragraph(f"{left} further covariates are not drawn.") if left else ""
-    same = paragraph(f"The answers do not depend on {', '.join(unused)}.") if unused else ""
-    whom = f"averaged over {about}" if average else "at the middle of their bounds"
-    intro = paragraph(f"One covariate varies; the others are {whom}.") + _shading(release)
-    return section("By covariate", intro + f'<div class="figures">{"".join(drawn)}</div>' + more + same)
+        drawn.append((name, picture))
+    return {
+        "figures": drawn,
+        "whom": f"averaged over {about}" if average else "at the middle of their bounds",
+        "left": len(used) - len(drawn),
+        "unused": [name for name in release.schema.columns if name not in used],
+    }
+
+
+def _bands(release: EffectRelease) -> dict[str, Any]:
+    """Return what the bands of the figures hold."""
+    holds, assumptions = band_words(release)
+    composed = isinstance(release, ComposedRelease)
+    words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
+    if isinstance(release, ComposedRelease) and release.law is None:
+        words = f"There are no intervals: {release.without or 'the release has none'}."
+    elif isinstance(release, ComposedRelease):
+        words = f"{LEVEL:.0%} {holds}: {release.target}."
+    return {
+        "bands": {"words": words, "composed": composed, "intervals": bool(assumptions)},
+        "assumptions": assumptions,
+    }
 
 
 def _used(release: Release) -> list[str]:
@@ -349,56 +348,5 @@ def _encoded(release: Release) -> dict[str, set[int]]:
     return {name: set(places) for name, places in release.schema.places.items()}
 
 
-def _shading(release: Release) -> str:
-    if not isinstance(release, ComposedRelease):
-        return ""
-    return paragraph("Grey: beyond two released spreads from the released mean, where few records lie.")
-
-
-def _bands(release: EffectRelease) -> str:
-    holds, assumptions = band_words(release)
-    if not isinstance(release, ComposedRelease):
-        return paragraph(f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn.")
-    if release.law is None:
-        return paragraph(f"There are no intervals: {release.without or 'the release has none'}.")
-    return paragraph(f"{LEVEL:.0%} {holds}: {release.target}.") + _assumptions(assumptions)
-
-
-def _assumptions(words: str | None) -> str:
-    counted = "Intervals count sampling and all privacy noise."
-    return paragraph(f"{counted} They hold if {words}." if words else counted)
-
-
-def _average_table(release: AverageEffectRelease) -> str:
-    pairs = [("estimand", escaped(release.estimand)), ("estimate", number(release.estimate))]
-    beside = release.difference_in_means
-    if beside is not None:
-        pairs.append(("difference in means, which adjusts for nothing", number(beside.value)))
-    return named_rows(pairs)
-
-
-def _subgroup_table(release: SubgroupRelease) -> str:
-    heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
-    cells = zip(
-        release.subgroups.labels,
-        map(number, release.estimate.tolist()),
-        _ranges(release.interval()),
-        _ranges(release.interval(simultaneous=True)),
-        map("{:,.0f}".format, release.records.tolist()),
-        strict=True,
-    )
-    return f'<div class="wide">{html_table(heads, [list(map(escaped, line)) for line in cells])}</div>'
-
-
 def _ranges(intervals: np.ndarray) -> list[str]:
     return [f"{number(low)} to {number(high)}" for low, high in intervals.tolist()]
-
-
-def _wide(picture: bytes, description: str) -> str:
-    return f'<div class="wide">{image(picture, description)}</div>'
-
-
-def _card(release: Release, path: Path | None) -> str:
-    card = make_card(release, path=path, audit=shipped_results())
-    shown = "".join(card_parts(card)).replace("<h1>Release card</h1>", "<h2>Release card</h2>")
-    return f'<details class="card"><summary>Privacy and provenance: the release card</summary>{shown}</details>'

@@ -4,6 +4,7 @@ import csv
 import gzip
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,7 +277,6 @@ class Expression(SemiSynthetic):
         self.modifiers = modifiers
         self.noise = noise
         self.confounding = confounding
-        self._read: tuple[list[str], np.ndarray] | None = None
 
     def _handled(self) -> TableSchema:
         names = self._names()
@@ -287,16 +287,12 @@ class Expression(SemiSynthetic):
         return TableSchema.of(facts).handling(self.out_of_bounds)
 
     def _covariates(self, schema: TableSchema) -> Tensor:
-        _, values = self._matrix()
-        return schema.within(torch.from_numpy(np.ascontiguousarray(values)))
+        return schema.within(torch.from_numpy(np.ascontiguousarray(self._matrix[1])))
 
     def _names(self) -> list[str]:
         """Return the genes' names, public."""
         if self.genes is None:
-            return self._matrix()[0]
-        return self._listed()
-
-    def _listed(self) -> list[str]:
+            return self._matrix[0]
         names = [self.genes] if isinstance(self.genes, Path) else self.genes
         if isinstance(self.genes, str | Path):
             try:
@@ -308,12 +304,11 @@ class Expression(SemiSynthetic):
             raise InputError(f"data.genes: has {len(names)} names, {len(set(names))} different; name each gene once")
         return names
 
+    @cached_property
     def _matrix(self) -> tuple[list[str], np.ndarray]:
-        """Return names and values, read once."""
-        if self._read is None:
-            _, genes, values = read_matrix(str(self.path), self.samples, None if self.genes is None else self._listed())
-            self._read = genes, values
-        return self._read
+        """Names and values, read once."""
+        _, genes, values = read_matrix(str(self.path), self.samples, None if self.genes is None else self._names())
+        return genes, values
 
     def public(self) -> Any:
         """Return what is public without the matrix: of a list of genes."""

@@ -19,6 +19,9 @@ from torchdpcate.errors import InputError
 from torchdpcate.papers.hospital_law import REACH, SHAPES, Law, Traits, solve, uniform
 
 _SKEW = (1.2, 6.0)  # of the noise (1 - (1 - U)^(1/b))^(1/a), Kumaraswamy's law
+_BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
+_COLUMNS = (5, 400)
+_TREATED = 0.005
 
 
 class Outcome(ABC):
@@ -187,11 +190,6 @@ def _rounded_up(value: float) -> float:
     return math.ceil(value / unit) * unit
 
 
-_BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
-_COLUMNS = (5, 400)
-_TREATED = 0.005
-
-
 class Hospital(GeneratedStudy):
     r"""Patients of a random law like a hospital's tables: :math:`E[Y | x, a] = m(x) + a\,\tau(x)`.
 
@@ -273,11 +271,6 @@ class Hospital(GeneratedStudy):
         self.columns = columns
         self.law = law
 
-    @property
-    def trial_propensity(self) -> float | None:
-        """``treated`` in a trial, else None."""
-        return self.treated if self.trial else None
-
     def domain(self) -> Domain:
         """Return the public facts of the law."""
         return self.schema().domain
@@ -293,15 +286,6 @@ class Hospital(GeneratedStudy):
     def propensity(self, x: Tensor) -> Tensor:
         """Return P(A = 1 | x), [n], at encoded x [n, q]."""
         return torch.full_like(x[:, 0], self.treated) if self.trial else self._law.traits(x).propensity
-
-    def mean_outcome(self, x: Tensor, a: Tensor | float) -> Tensor:
-        """Return E[Y(a) | x], [n], at encoded x [n, q]; of costs as they are cut.
-
-        Args:
-            x: Encoded covariates.
-            a: Arm, 0 or 1, of all or of each.
-        """
-        return self._outcome.mean(self._law.traits(x), a)
 
     def average_effect(self, estimand: str) -> float:
         """Return the true effect of an estimand under the law, by 200,000 patients.

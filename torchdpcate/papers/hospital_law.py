@@ -16,6 +16,12 @@ LEVELS = 12
 
 _FACTORS = 2  # latent severities that all covariates share
 _UPPER = 1.2815515655446004  # the standard normal's .9 quantile
+REACH = 2.5
+"""Bound of the standardised baseline, to either side."""
+_REFERENCE = 4_000  # patients by which a law is standardised
+_AT_CLIP = 0.015  # share of reference patients with a propensity at its clip, at most
+_STEPS = 40
+_LEAST, _MOST = 0.65, 1.35  # of the noise's spread, before it is standardised
 
 
 class Patients:
@@ -165,15 +171,6 @@ def _names(kind: str, count: int) -> Sequence[str]:
 def _rounded(values: Tensor) -> Tensor:
     """Return values [k] with two digits, as public bounds have them."""
     return torch.tensor([float(f"{value:.2g}") for value in values.tolist()], dtype=torch.float64)
-
-
-REACH = 2.5
-"""Bound of the standardised baseline, to either side."""
-
-_REFERENCE = 4_000  # patients by which a law is standardised
-_AT_CLIP = 0.015  # share of reference patients with a propensity at its clip, at most
-_STEPS = 40
-_LEAST, _MOST = 0.65, 1.35  # of the noise's spread, before it is standardised
 
 
 @dataclass(frozen=True, eq=False)

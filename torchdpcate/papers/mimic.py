@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from torchdpcate.data._frames import about
 from torchdpcate.data.checked import encode_records
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import check_treatment
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.data.study import PublicStudy, Study, StudySource, read_queries
+from torchdpcate.data.study import PublicStudy, Study, StudySource
 from torchdpcate.errors import InputError
 from torchdpcate.papers.mimic_extract import read_extract
 from torchdpcate.papers.mimic_hours import Hours, Window, records_at, time_points
@@ -81,7 +79,7 @@ class IntensiveCare(StudySource):
     def public(self) -> PublicStudy:
         """Return schema, public queries and unit; neither the data nor their size is looked at."""
         schema = self._schema()
-        return PublicStudy(schema, self.name, None, self._queries(schema), unit=self.unit)
+        return PublicStudy(schema, self.name, None, self._points(schema), unit=self.unit)
 
     def load(self) -> Study:
         """Read the data, and make k records of each person."""
@@ -101,13 +99,10 @@ class IntensiveCare(StudySource):
             records = encode_records(frame, schema)
             records.clipped.warn(schema)
             check_treatment(records.a, f"treatment column {schema.treatment!r}")
-        return Study(records, schema, self._queries(schema), None, self.name, unit=unit)
+        return Study(records, schema, self._points(schema), None, self.name, unit=unit)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain).handling(self.out_of_bounds)
-
-    def _queries(self, schema: TableSchema) -> Tensor:
-        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
 
 
 class MimicExtract(IntensiveCare):

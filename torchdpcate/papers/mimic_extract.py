@@ -31,6 +31,10 @@ _ALLOWED = {
 }
 """What arrays of numbers and words are made by; none of it calls what it is given."""
 _ONE_AT_A_TIME = threading.Lock()
+_STAY = ("subject_id", "hadm_id", "icustay_id")
+_HOUR = (*_STAY, "hours_in")
+_MEANS = ("vitals_labs_mean", "vitals_labs")  # the first is the smaller
+_ROWS = 1 << 17  # of an HDF5 table at once
 
 
 @contextmanager
@@ -73,12 +77,6 @@ def plain_pickles() -> Iterator[None]:
                     f"the file holds a pickled Python object, {refused[0]}, which could run code as it is read; give "
                     "a folder of parquet exports of its tables"
                 ) from None
-
-
-_STAY = ("subject_id", "hadm_id", "icustay_id")
-_HOUR = (*_STAY, "hours_in")
-_MEANS = ("vitals_labs_mean", "vitals_labs")  # the first is the smaller
-_ROWS = 1 << 17  # of an HDF5 table at once
 
 
 def read_extract(path: str | Path) -> Hours:

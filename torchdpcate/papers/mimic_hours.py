@@ -14,6 +14,19 @@ if TYPE_CHECKING:
 
 RED_CELLS = "red_blood_cell_count"
 """The variable whose later values are the outcome."""
+INVASIVE_VENTILATION = 225792
+"""Item of PROCEDUREEVENTS: from when to when a person was ventilated through a tube."""
+VENTILATOR_SETTINGS = (
+    *(445, 448, 449, 450, 1340, 1486, 1600, 224687),  # minute volume
+    *(639, 654, 681, 682, 683, 684, 224684, 224685, 224686),  # tidal volume
+    *(218, 436, 444, 459, 535, 224695, 224696, 224697, 224746, 224747),  # airway pressure
+    *(221, 1, 1211, 1655, 2000, 226873, 224738, 224419, 224750, 227187),  # inspiratory pressure and time
+    *(543, 5865, 5866, 224707, 224709, 224705, 224706),  # plateau pressure, release ventilation
+    *(60, 437, 505, 506, 686, 220339, 224700, 3459),  # end-expiratory pressure, high pressure relief
+    *(501, 502, 503, 224702, 223, 667, 668, 669, 670, 671, 672, 224701),  # pressure control and support
+)
+"""Items of CHARTEVENTS that are charted of a ventilated person alone (mimic-code, concepts/durations)."""
+_MOST_IMPLAUSIBLE = 0.01  # of a variable's values; more are another unit
 
 
 @dataclass(frozen=True)
@@ -82,22 +95,6 @@ VARIABLES = (
     ),
 )
 """In the order of the columns of ``Hours.values``."""
-
-INVASIVE_VENTILATION = 225792
-"""Item of PROCEDUREEVENTS: from when to when a person was ventilated through a tube."""
-
-VENTILATOR_SETTINGS = (
-    *(445, 448, 449, 450, 1340, 1486, 1600, 224687),  # minute volume
-    *(639, 654, 681, 682, 683, 684, 224684, 224685, 224686),  # tidal volume
-    *(218, 436, 444, 459, 535, 224695, 224696, 224697, 224746, 224747),  # airway pressure
-    *(221, 1, 1211, 1655, 2000, 226873, 224738, 224419, 224750, 227187),  # inspiratory pressure and time
-    *(543, 5865, 5866, 224707, 224709, 224705, 224706),  # plateau pressure, release ventilation
-    *(60, 437, 505, 506, 686, 220339, 224700, 3459),  # end-expiratory pressure, high pressure relief
-    *(501, 502, 503, 224702, 223, 667, 668, 669, 670, 671, 672, 224701),  # pressure control and support
-)
-"""Items of CHARTEVENTS that are charted of a ventilated person alone (mimic-code, concepts/durations)."""
-
-_MOST_IMPLAUSIBLE = 0.01  # of a variable's values; more are another unit
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchdpcate.data._arrays import check_columns, listed, plural
-from torchdpcate.data._frames import arrow_path, csv_batches, readable
+from torchdpcate.data._frames import arrow_path, csv_batches, csv_names, readable
 from torchdpcate.errors import InputError
 from torchdpcate.papers.mimic_hours import (
     INVASIVE_VENTILATION,
@@ -160,12 +160,11 @@ def _file(folder: Path, table: str) -> Path | None:
 def _rows(file: Path, columns: Sequence[str], items: Collection[str] | None = None) -> "Iterator[pd.DataFrame]":
     """Yield the columns of a file as text, by their names in lower case; of events only those of the items."""
     import pyarrow as pa
-    from pyarrow import compute, csv
+    from pyarrow import compute
 
     path = arrow_path(file)
     with readable(file):
-        with csv.open_csv(path) as reader:
-            names = {name.lower(): name for name in reversed(reader.schema.names)}
+        names = {name.lower(): name for name in reversed(csv_names(path))}
         check_columns(list(names), list(columns), str(file))
         wanted = None if items is None else pa.array(sorted(items), pa.string())
         for batch in csv_batches(path, [names[column] for column in columns]):

@@ -28,14 +28,12 @@ class _Design(ABC):
         high: Largest value.
         outcome: Bounds of the outcome.
         indicators: How many of the last covariates are 0 or 1.
-        trial: P(A = 1) where a coin decides.
     """
 
     low: ClassVar[float] = -3.0
     high: ClassVar[float] = 3.0
     outcome: ClassVar[tuple[float, float]]
     indicators: ClassVar[int] = 0
-    trial: ClassVar[float | None] = None
 
     def covariates(self, n: int, generator: torch.Generator) -> Tensor:
         return _normal((n, _COVARIATES), generator)
@@ -72,7 +70,7 @@ class _A(_Design):
 
 
 class _B(_Design):
-    outcome, trial = (-6.0, 14.0), 0.5
+    outcome = (-6.0, 14.0)
 
     def propensity(self, x: Tensor) -> Tensor:
         return torch.full_like(x[:, 0], 0.5)
@@ -186,11 +184,6 @@ class Niu(GeneratedStudy):
     def name(self) -> str:
         """``niu_a`` to ``niu_e``."""
         return f"niu_{self.design.lower()}"
-
-    @property
-    def trial_propensity(self) -> float | None:
-        """That of the coin; one half in design B, else None."""
-        return self._law.trial if self.randomised is None else self.randomised
 
     def domain(self) -> Domain:
         """Return the public facts of the law, but for tails."""

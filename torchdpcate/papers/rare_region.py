@@ -47,11 +47,7 @@ class RareRegionStudy(GeneratedStudy):
     _baseline, _slope, _noise = 0.38, 0.04, 0.07
     usual_region: ClassVar[Mapping[str, float]]
 
-    def __init__(
-        self,
-        region: Mapping[str, float] | None = None,
-        **given: Any,
-    ) -> None:
+    def __init__(self, region: Mapping[str, float] | None = None, **given: Any) -> None:
         super().__init__(**given)
         region = self.usual_region if region is None else region
         if not isinstance(region, Mapping) or not region:

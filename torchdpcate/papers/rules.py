@@ -30,24 +30,22 @@ class GaussianRuleStudy(GeneratedStudy):
     high: float
     dimension: int
     noise_sd: float
+    outcome_bounds: tuple[float, float]
+    """Public bounds to which outcomes are clipped."""
+    trial_propensity: float | None
+    """P(A = 1) where a coin that knows nothing of the covariates decides on the treatment; else None."""
+    overlap: float
+    """A bound that pi and 1 - pi keep everywhere."""
 
     @abstractmethod
     def baseline(self, x: Tensor) -> Tensor:
         """Return m(x), [n], the mean over both arms."""
 
-    @abstractmethod
-    def outcome_bounds(self) -> tuple[float, float]:
-        """Return the public bounds to which outcomes are clipped."""
-
-    @abstractmethod
-    def overlap(self) -> float:
-        """Return a bound that pi and 1 - pi keep everywhere."""
-
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
         box = ([self.low] * self.dimension, [self.high] * self.dimension)
         trial = self.trial_propensity
-        return Domain(*box, *self.outcome_bounds(), self.overlap(), origin=self._origin(), propensity=trial)
+        return Domain(*box, *self.outcome_bounds, self.overlap, origin=self._origin(), propensity=trial)
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples.
@@ -61,7 +59,7 @@ class GaussianRuleStudy(GeneratedStudy):
         a = (u[:, -1] < self.propensity(x)).to(torch.float64)
         noise = self.noise_sd * torch.randn(n, generator=generator, dtype=torch.float64)
         y = self.baseline(x) + (a - 0.5) * self.effect(x) + noise
-        return CausalData(x, a, y.clamp(*self.outcome_bounds()))
+        return CausalData(x, a, y.clamp(*self.outcome_bounds))
 
 
 class OWL(GaussianRuleStudy):
@@ -82,6 +80,9 @@ class OWL(GaussianRuleStudy):
     """
 
     low, high, dimension, noise_sd = 0.0, 1.0, 4, 0.5
+    outcome_bounds = (-7.5, 7.5)  # 2.7 standard deviations of 3 f
+    overlap = 0.4
+    trial_propensity = 0.5
 
     def effect(self, x: Tensor) -> Tensor:
         """Return 6 f(x)."""
@@ -91,22 +92,9 @@ class OWL(GaussianRuleStudy):
         """Return 0.01 + 0.02 x3."""
         return 0.01 + 0.02 * x[..., 3]
 
-    @property
-    def trial_propensity(self) -> float:
-        """1/2."""
-        return 0.5
-
     def propensity(self, x: Tensor) -> Tensor:
         """Return 1/2."""
         return torch.full_like(x[..., 0], 0.5)
-
-    def outcome_bounds(self) -> tuple[float, float]:
-        """Return [-7.5, 7.5]: 2.7 standard deviations of 3 f."""
-        return -7.5, 7.5
-
-    def overlap(self) -> float:
-        """Return 0.4."""
-        return 0.4
 
 
 class ITR(GaussianRuleStudy):
@@ -139,17 +127,16 @@ class ITR(GaussianRuleStudy):
 
     low, high, dimension, noise_sd = -1.0, 1.0, 10, math.sqrt(2.0)
 
-    def __init__(
-        self,
-        scenario: str = "linear",
-        confounded: bool = False,
-        **given: Any,
-    ) -> None:
+    def __init__(self, scenario: str = "linear", confounded: bool = False, **given: Any) -> None:
         super().__init__(**given)
         if scenario not in _EFFECTS:
             raise InputError(f"data.scenario is {scenario!r}; choose one of {', '.join(_EFFECTS)}")
         self.scenario = scenario
         self.confounded = confounded
+        self._middle = 4.0 if confounded else 0.0
+        self.trial_propensity = None if confounded else 0.5
+        self.outcome_bounds = self._middle - 8.0, self._middle + 8.0
+        self.overlap = 0.08 if confounded else 0.4  # the propensity stays within 0.083 and 0.917
 
     @property
     def name(self) -> str:
@@ -164,26 +151,9 @@ class ITR(GaussianRuleStudy):
         """Return 4 if confounded, else 0."""
         return torch.full_like(x[..., 0], self._middle)
 
-    @property
-    def trial_propensity(self) -> float | None:
-        """1/2; None if confounded."""
-        return None if self.confounded else 0.5
-
     def propensity(self, x: Tensor) -> Tensor:
         """Return sigmoid(1.2 x0 - 1.2 x1) if confounded, else 1/2."""
         return torch.sigmoid(1.2 * (x[..., 0] - x[..., 1]) * self.confounded)
-
-    def outcome_bounds(self) -> tuple[float, float]:
-        """Return m - 8 and m + 8."""
-        return self._middle - 8.0, self._middle + 8.0
-
-    def overlap(self) -> float:
-        """Return 0.08 if confounded, where the propensity stays within 0.083 and 0.917, else 0.4."""
-        return 0.08 if self.confounded else 0.4
-
-    @property
-    def _middle(self) -> float:
-        return 4.0 if self.confounded else 0.0
 
 
 def _tree(x: Tensor) -> Tensor:

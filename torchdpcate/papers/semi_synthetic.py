@@ -20,7 +20,7 @@ from torchdpcate.data.facts import check_bounds, to_number
 from torchdpcate.data.records import CausalData, check_treatment
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator, public_split
-from torchdpcate.data.study import PublicStudy, Study, StudySource, read_queries, record_average
+from torchdpcate.data.study import PublicStudy, Study, StudySource, record_average
 from torchdpcate.data.table import public_subsample, table_name
 from torchdpcate.errors import InputError
 
@@ -321,7 +321,7 @@ class SemiSynthetic(StudySource):
         low, high, kind = surface.public_outcome(schema)
         schema = schema.with_outcome_bounds(low, high, origin=self._origin(surface), kind=kind)
         n = None if self.n is None else len(public_split(self.n, self.train_fraction, self.seed, "held-out")[0])
-        points = read_queries(self.queries_path, schema) if self.queries_path else schema.grid(self.queries)
+        points = self._points(schema)
         return PublicStudy(schema, f"{table_name(self.path)}_{surface.name}", n, points)
 
     def load(self) -> Study:
@@ -339,8 +339,7 @@ class SemiSynthetic(StudySource):
         name, truth = f"{table_name(self.path)}_{surface.name}", partial(surface.effect_at, schema=schema)
         average = partial(record_average, drawn.effect[train], records.a)
         if self.queries_path is not None or self.public_queries:
-            given = self.queries_path
-            queries = schema.grid(self.queries) if given is None else read_queries(given, schema)
+            queries = self._points(schema)
             return Study(records, schema, queries, surface.effect_at(queries, schema), name, truth, average)
         held_out = held_out[: self.queries]  # type: ignore[assignment]
         return Study(records, schema, x[rows[held_out]], drawn.effect[held_out], name, truth, average)

@@ -178,7 +178,7 @@ class AverageEffectRelease(Release):
             "estimate": self.estimate,
             "interval": self._shown(self.main),
             "interval_level": LEVEL,
-            "swamped_by_noise": self.main.noise_dominated,
+            "noise_dominated": self.main.noise_dominated,
             STATED_AS: self.assumptions,
         }
         found |= {name: self.privacy.public[name] for name in CHOICE if name in self.privacy.public}

@@ -266,9 +266,9 @@ class ComposedRelease(EffectRelease):
         Example:
             >>> from torchdpcate.release.composed import _example
             >>> _example().effect.summary()
-            {'rung': 'linear', 'residual_scale': 1.0, 'features': 1}
+            {'form': 'linear', 'residual_scale': 1.0, 'features': 1}
         """
-        found = {"rung": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
+        found = {"form": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
         if self.law is None:
             return found | ({"no_intervals": self.without} if self.without else {})
         low, high = self.average()
@@ -381,11 +381,12 @@ class ComposedRule(DecisionRelease):
         Example:
             >>> from torchdpcate.release.composed import _example
             >>> _example().summary()
-            {'rung': 'linear', 'cost': 0.0, 'threshold': 0.0, 'budget': None, 'cutoff': 0.0}
+            {'form': 'linear', 'cost': 0.0, 'threshold': 0.0, 'cutoff': 0.0}
         """
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
-        chosen = {"cost": self.cost, "threshold": self.threshold, "budget": self.budget, "cutoff": self.cutoff}
-        return {"rung": self.effect.rung, **everybody, **chosen}
+        limit = {} if self.budget is None else {"largest_share_treated": self.budget}
+        chosen = {"cost": self.cost, "threshold": self.threshold, **limit, "cutoff": self.cutoff}
+        return {"form": self.effect.rung, **everybody, **chosen}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return those of the effect."""

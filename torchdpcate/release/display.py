@@ -1,10 +1,10 @@
 """How a release shows itself: in one line, in a notebook as a table, and as a figure."""
 
-import html
 from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from torchdpcate._html import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.data.covariates import bounds_in_words
 
@@ -40,12 +40,7 @@ def table(release: "Release") -> str:
     Args:
         release: Any release.
     """
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{html.escape(plain(name))}</th>"
-        f"<td style='text-align:left'>{html.escape(plain(value))}</td></tr>"
-        for name, value in _rows(release)
-    )
-    return f"<table><caption>{type(release).__name__}</caption>{cells}</table>"
+    return html_table_of(type(release).__name__, _rows(release))
 
 
 def draw(function: str, release: "Release", *given: Any, **settings: Any) -> "Figure":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._files import PUBLIC, atomic_path, refuse_existing
+from torchdpcate._templates import number, render
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
@@ -20,21 +21,44 @@ from torchdpcate.release.file import SUMS_FILE, check_sums, file_sum, load_relea
 from torchdpcate.release.release import Release
 from torchdpcate.release.signature import Signature, read_private_key, read_signature, signature_path, write_signature
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.verify.card_html import card_html
 from torchdpcate.verify.card_words import (
     composition_in_words,
     describe,
     level_in_words,
     own_words,
     split_in_words,
+    summary_rows,
 )
-from torchdpcate.verify.deployments import SCHEMA, record
+from torchdpcate.verify.deployments import FIELDS, SCHEMA, record
 from torchdpcate.verify.statement import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
 CARD_FORMAT = 1
 UNSIGNED = "unsigned: its checksum says nothing of who wrote it"
 _BY_PERSON = "; blocks and charges are by record, epsilon and delta by person, who has {} of them"
+_MOST_COVARIATES = 12
+_ABOUT = {
+    "basic.name": "Data product",
+    "basic.data_curators": "Curator",
+    "basic.description": "What it is",
+    "basic.intended_use": "Intended use",
+    "basic.data_product_region": "Region",
+    "basic.data_product_sector": "Sector",
+    "basic.publication_date": "Published",
+}
+_DEPLOYMENT = {
+    "deployment_model.model_name": "Model",
+    "deployment_model.actors": "Actors",
+    "deployment_model.trust_assumptions": "Trust",
+    "deployment_model.release_type_details": "Releases",
+    "deployment_model.data_source_type": "Data source",
+    "deployment_model.access_type_details": "Access",
+    "implementation.preprocessing_and_hyperparameter_tuning": "Before training",
+    "implementation.post_processing": "Afterwards",
+    "implementation.justification": "Why so",
+    "implementation.utility": "Usefulness",
+    "implementation.additional_information": "More",
+}
 
 
 def make_card(
@@ -100,6 +124,48 @@ def make_card(
         card["accountant"] = dict(privacy.accountant) or "not recorded"
         card["mechanism"] = {"formula": privacy.formula, "public_numbers": _plain(privacy.public)}
     return card
+
+
+def card_html(card: Mapping[str, Any]) -> str:
+    """Return the page of a card: one self-contained file, no script, two sheets of A4.
+
+    Args:
+        card: From ``make_card``; everything in it is text to show, never markup.
+
+    Raises:
+        LookupError: It is no card.
+    """
+    return render("card.html", title="Release card", **card_values(card))
+
+
+def card_values(card: Mapping[str, Any], heading: str = "h1") -> dict[str, Any]:
+    """Return what the template ``card_parts.html`` shows of a card.
+
+    Args:
+        card: From ``make_card``.
+        heading: Element of its title.
+    """
+    split = card["split"]
+    share, seed = split.get("share_of_the_first_block"), split.get("public_seed")
+    shares = [] if share is None else [f"share of the first {share}" if isinstance(share, float) else str(share)]
+    shares += [] if seed is None else [f"public seed {seed}"]
+    return {
+        "card": card,
+        "heading": heading,
+        "about": _ABOUT,
+        "deployment": _DEPLOYMENT,
+        "most": _MOST_COVARIATES,
+        "summary": [(name, _found(value)) for name, value in summary_rows(card.get("summary", {}))],
+        "said": [name for name in card["stated_by_the_curator"] if not FIELDS[name].added],  # which says so itself
+        "shares": "; ".join([*shares, split["how"]]),
+    }
+
+
+def _found(value: Any) -> str:
+    """Return a number, an interval or words as a page shows them."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " to ".join(map(number, value)) if isinstance(value, list) else number(value)
 
 
 def write_card(card: Mapping[str, Any], folder: str | Path) -> list[Path]:

@@ -99,22 +99,6 @@ _OUTSIDE = {
 }
 
 
-_SHOWN = {
-    "rung": "form of the effect",
-    "residual_scale": "scale of the residuals",
-    "no_intervals": "why there are no intervals",
-    "cost": "cost of a treatment",
-    "threshold": "least gain beyond the cost",
-    "budget": "largest share to be treated",
-    "cutoff": "gain beyond the cost above which it treats",
-    "swamped_by_noise": "dominated by noise",
-    "noise_dominated": "cells dominated by noise",
-    "records": "records (about)",
-}
-_NONE = {"budget": "no limit"}
-_NO_INTERVAL = "none is known for this estimate"
-
-
 def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Return name and value of each entry of a release's summary, in words for people.
 
@@ -128,9 +112,13 @@ def summary_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
             for entry in value:
                 (_, title), *rest = entry.items()
-                yield str(title), ", ".join(f"{_SHOWN.get(key, key)} {_number(found)}" for key, found in rest)
+                yield str(title), ", ".join(f"{_shown(key)} {_number(found)}" for key, found in rest)
         else:
-            yield _SHOWN.get(name, name.replace("_", " ")), _NONE.get(name, _NO_INTERVAL) if value is None else value
+            yield _shown(name), "none" if value is None else value
+
+
+def _shown(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _number(value: Any) -> str:

@@ -11,7 +11,6 @@ from torch import Tensor
 from torchdpcate.composition.summaries import LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.errors import InputError, ReleaseFileError, VerificationError
-from torchdpcate.estimators.cate.mechanisms.base import Composed, PlugIn
 from torchdpcate.plan import UNFIT, Plan
 from torchdpcate.privacy.exact_sums import alike_problems, decimal_problems
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -27,8 +26,7 @@ from torchdpcate.release.file import (
 )
 from torchdpcate.release.release import QueryRelease, Release
 from torchdpcate.release.signature import Signature, read_public_key, read_signature
-from torchdpcate.verify.card import CARD_HTML, CARD_JSON, make_card
-from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card
 from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
 
 _PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")
@@ -43,7 +41,6 @@ _FOLLOWS = (
     "balance.expected_sd",
 )
 _BITS = 14  # float32 weights near one with noise of a thousandth
-_FEW = 4  # answers that may be one number: near queries
 
 
 def number_problems(release: Release) -> Iterator[str]:
@@ -54,7 +51,8 @@ def number_problems(release: Release) -> Iterator[str]:
     Args:
         release: As read from its file.
     """
-    if not release.privacy.claims or release.privacy.mechanism == PlugIn.name:
+    known = stated(release.privacy.mechanism)
+    if not release.privacy.claims or (known is not None and known.free):
         return
     for name, tensor in release.tensors().items():
         public = name.startswith(_PUBLIC) or name in _FOLLOWS or name.endswith(".median")  # of a public grid
@@ -67,18 +65,12 @@ def number_problems(release: Release) -> Iterator[str]:
 
 
 def _answers(release: QueryRelease) -> Iterator[str]:
-    """Problems of answers: equal ones may be of queries that differ in no column that is used, or of a constant."""
+    """Problems of answers; equal ones may be of a constant effect, which their plan knows."""
     answers, bound = release.answers, release.domain.outcome_range
     if not bool((answers.abs() <= bound).all()):
         yield "an answer is larger than the outcome's range"
     inside = answers.abs() != bound
     yield from decimal_problems("answers", answers[inside])
-    columns = (release.head or {}).get("columns")
-    queries = release.queries if columns is None else release.queries[:, list(map(int, columns))]
-    different = len(queries[inside].unique(dim=0)) if bool(inside.any()) else 0
-    constant = len(answers[inside].unique()) == 1
-    if constant and different > _FEW and release.privacy.mechanism != Composed.name:
-        yield "answers holds one number alone, which noise does not leave"
 
 
 def _judged(release: Release, name: str, values: Tensor) -> Tensor:

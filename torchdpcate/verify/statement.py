@@ -8,25 +8,18 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.centred_sums import CentredSums
-from torchdpcate.estimators.average.clipped_scores import ClippedScores
-from torchdpcate.estimators.average.difference_in_means import DifferenceInMeans
-from torchdpcate.estimators.average.doubly_robust_plan import DoublyRobust
-from torchdpcate.estimators.average.horvitz_thompson import HorvitzThompson
 from torchdpcate.estimators.average.names import EFFECT_ESTIMATORS
 from torchdpcate.estimators.average.plan import BalancingPlan
-from torchdpcate.estimators.average.subsample_aggregate import SubsampleAggregate
-from torchdpcate.estimators.cate.composition_plan import CompositionPlan
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
-from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, PlugIn
+from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
-from torchdpcate.estimators.selection.policy_plan import PolicyPlan
-from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, Plan
 from torchdpcate.privacy.accounting import EventCount
@@ -34,6 +27,7 @@ from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.filters import stated_cost
 from torchdpcate.privacy.guarantee import Level, is_library_class
+from torchdpcate.registry import modules_with
 from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
@@ -48,12 +42,6 @@ from torchdpcate.release.statement import (
     unit_words,
 )
 
-# Classes whose modules have declared their plans.
-_PLANNED = (
-    *(SubgroupPlan, CompositionPlan, PolicyPlan, CentredSums, ClippedScores, DifferenceInMeans),
-    *(DoublyRobust, HorvitzThompson, SubsampleAggregate),
-)
-
 
 @dataclass(frozen=True)
 class Known:
@@ -64,16 +52,25 @@ class Known:
         kinds: Kinds of release that it makes.
         conditions: Names of the conditions that its own guarantee may rest on, beside ``COMMON_CONDITIONS``; None where
             its parts bring conditions of their own, under any name.
+        free: Whether it asks nothing of the records: post-processing of what was paid for before.
     """
 
     highest: Level
     kinds: tuple[str, ...]
     conditions: tuple[str, ...] | None = ()
+    free: bool = False
+
+
+@cache
+def _import_plans() -> None:
+    """Import the modules of estimators that declare a plan, which makes it known by its name."""
+    for module in modules_with(r"^class \w+\(\w*Plan\b", "torchdpcate.estimators"):
+        import_module(module)
 
 
 def plan_of(name: str) -> type[Plan] | None:
     """Return the plan of the mechanism that statements call so; None if there is none."""
-    assert all(plan in PLANS.values() for plan in _PLANNED)
+    _import_plans()
     if stated_mechanism(name) is not None:
         return RulePlan
     if name in EFFECT_ESTIMATORS:
@@ -83,6 +80,7 @@ def plan_of(name: str) -> type[Plan] | None:
 
 def plan_names() -> tuple[str, ...]:
     """Return all names by which statements call mechanisms of the library."""
+    _import_plans()
     rules = (f"{way}_{kind}" for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds)
     return tuple(dict.fromkeys([*PLANS, *MECHANISMS, *EFFECT_ESTIMATORS, *rules]))
 
@@ -104,7 +102,7 @@ def stated(name: str) -> Known | None:
     says: Any = maker if plan is EffectPlan else plan
     own = is_library_class(maker if isinstance(maker, type) else type(maker))
     conditional = not own and says.level == Level.CERTIFIED
-    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds, says.rests_on)
+    return Known(Level.CONDITIONAL if conditional else says.level, says.kinds, says.rests_on, says.free)
 
 
 COMMON_CONDITIONS = (
@@ -375,7 +373,8 @@ def _own_charge(privacy: PrivacyStatement) -> Iterator[str]:
     if not privacy.claims:
         return
     own = any(c.is_release(privacy.mechanism) or c.purpose is Purpose.CANDIDATE for c in privacy.charges)
-    if not own and privacy.mechanism != PlugIn.name:
+    known = stated(privacy.mechanism)
+    if not own and not (known is not None and known.free):
         yield f"no charge is for a release by {privacy.mechanism}"
     yield from (f"the charge {c.words!r} is stated with a count of 0" for c in privacy.charges if c.count == 0)
 

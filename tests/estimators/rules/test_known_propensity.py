@@ -12,8 +12,7 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release
-from torchdpcate.verify.card import make_card
-from torchdpcate.verify.card_html import card_html
+from torchdpcate.verify.card import card_html, make_card
 from torchdpcate.verify.file import verify_release
 
 PURE = PrivacyBudget(4.0, 0.0)

@@ -22,7 +22,7 @@ from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE
 from torchdpcate.composition.windows import LEAST_SPREAD
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import LEARNERS
+from torchdpcate.estimators.base import LEARNERS
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
 from torchdpcate.features.weighted_basis import WeightedBasis
 from torchdpcate.plan import Plan, Query, requested_budget

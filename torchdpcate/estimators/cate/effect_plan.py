@@ -13,8 +13,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.score import RegressionScore
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
+from torchdpcate.estimators.base import LEARNERS
+from torchdpcate.estimators.cate.head import SQUARED, Head
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
 from torchdpcate.features.kernels import SMOOTHNESS
@@ -38,6 +40,7 @@ FIRST_STAGE = (SCREENING, DP_SGD, MEDIAN, JOINT, THRESHOLD, TUNING)
 """What is charged before a release: a choice of covariates, nuisances, a threshold, a choice of features."""
 
 # Of a map that a query release names, and does not hold: what fits into memory, and some seconds.
+_FEW = 4  # answers that may be one number: near queries
 _MOST_FEATURES, _MOST_NUMBERS, _MOST_WORK = 10**4, 2 * 10**7, 10**9
 
 
@@ -88,7 +91,7 @@ class EffectPlan(Plan):
         return {ANSWER: Query(charge, self.law, self.mechanism.level, self.pays)}
 
     @property
-    def free(self) -> bool:
+    def free(self) -> bool:  # type: ignore[override]
         """See ``Plan``."""
         return self.mechanism.free
 
@@ -157,6 +160,7 @@ class EffectPlan(Plan):
             yield from self._scales_problems(release)
             if not self.mechanism.free:
                 yield from _head_problems(release)
+                yield from _constant_problems(release)
         yield from self.mechanism.release_problems(self.head, self.law, release)
 
     def _charge_problems(self, block: Block) -> Iterator[str]:
@@ -195,6 +199,16 @@ def _scale_problems(stated: float | None, scale: float | None) -> Iterator[str]:
         yield "a noise band is stated where there is none, or none where there is one"
     elif stated is not None and scale is not None and not math.isclose(stated, scale, rel_tol=CLOSE):
         yield f"its noise band {stated:.6g} is not that of its noise, {scale:.6g}"
+
+
+def _constant_problems(release: QueryRelease) -> Iterator[str]:
+    """Return what is wrong with answers that are one number, at queries that differ in a column that is used."""
+    inside = release.answers.abs() != release.domain.outcome_range
+    columns = (release.head or {}).get("columns")
+    queries = release.queries if columns is None else release.queries[:, list(map(int, columns))]
+    different = len(queries[inside].unique(dim=0)) if bool(inside.any()) else 0
+    if different > _FEW and len(release.answers[inside].unique()) == 1:
+        yield "answers holds one number alone, which noise does not leave"
 
 
 def _stated_head(release: FunctionRelease | QueryRelease, n: int) -> Head:
@@ -271,6 +285,21 @@ def _head(release: FunctionRelease | QueryRelease) -> dict[str, Any]:
 def _columns(release: FunctionRelease | QueryRelease) -> list[int] | None:
     columns = _head(release).get("columns")
     return None if columns is None else [int(column) for column in columns]
+
+
+def score_of(learner: str) -> RegressionScore:
+    """Return the score of the learner that statements call so.
+
+    Raises:
+        LookupError: There is none.
+    """
+    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
+    return score
+
+
+def is_learner(name: object) -> bool:
+    """Whether statements may call a learner so."""
+    return name in LEARNERS.class_names()
 
 
 _SPENT = 0.99  # of what the second stage costs, which the nuisances of as large a budget cost at least

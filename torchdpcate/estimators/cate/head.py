@@ -1,4 +1,4 @@
-"""A ridge regression as public facts have it: its learner, what its noise is calibrated to, how plans expect it."""
+"""A ridge regression as public facts have it: what its noise is calibrated to, and how plans expect it."""
 
 import math
 from dataclasses import dataclass
@@ -15,14 +15,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.registry import Registry
 from torchdpcate.second_stage.kernel import KernelStage
 from torchdpcate.second_stage.linear import LinearProblem
 from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
 from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
-LEARNERS = Registry("learner")
-"""Learners of effects by the names that users give."""
 SQUARED = "squared loss"
 """What a statement has for the threshold of the squared loss."""
 
@@ -232,18 +229,3 @@ def typical_pair(score: RegressionScore) -> tuple[float, float]:
     half, one = torch.tensor([0.5], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     rho = score.rho(one, half).item()
     return score.ratio(half).item() * 0.5 / math.sqrt(rho), rho
-
-
-def score_of(learner: str) -> RegressionScore:
-    """Return the score of the learner that statements call so.
-
-    Raises:
-        LookupError: There is none.
-    """
-    score: RegressionScore = LEARNERS[LEARNERS.class_names()[learner]].regression_score
-    return score
-
-
-def is_learner(name: object) -> bool:
-    """Whether statements may call a learner so."""
-    return name in LEARNERS.class_names()

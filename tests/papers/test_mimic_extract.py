@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.data.clinical.layouts import extract_tables, raw_tables, write_extract, write_raw
 from tests.data.conftest import SHARED
+from tests.papers.layouts import extract_tables, raw_tables, write_extract, write_raw
 from torchdpcate.data import MimicExtract
 from torchdpcate.errors import InputError
 from torchdpcate.papers.mimic_extract import plain_pickles, read_extract

@@ -42,7 +42,7 @@ def test_treatment_outcome_and_domain_are_as_stated(source) -> None:
 def test_clipping_keeps_the_better_arm(source) -> None:
     """E[clip(m + t/2 + noise)] - E[clip(m - t/2 + noise)] has the sign of t, by quadrature."""
     study = source()
-    low, high = study.outcome_bounds()
+    low, high = study.outcome_bounds
     x = study.domain().grid(200)
     x = x[study.effect(x).abs() > 1e-3]
     nodes = torch.linspace(-8, 8, 4001, dtype=torch.float64)
@@ -81,8 +81,8 @@ def test_confounding_is_that_of_the_theory_note() -> None:
     x = torch.zeros(2, 10, dtype=torch.float64)
     x[1, 0], x[1, 1] = 1.0, -1.0
     assert study.propensity(x).tolist() == pytest.approx([0.5, 1 / (1 + math.exp(-2.4))])
-    assert study.outcome_bounds() == (-4.0, 12.0)
-    assert ITR().outcome_bounds() == (-8.0, 8.0)
+    assert study.outcome_bounds == (-4.0, 12.0)
+    assert ITR().outcome_bounds == (-8.0, 8.0)
     assert ITR().propensity(x).tolist() == [0.5, 0.5]
 
 

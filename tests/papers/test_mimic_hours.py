@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.data.clinical.layouts import USUAL
+from tests.papers.layouts import USUAL
 from torchdpcate.errors import InputError
 from torchdpcate.papers.mimic_hours import Hours, Window, plausible, records_at, time_points
 

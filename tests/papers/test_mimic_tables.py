@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.data.clinical.layouts import USUAL, raw_tables, write_raw
 from tests.data.conftest import SHARED
+from tests.papers.layouts import USUAL, raw_tables, write_raw
 from torchdpcate.cli.main import main
 from torchdpcate.data import MimicTables
 from torchdpcate.errors import InputError

@@ -77,15 +77,12 @@ def test_covariates_of_the_last_design_have_the_papers_covariance():
 def test_a_design_that_is_not_there_is_refused():
     with pytest.raises(InputError, match="choose one of A, B, C, D, E"):
         Niu("F")
-    assert Niu("B").trial_propensity == 0.5
-    assert Niu("C").trial_propensity is None
 
 
 def test_a_coin_in_place_of_the_propensity_is_known_to_the_schema():
     source = Niu("D", randomised=0.3, n=N, seed=6)
     study = source.load()
     assert float(study.records.a.mean()) == pytest.approx(0.3, abs=SDS * 0.5 / math.sqrt(study.records.n))
-    assert source.trial_propensity == 0.3
     assert study.domain.known_propensity is not None
     assert Niu("B").load().domain.known_propensity is None  # the study's default fit estimates it
     with pytest.raises(InputError, match=r"between 0\.1 and 0\.9"):
