@@ -12,8 +12,8 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
 from torchdpcate.privacy.accounting import dp_sgd_epsilon
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.second_stage.dp_sgd import HeadModule
 from torchdpcate.second_stage.linear import LinearProblem, solve
-from torchdpcate.second_stage.recipes import HeadModule
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

@@ -114,7 +114,7 @@ class DPSGDHead(FunctionMechanism):
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
         from torchdpcate.nuisance.train import train  # Lightning, which verification does without
         from torchdpcate.nuisance.trainer import default_trainer
-        from torchdpcate.second_stage.recipes import HeadModule
+        from torchdpcate.second_stage.dp_sgd import HeadModule
 
         psi, unit = problem.psi[:], _unit(problem)
         accelerator = "gpu" if psi.is_cuda else "cpu"
