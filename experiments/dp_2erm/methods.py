@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -101,7 +101,8 @@ class FirstStage:
             fitted = scheme.fit(records, self.domain, budget=budget, session=FitSession(self.noise))
             found.append(fitted.weights(sample.records(run, self.domain)) / fitted.bounds.most)
         # over its own bound every data set's sum has largest weight one, and the same noise
-        bounds = fitted.bounds.scaled(1 / fitted.bounds.most)
+        most, bounds = fitted.bounds.most, fitted.bounds
+        bounds = replace(bounds, most=1.0, first=bounds.first / most, second=bounds.second / most)
         return Weighing(sample, torch.stack(found), bounds, left)
 
 

@@ -65,7 +65,7 @@ VARIANCES = {
 @pytest.mark.parametrize("design", DESIGNS)
 def test_effects_vary_as_the_law_with_its_tails_says(design):
     law = Niu(design)
-    x, _, _ = law.draw(N, public_generator(0, "moments"))
+    x = law.draw(N, public_generator(0, "moments")).x
     apart = (law.effect(x) - law.effect(x).mean()).square()
     allowed = SDS * apart.std().item() / math.sqrt(N) + 1e-9
     assert apart.mean().item() == pytest.approx(VARIANCES[design], abs=allowed)
@@ -75,9 +75,9 @@ def test_effects_vary_as_the_law_with_its_tails_says(design):
 @pytest.mark.parametrize(("design", "mean"), [("A", 0.5), ("B", normal_mean(lambda z: np.logaddexp(0, z))), ("C", 1.0)])
 def test_weighted_outcomes_differ_by_the_average_effect(design, mean):
     law = Niu(design)
-    x, a, y = law.draw(N, public_generator(1, "moments"))
-    e = law.propensity(x)
-    terms = y * (a - e) / (e * (1 - e))
+    drawn = law.draw(N, public_generator(1, "moments"))
+    e = law.propensity(drawn.x)
+    terms = drawn.y * (drawn.a - e) / (e * (1 - e))
     assert terms.mean().item() == pytest.approx(mean, abs=SDS * terms.std().item() / math.sqrt(N))
 
 

@@ -145,8 +145,8 @@ def test_the_leak_scan_of_a_run_builds_its_data_and_nothing_else(run, tmp_path, 
 
 
 def test_the_shipped_choices_are_the_targets_of_the_shipped_files():
-    check_targets({"_target_": "torchdpcate.data.Dataset1", "n": [1, {"a": None}]}, "data")
-    check_targets({"_target_": "torchdpcate.data.GivenOutcomes"}, "data")
+    check_targets({"_target_": "torchdpcate.papers.Dataset1", "n": [1, {"a": None}]}, "data")
+    check_targets({"_target_": "torchdpcate.papers.GivenOutcomes"}, "data")
     with pytest.raises(InputError, match="no shipped choice of data"):
         check_targets({"_target_": "torchdpcate.estimators.cate.learner.RLearner"}, "data")
 
