@@ -19,7 +19,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("estimand", ESTIMANDS)
+@pytest.mark.parametrize("estimand", TABLE)
 def test_weights_and_constants_are_those_of_the_table(estimand: str) -> None:
     treated, control, most_treated, most_control, curvature = TABLE[estimand]
     of, e = make_estimand(estimand, ETA), torch.linspace(ETA, 1 - ETA, 101, dtype=torch.float64)
