@@ -86,7 +86,7 @@ def test_every_effect_trains_verifies_and_leaks_nothing(name, trained):
     report = scan(folder)
     assert report.leaks == ()
     assert report.notes == ()
-    # in a seventh to a third of runs a released number is so short that chance explains a match a hundred times as often
+    # in one run of three to seven a released number is so short that chance matches it a hundred times as often
     assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < 100 * FALSE_ALARM
 
 
