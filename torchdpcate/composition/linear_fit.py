@@ -11,6 +11,8 @@ from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
 from torchdpcate.data.records import CausalData
+from torchdpcate.erm.descent import newton
+from torchdpcate.erm.solver import newton_direction
 from torchdpcate.nuisance.plan import check_limit
 from torchdpcate.nuisance.trainer import default_trainer
 
@@ -70,21 +72,22 @@ class LinearFit(ABC):
         """Size of the scores to expect: the slope, where a score is an outcome."""
         return self.slope
 
-    def majorant(self, theta: Tensor) -> Tensor:
-        """Return the second derivatives of parabolas above the sum, [p, p]; see ``majorants``."""
-        return self._weighted(self.weights * self.majorants(self.predictors @ theta.to(self.predictors.device)))
-
     def total(self, theta: Tensor) -> float:
         """Return the sum at theta [p]; see ``curvatures``."""
         return float(self.weights @ self.losses(self.predictors @ theta.to(self.predictors.device)))
 
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the sum's Hessian, [p, p], at theta [p]; see ``curvatures``."""
-        return self._weighted(self.weights * self.curvatures(self.predictors @ theta.to(self.predictors.device)))
+    def hessian(self, theta: Tensor, least: float = 0.0) -> Tensor:
+        """Return the sum's Hessian, [p, p], at theta [p]; see ``curvatures``.
 
-    def _weighted(self, each: Tensor) -> Tensor:
-        """Return the sum of each g g' over records, symmetric [p, p]."""
-        found = self.predictors.T @ (each[:, None] * self.predictors)
+        Args:
+            theta: Coefficients.
+            least: Of a record's curvature, over that of the parabola above its loss.
+        """
+        scores = self.predictors @ theta.to(self.predictors.device)
+        each = self.curvatures(scores)
+        if least:
+            each = torch.maximum(each, least * self.majorants(scores))
+        found = self.predictors.T @ ((self.weights * each)[:, None] * self.predictors)
         return (found + found.T) / 2
 
 
@@ -442,9 +445,6 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
     return (q * response) @ q.T, noise**2 * q @ inside @ q.T
 
 
-_EXACT = 25  # steps without privacy
-
-
 @dataclass(frozen=True)
 class NoisyNewton(Solver):
     r"""Full-batch gradient steps with a public diagonal scaling P, each gradient with Gaussian noise.
@@ -506,27 +506,27 @@ def exact_solution(fit: LinearFit, ridge: Tensor) -> Solution:
 
 
 def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
-    """Return the minimiser without noise, by damped Newton steps; of the curator's own fits alone.
+    """Return the minimiser without noise, by Newton steps with backtracking; of the curator's own fits alone.
 
-    Where these lead away, as where hardly a residual is within its clip, by parabolas above the losses.
+    Curvatures are at least a hundredth of those of parabolas above the losses, for none is left where hardly a residual
+    is within its clip.
+
+    Raises:
+        NumericalError: There is none that 200 steps reach, as without a ridge there may be.
     """
-    theta = _newton(fit, ridge)
-    zero = torch.zeros_like(theta)
-    found = fit.total(theta) + float(ridge @ theta.square()) / 2
-    return theta if found <= fit.total(zero) else _newton(fit, ridge, above=True)
 
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        value = fit.total(theta[0]) + float(ridge @ theta[0].square()) / 2
+        gradient = fit.gradient(theta[0]).cpu()[None] + ridge * theta
+        return torch.tensor([value], dtype=torch.float64), gradient, theta
 
-def _newton(fit: LinearFit, ridge: Tensor, above: bool = False) -> Tensor:
-    theta = torch.zeros(fit.predictors.shape[1], dtype=torch.float64)
-    for k in range(8 * _EXACT if above else _EXACT):
-        gradient = fit.gradient(theta).cpu() + ridge * theta
-        hessian = (fit.majorant(theta) if above else fit.hessian(theta)).cpu()
-        hessian = hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag()
-        step = torch.linalg.solve(hessian, gradient)
-        theta = theta - step * (1.0 if k > 5 or above else 0.5)
-        if float(step.norm()) < 1e-9 * (1 + float(theta.norm())):
-            break
-    return theta
+    def step(theta: Tensor, gradient: Tensor, _: Tensor) -> Tensor:
+        hessian = fit.hessian(theta[0], least=0.01).cpu()
+        return newton_direction(gradient, (hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag())[None])
+
+    tolerance = 1e-11 * fit.slope * float(fit.weights.sum())
+    start = torch.zeros(1, fit.predictors.shape[1], dtype=torch.float64)
+    return newton(evaluate, step, start, tolerance, what="the fit without privacy")[0][0]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
@@ -19,8 +20,6 @@ from torchdpcate.release.estimate import Estimate
 from torchdpcate.release.released_weights import BalanceTable
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from torchdpcate.estimators.average.automatic import AverageEffect
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
@@ -138,25 +137,24 @@ def write_tables(
         per_person: Records of each person.
         folder: The curator's folder.
     """
-    import pandas as pd
-
     none = (None, None)
     rows = [
         (name, estimate.value, *(none if estimate.law is None else estimate.range(0.95, bound, per_person)))
         for name, estimate in others.items()
     ]
-    tables = {"estimates.csv": pd.DataFrame(rows, columns=["estimate", "value", "low", "high"]).set_index("estimate")}
+    _write_rows(("estimate", "value", "low", "high"), rows, folder / "estimates.csv")
     if balance is not None:
-        tables[BALANCE_FILE] = balance.frame().rename_axis("feature")
-    for name, table in tables.items():
-        _write_table(table, folder / name)
+        write_balance(balance, folder)
 
 
 def write_balance(balance: BalanceTable, folder: Path) -> None:
     """Write ``balance.csv`` into the curator's folder."""
-    _write_table(balance.frame().rename_axis("feature"), folder / BALANCE_FILE)
+    columns = balance.columns()
+    _write_rows(("feature", *columns), zip(balance.names, *columns.values(), strict=True), folder / BALANCE_FILE)
 
 
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    with atomic_path(path, PRIVATE) as temporary:
-        table.rename(index=spreadsheet_cell).to_csv(temporary)
+def _write_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
+    with atomic_path(path, PRIVATE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows([spreadsheet_cell(name), *numbers] for name, *numbers in rows)
