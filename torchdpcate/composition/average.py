@@ -1,7 +1,8 @@
 """Nuisances of an average effect by one composition on all records, and doubly robust scores by them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,11 +13,19 @@ from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.records import Standardised, private_start
-from torchdpcate.composition.regressions import Fitted, Outcome, OutcomeFits, Regressions
-from torchdpcate.composition.rows import InMemory
+from torchdpcate.composition.regressions import (
+    Fitted,
+    Outcome,
+    OutcomeFits,
+    Propensity,
+    Regressions,
+    WorkedOut,
+    propensity_at,
+)
+from torchdpcate.composition.rows import Change, Rows
 from torchdpcate.composition.score_errors import FittedNuisance, ScoreErrors
-from torchdpcate.composition.steps import NoisySteps
-from torchdpcate.composition.summaries import ScoreScales, private_quantile
+from torchdpcate.composition.steps import NoisySteps, propensity_of
+from torchdpcate.composition.summaries import ScoreScales, quantile_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.privacy.session import FitSession
@@ -30,78 +39,127 @@ class AverageNuisances:
         centre: About which scores are clipped: the arms' difference at public points.
         clip: Of the scores about it.
         errors: What errors of both nuisances move the mean score by; None where the propensity is known.
-        scores: Doubly robust scores [n], the curator's.
-        propensity: pi at the records, [n], the curator's.
+        rows: The records.
+        score: Makes a batch's doubly robust scores of them, in the place of outcomes, with propensities; the curator's.
     """
 
     centre: float
     clip: float
     errors: ScoreErrors | None
-    scores: Tensor
-    propensity: Tensor
+    rows: Rows
+    score: Change
 
     def error(self, square: float) -> float:
         """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
         return 0.0 if self.errors is None else self.errors.deviation(self.centre, self.clip, square)
 
+    @cached_property
+    def scored(self) -> Rows:
+        """The records with their scores, the curator's."""
+        return self.rows.then(self.score)
+
+
+@dataclass(frozen=True, eq=False)
+class ATEScores:
+    r"""Doubly robust scores of records, in the place of their outcomes.
+
+    .. math:: \varphi_i = m_1(x_i) - m_0(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)} (y_i - m_{a_i}(x_i))
+
+    Attributes:
+        first: Standardises the covariates.
+        outcome: m, of both arms.
+        propensity: pi; None takes the records' own.
+        overlap: Public clip of the propensity.
+    """
+
+    first: Standardised
+    outcome: Outcome
+    propensity: Propensity | None
+    overlap: float
+
+    def __call__(self, batch: CausalData) -> WorkedOut:
+        """Return them at a batch."""
+        at = self.first(batch)
+        a, y, (m0, m1) = at.a, at.y, (self.outcome(at, arm) for arm in (0, 1))
+        pi = propensity_at(at, self.propensity)
+        scores = ATE(self.overlap).score(a, y, pi, m0, m1)[0]
+        return WorkedOut(batch.x, a, scores, pi, outcome=torch.where(a > 0.5, m1, m0))
+
+
+@dataclass(frozen=True, eq=False)
+class SizePlaces:
+    """Where the sizes of scores about their centre lie on public scales, in [0, 1].
+
+    Of a binary outcome that is how far it may lie from its mean, over the propensity of each record's arm.
+
+    Attributes:
+        scales: Public interval of the clip.
+        centre: Of the scores.
+        binary: Bounds of a binary outcome; None of others.
+    """
+
+    scales: ScoreScales
+    centre: float
+    binary: tuple[float, float] | None
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """Return them at a batch of ``ATEScores``, [n]."""
+        assert isinstance(batch, WorkedOut)
+        if self.binary is None:
+            return self.scales.place((batch.y - self.centre).abs())
+        (low, high), pi, own = self.binary, propensity_of(batch), batch.outcome
+        return self.scales.place(torch.maximum(high - own, own - low) / torch.where(batch.a > 0.5, pi, 1 - pi))
+
 
 def average_nuisances(
-    records: CausalData,
+    rows: Rows,
     domain: Domain,
     plan: ComposedPlan,
     session: FitSession,
     two_levels: Sequence[bool],
-    known: Tensor | None = None,
     solver: Solver | None = None,
 ) -> AverageNuisances:
-    r"""Run the plan's steps on all records, and score these by what they released.
-
-    .. math:: \varphi_i = m_1(x_i) - m_0(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)} (y_i - m_{a_i}(x_i))
+    """Run the plan's steps on all records, and score these by what they released; see ``ATEScores``.
 
     Args:
-        records: Within the domain, in an order that does not depend on them.
+        rows: See ``rows_of``; records that have a propensity have none fitted.
         domain: Public bounds.
         plan: The public plan.
         session: Scope of the block of records; pays, and draws noise.
         two_levels: Whether each covariate has two levels, public, [q].
-        known: Known propensities of the records, [n]; None fits them.
         solver: How regressions are solved; None takes ``NoisyNewton``.
 
     Raises:
+        InputError: A stream whose length changes.
         BudgetError: The block cannot pay.
     """
-    steps, y_range = NoisySteps(session, plan.shares), (domain.outcome_low, domain.outcome_high)
-    rows = InMemory(replace(records, propensity=known))
-    start = private_start(rows, domain, plan, steps, two_levels)
-    rows = rows.then(Standardised(domain, start.kept))
-    regressions = Regressions(plan, steps, start.kept.two_levels, solver or NoisyNewton())
-    fits = regressions.outcome_fits(start.outcome.clip, start.centre)
-    both = regressions.outcome(rows, fits)
-    mean = Outcome(fits, both.scores, y_range)
-    propensity, logit = regressions.propensity(rows) if known is None else (None, None)
-    pi = known if propensity is None else propensity(rows.records)
-    assert pi is not None
-    covariates = Covariates(start.kept.standardisation, start.kept.two_levels)
-    points, (p0, p1) = _at_points(regressions, mean, both, covariates)
-    a, y, (m0, m1) = records.a, records.y, (mean(rows.records, arm) for arm in (0, 1))
-    own = torch.where(a > 0.5, m1, m0)
-    scores = ATE(domain.overlap).score(a, y, pi, m0, m1)[0]
-    centre = float((p1 - p0).mean())
-    if start.outcome.few:
+    steps, y_range = NoisySteps(session, plan.shares, rows.batch), (domain.outcome_low, domain.outcome_high)
+    with rows.threads():
+        start = private_start(rows, domain, plan, steps, two_levels)
+        first = Standardised(domain, start.kept)
+        with rows.then(first).stored("z") as z:
+            regressions = Regressions(plan, steps, start.kept.two_levels, solver or NoisyNewton())
+            fits = regressions.outcome_fits(start.outcome.clip, start.centre)
+            both = regressions.outcome(z, fits)
+            mean = Outcome(fits, both.scores, y_range)
+            propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
+        covariates = Covariates(start.kept.standardisation, start.kept.two_levels)
+        points, (p0, p1) = _at_points(regressions, mean, both, covariates)
+        score, centre = ATEScores(first, mean, propensity, domain.overlap), float((p1 - p0).mean())
         scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
-        nearest = scales.nearest(start.outcome.clip * plan.score_scale, levels)
+        if start.outcome.few:
+            nearest = scales.nearest(start.outcome.clip * plan.score_scale, levels)
+        else:
+            places = SizePlaces(scales, centre, y_range if plan.binary else None)
+            asked = plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps
+            nearest = scales.at(quantile_of(rows.then(score), places, *asked))
         clip = min(plan.clip_factor * nearest, scales.high)
-    elif plan.binary:
-        farthest = torch.maximum(domain.outcome_high - own, own - domain.outcome_low)
-        clip = _clip_of(farthest / torch.where(a > 0.5, pi, 1 - pi), domain, plan, steps)
-    else:
-        clip = _clip_of((scores - centre).abs(), domain, plan, steps)
     errors = None
     if logit is not None and steps.private:
         levels_of, unit = start.kept.two_levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
-    return AverageNuisances(centre, clip, errors, scores, pi)
+    return AverageNuisances(centre, clip, errors, rows, score)
 
 
 def _at_points(
@@ -137,10 +195,3 @@ def _with_plan(step: str, found: Fitted, asked: FitPlan, slope: float) -> Fitted
     assert found.coefficients is not None
     assert found.solution is not None
     return FittedNuisance(step, asked, found.curvatures, found.coefficients, found.solution, slope)
-
-
-def _clip_of(sizes: Tensor, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> float:
-    """Return the clip of scores: a private quantile of their sizes [n] times the plan's factor, below its most."""
-    scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
-    place = private_quantile(scales.place(sizes), plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps)
-    return min(plan.clip_factor * scales.at(place), scales.high)

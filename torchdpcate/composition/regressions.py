@@ -66,6 +66,12 @@ class OutcomeFits(Fits):
     centre: float
     link: str
 
+    @property
+    def kind(self) -> type[LinearFit]:
+        """See ``Fits``."""
+        kinds: dict[str, type[LinearFit]] = {TWO_VALUES: LogisticFit, COUNTS: CountFit, HUBER: HuberFit}
+        return kinds[self.link]
+
     def features(self, batch: CausalData, arm: int | None = None) -> Tensor:
         """Return features of a batch, [n, p]; arm: of one arm for all records, where they have both."""
         if isinstance(self.basis, WeightedBasis):
@@ -102,6 +108,11 @@ class PropensityFits(Fits):
 
     basis: WeightedBasis
     arm: int | None = None
+
+    @property
+    def kind(self) -> type[LinearFit]:
+        """See ``Fits``."""
+        return LogisticFit
 
     def __call__(self, batch: CausalData) -> LinearFit:
         """See ``Fits``."""

@@ -139,11 +139,13 @@ class StreamedRecords(Records):
         stream: Where they come from.
         features: Feature map, set up.
         domain: Public bounds.
+        make: Makes a batch.
     """
 
     stream: RecordStream
     features: FeatureMap
     domain: Domain
+    make: Callable[[CausalData, FeatureMap, Domain], Batch] | None = None
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -161,10 +163,10 @@ class StreamedRecords(Records):
         Raises:
             InputError: Not as many records as the stream said.
         """
-        n = 0
+        n, make = 0, self.make or make_batch
         for records in self.stream:
             n += records.n
-            yield make_batch(_within(records, self.domain), self.features, self.domain)
+            yield make(_within(records, self.domain), self.features, self.domain)
         if n != self.n:
             raise InputError(f"stream: {n} records, where it said n = {self.n}; give a stream that stays as it is")
 
@@ -195,7 +197,7 @@ def _within(records: CausalData, domain: Domain) -> CausalData:
     return CausalData(x, (records.a > 0.5).double(), y, records.propensity)
 
 
-def make_batch(records: CausalData, features: FeatureMap, domain: Domain) -> Batch:
+def make_batch(records: CausalData, features: Callable[[Tensor], Tensor], domain: Domain) -> Batch:
     """Return records within the domain with their features, and their outcomes scaled to [0, 1]."""
     y = ((records.y - domain.outcome_low) / domain.outcome_range).clamp(0, 1)  # but for rounding it is there
     return Batch(records.x, features(records.x), records.a, y)

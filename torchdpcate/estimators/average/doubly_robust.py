@@ -444,7 +444,11 @@ class DoublyRobustEffect(AverageEffectLearner):
     seed: int = 0
 
     mechanism: ClassVar[type[EffectPlan]] = DoublyRobust
-    streams: ClassVar[bool] = False
+
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return f"{type(self).__name__} trains nuisances on a block of records; use effect=composed"
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
