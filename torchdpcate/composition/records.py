@@ -147,7 +147,7 @@ class Positions:
         if self.labels == tuple(range(len(self.labels))):
             return batch
         labels = torch.tensor(self.labels, dtype=torch.float64)
-        return replace(batch, a=torch.searchsorted(labels, batch.a.double()).double())
+        return replace(batch, a=torch.searchsorted(labels, batch.a.double().contiguous()).double())
 
 
 @dataclass(frozen=True, eq=False)

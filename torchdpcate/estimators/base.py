@@ -183,7 +183,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     @property
     def needs_all_records(self) -> str | None:
         """Why it cannot be fitted to a stream, with what to use instead, in words; None where it can."""
-        return f"{type(self).__name__} asks for more than sums over records; use another learner"
+        return f"{type(self).__name__} asks for more than sums over records; use task=rule, or another learner"
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
