@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,20 +11,18 @@ from torchdpcate.composition.asked import logistic_plan, outcome_plan
 from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Standardised, private_start
+from torchdpcate.composition.records import Nuisances, Standardised, private_start, score_clip
 from torchdpcate.composition.regressions import (
     Fitted,
     Outcome,
     OutcomeFits,
-    Propensity,
     Regressions,
-    WorkedOut,
-    propensity_at,
+    Scored,
 )
-from torchdpcate.composition.rows import Change, Rows
+from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.score_errors import FittedNuisance, ScoreErrors
-from torchdpcate.composition.steps import NoisySteps, propensity_of
-from torchdpcate.composition.summaries import ScoreScales, quantile_of
+from torchdpcate.composition.steps import NoisySteps
+from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.privacy.session import FitSession
@@ -39,76 +36,44 @@ class AverageNuisances:
         centre: About which scores are clipped: the arms' difference at public points.
         clip: Of the scores about it.
         errors: What errors of both nuisances move the mean score by; None where the propensity is known.
-        rows: The records.
-        score: Makes a batch's doubly robust scores of them, in the place of outcomes, with propensities; the curator's.
+        scored: The records with scores in the place of outcomes, and their propensities; the curator's.
     """
 
     centre: float
     clip: float
     errors: ScoreErrors | None
-    rows: Rows
-    score: Change
+    scored: Rows
 
     def error(self, square: float) -> float:
         """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
         return 0.0 if self.errors is None else self.errors.deviation(self.centre, self.clip, square)
 
-    @cached_property
-    def scored(self) -> Rows:
-        """The records with their scores, the curator's."""
-        return self.rows.then(self.score)
-
 
 @dataclass(frozen=True, eq=False)
-class ATEScores:
-    r"""Doubly robust scores of records, in the place of their outcomes.
+class ATEScores(Scored):
+    r"""Doubly robust scores of records, in the place of their outcomes, for the average effect.
 
     .. math:: \varphi_i = m_1(x_i) - m_0(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)} (y_i - m_{a_i}(x_i))
 
     Attributes:
-        first: Standardises the covariates.
-        outcome: m, of both arms.
-        propensity: pi; None takes the records' own.
         overlap: Public clip of the propensity.
-    """
-
-    first: Standardised
-    outcome: Outcome
-    propensity: Propensity | None
-    overlap: float
-
-    def __call__(self, batch: CausalData) -> WorkedOut:
-        """Return them at a batch."""
-        at = self.first(batch)
-        a, y, (m0, m1) = at.a, at.y, (self.outcome(at, arm) for arm in (0, 1))
-        pi = propensity_at(at, self.propensity)
-        scores = ATE(self.overlap).score(a, y, pi, m0, m1)[0]
-        return WorkedOut(batch.x, a, scores, pi, outcome=torch.where(a > 0.5, m1, m0))
-
-
-@dataclass(frozen=True, eq=False)
-class SizePlaces:
-    """Where the sizes of scores about their centre lie on public scales, in [0, 1].
-
-    Of a binary outcome that is how far it may lie from its mean, over the propensity of each record's arm.
-
-    Attributes:
-        scales: Public interval of the clip.
         centre: Of the scores.
-        binary: Bounds of a binary outcome; None of others.
     """
 
-    scales: ScoreScales
+    overlap: float
     centre: float
-    binary: tuple[float, float] | None
 
-    def __call__(self, batch: CausalData) -> Tensor:
-        """Return them at a batch of ``ATEScores``, [n]."""
-        assert isinstance(batch, WorkedOut)
-        if self.binary is None:
-            return self.scales.place((batch.y - self.centre).abs())
-        (low, high), pi, own = self.binary, propensity_of(batch), batch.outcome
-        return self.scales.place(torch.maximum(high - own, own - low) / torch.where(batch.a > 0.5, pi, 1 - pi))
+    def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
+        """See ``Scored``."""
+        return ATE(self.overlap).score(batch.a, batch.y, pi, mu0, mu1)[0]
+
+    def middle(self, mu0: Tensor, mu1: Tensor) -> float:
+        """See ``Scored``: their centre."""
+        return self.centre
+
+    def farthest(self, own: Tensor, low: float, high: float) -> Tensor:
+        """See ``Scored``."""
+        return torch.maximum(high - own, own - low)
 
 
 def average_nuisances(
@@ -145,21 +110,20 @@ def average_nuisances(
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
         covariates = Covariates(start.kept.standardisation, start.kept.two_levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
-        score, centre = ATEScores(first, mean, propensity, domain.overlap), float((p1 - p0).mean())
-        scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
+        centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
+        binary = y_range if plan.binary else None
+        scored = rows.then(Nuisances(first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
         if start.outcome.few:
-            nearest = scales.nearest(start.outcome.clip * plan.score_scale, levels)
+            clip = scales.nearest(start.outcome.clip * plan.score_scale, plan.constants.quantile_levels)
         else:
-            places = SizePlaces(scales, centre, y_range if plan.binary else None)
-            asked = plan.score_quantile, 0.0, 1.0, levels, "residual scale", steps
-            nearest = scales.at(quantile_of(rows.then(score), places, *asked))
-        clip = min(plan.clip_factor * nearest, scales.high)
+            clip = score_clip(scored, scales, plan, steps)
+        clip = min(plan.clip_factor * clip, scales.high)
     errors = None
     if logit is not None and steps.private:
         levels_of, unit = start.kept.two_levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
-    return AverageNuisances(centre, clip, errors, rows, score)
+    return AverageNuisances(centre, clip, errors, scored)
 
 
 def _at_points(

@@ -203,8 +203,8 @@ class Nuisances:
     then: Residuals | Scored
 
     def __call__(self, batch: CausalData) -> WorkedOut:
-        """Return it of a batch."""
-        return self.then(self.first(batch))
+        """Return it of a batch, with its covariates as they are."""
+        return replace(self.then(self.first(batch)), x=batch.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,29 +246,26 @@ class Pulls:
 
 
 @dataclass(frozen=True, eq=False)
-class ScorePlaces(Sizes):
-    """Where the sizes of corrections by scores lie on their public scales, in [0, 1].
-
-    Of a binary outcome that is the inverse propensity of each record's arm, times the range: its corrections are few
-    and large, and clipping those would leave none.
+class ScorePlaces:
+    """Where the sizes that ``Scored`` gives lie on public scales, in [0, 1].
 
     Attributes:
         scales: Public interval of the clip.
-        binary_range: Range of a binary outcome; None of others.
     """
 
-    scales: ScoreScales | None = None
-    binary_range: float | None = None
+    scales: ScoreScales
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Sizes``."""
+        """Return them at a batch, [n]."""
         assert isinstance(batch, WorkedOut)
-        assert self.scales is not None
-        assert batch.correction is not None
-        if self.binary_range is None:
-            return self.scales.place(batch.correction.abs())
-        pi = propensity_of(batch)
-        return self.scales.place(self.binary_range / torch.where(batch.a > 0.5, pi, 1 - pi))
+        assert batch.sizes is not None
+        return self.scales.place(batch.sizes)
+
+
+def score_clip(rows: Rows, scales: ScoreScales, plan: ComposedPlan, steps: NoisySteps) -> float:
+    """Return the clip of scores: a private quantile of their sizes, of ``Scored``."""
+    asked = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
+    return scales.at(quantile_of(rows, ScorePlaces(scales), *asked))
 
 
 class Start(NamedTuple):
@@ -384,7 +381,7 @@ class _Fit:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
             assert isinstance(mean, Outcome)
-            return Scored(mean, at), before
+            return Scored(mean, at, bounds if plan.binary else None), before
         return Residuals(mean, at, plan.arms), before
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
@@ -395,9 +392,7 @@ class _Fit:
         scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
         if about.few:
             return scales.nearest(about.clip * plan.score_scale, levels)
-        places = ScorePlaces(scales=scales, binary_range=y_range if plan.binary else None)
-        quantile = plan.score_quantile
-        return scales.at(quantile_of(rest, places, quantile, 0.0, 1.0, levels, "residual scale", self.steps))
+        return score_clip(rest, scales, plan, self.steps)
 
     def _for_effect(
         self, kept: KeptCovariates, rest: Rows, regressions: Regressions, scale: float
