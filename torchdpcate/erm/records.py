@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import minimise, minimise_batches, summed
+from torchdpcate.erm.solver import Batches, minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer
@@ -66,9 +66,8 @@ class Records(ABC):
     def batches(self) -> Iterator[Batch]:
         """Yield all records, in the same order each time."""
 
-    @abstractmethod
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see ``erm.minimise``.
+        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta, a pass a Newton step.
 
         Args:
             loss: l.
@@ -76,7 +75,13 @@ class Records(ABC):
             gamma: Ridge of the sum.
             linear_terms: b, [runs, p].
             tolerance: Largest gradient norm at the end.
+
+        Raises:
+            InputError: Not as many linear terms as data sets.
         """
+        if self.sets not in (1, len(linear_terms)):
+            raise InputError(f"linear_terms: {len(linear_terms)} rows for {self.sets} data sets; give one for each")
+        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
 
     def total(self, terms: Terms) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch, [runs, k]."""
@@ -86,7 +91,7 @@ class Records(ABC):
         """Return value [runs], gradient [runs, p] and Hessian [runs, p, p] of sum l(psi'theta, t) at theta."""
         return summed(self._pairs(target), loss, theta)
 
-    def _pairs(self, target: Target) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    def _pairs(self, target: Target) -> Batches:
         return lambda: ((batch.psi, target(batch)) for batch in self.batches())
 
 
@@ -124,11 +129,6 @@ class StackedRecords(Records):
     def batches(self) -> Iterator[Batch]:
         """See ``Records``."""
         yield self.batch
-
-    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See ``Records``; many runs are solved side by side."""
-        t = target(self.batch)
-        return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, linear_terms, tolerance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +185,6 @@ class StreamedRecords(Records):
         check_arms(sizes)
         if int(sizes.sum()) != self.n:
             raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
-
-    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See ``Records``; each Newton step is a pass."""
-        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
 
 
 def _within(records: CausalData, domain: Domain) -> CausalData:
