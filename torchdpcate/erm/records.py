@@ -49,6 +49,10 @@ def outcome(batch: Batch) -> Tensor:
     return batch.y
 
 
+Make = Callable[[CausalData, FeatureMap, Domain], Batch]
+"""Makes a batch, as ``make_batch`` does."""
+
+
 class Records(ABC):
     """Records of one data set, or of several side by side, accessed through sums over them.
 
@@ -105,12 +109,6 @@ class StackedRecords(Records):
 
     batch: Batch
 
-    @classmethod
-    def of(cls, records: CausalData, features: FeatureMap, domain: Domain) -> "StackedRecords":
-        """Return records within the domain as a batch of its own: the caller's arrays may change."""
-        copied = records.copy()
-        return cls(make_batch(copied, features, domain))
-
     @property
     def n(self) -> int:  # type: ignore[override]
         """Records of a data set."""
@@ -139,13 +137,13 @@ class StreamedRecords(Records):
         stream: Where they come from.
         features: Feature map, set up.
         domain: Public bounds.
-        make: Makes a batch.
+        make: Makes a batch; None takes ``make_batch``.
     """
 
     stream: RecordStream
     features: FeatureMap
     domain: Domain
-    make: Callable[[CausalData, FeatureMap, Domain], Batch] | None = None
+    make: Make | None = None
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -197,3 +195,24 @@ def make_batch(records: CausalData, features: Callable[[Tensor], Tensor], domain
     """Return records within the domain with their features, and their outcomes scaled to [0, 1]."""
     y = ((records.y - domain.outcome_low) / domain.outcome_range).clamp(0, 1)  # but for rounding it is there
     return Batch(records.x, features(records.x), records.a, y)
+
+
+def records_of(
+    records: CausalData | RecordStream, features: FeatureMap, domain: Domain, make: Make | None = None
+) -> Records:
+    """Return records as average effects see them, in memory as a copy: the caller's arrays may change.
+
+    Args:
+        records: In memory within the domain; or a stream, which is read once here.
+        features: Feature map, set up.
+        domain: Public bounds.
+        make: Makes a batch; None takes ``make_batch``.
+
+    Raises:
+        InputError: See ``StreamedRecords.check``.
+    """
+    if isinstance(records, CausalData):
+        return StackedRecords((make or make_batch)(records.copy(), features, domain))
+    found = StreamedRecords(records, features, domain, make)
+    found.check()
+    return found

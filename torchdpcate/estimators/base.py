@@ -168,7 +168,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         self.check_stream()
         stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
         self.clipped_ = stream.clipped
-        return self._fit(self._of_stream(stream), digest=self._digest(stream))
+        return self._fit(self._of(stream), digest=self._digest(stream))
 
     def check_stream(self) -> None:
         """Refuse, before anything is read or spent, what a stream of records does not allow.
@@ -309,13 +309,9 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the labels of the arms."""
         return 0, 1
 
-    def _of(self, records: CausalData) -> Any:
-        """Return the records as ``_learn`` takes them."""
+    def _of(self, records: CausalData | RecordStream) -> Any:
+        """Return the records, in memory or of a stream, as ``_learn`` takes them."""
         return records
-
-    def _of_stream(self, stream: RecordStream) -> Any:
-        """Return the records of a stream as ``_learn`` takes them."""
-        return stream
 
     @abstractmethod
     def _prepare(self, records: Any) -> None:

@@ -311,13 +311,9 @@ class ComposedAverageEffect(AverageEffectLearner):
         """Whether it is the effect on everybody."""
         return estimand is ATE
 
-    def _of(self, records: CausalData) -> CausalData:
+    def _of(self, records: CausalData | RecordStream) -> CausalData | RecordStream:
         """See ``AverageEffectLearner``: in outcome units."""
-        return records.copy()
-
-    def _of_stream(self, stream: RecordStream) -> RecordStream:
-        """See ``AverageEffectLearner``: as it is."""
-        return stream
+        return records.copy() if isinstance(records, CausalData) else records
 
     def _learnt_first(self, records: CausalData | RecordStream) -> Mapping[str, Tensor]:
         """Pay for the steps, and for the sums, which are part of the plan whose charges compose tightly."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Batch, Records, StackedRecords, StreamedRecords, make_batch
+from torchdpcate.erm.records import Batch, Records, make_batch, records_of
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -380,13 +380,9 @@ class KnownPropensityEffect(AverageEffectLearner):
         """Return the known propensity as the one feature."""
         return _Known(self._known())
 
-    def _of(self, records: CausalData) -> StackedRecords:
+    def _of(self, records: CausalData | RecordStream) -> Records:
         """See ``AverageEffectLearner``: with the records' own propensity as their one feature."""
-        return StackedRecords(self._batch(records.copy(), self.features(), self.schema_.domain))
-
-    def _of_stream(self, stream: RecordStream) -> StreamedRecords:
-        """See ``AverageEffectLearner``: so too."""
-        return replace(super()._of_stream(stream), make=self._batch)
+        return records_of(records, self.features(), self.schema_.domain, self._batch)
 
     def _batch(self, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
         known = self._known()

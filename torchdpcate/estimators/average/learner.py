@@ -13,7 +13,7 @@ from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import StackedRecords, StreamedRecords
+from torchdpcate.erm.records import records_of
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
@@ -74,15 +74,9 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
     mechanism: ClassVar[Any]
     """The plan by which it releases the estimate, or its readout, with the name in statements."""
 
-    def _of(self, records: CausalData) -> Any:
+    def _of(self, records: CausalData | RecordStream) -> Any:
         """Return records of its own, for the caller's arrays may change, as ``_learn`` and others take them."""
-        return StackedRecords.of(records, self.features(), self.schema_.domain)
-
-    def _of_stream(self, stream: RecordStream) -> Any:
-        """See ``PrivateEstimator``; they are checked."""
-        records = StreamedRecords(stream, self.features(), self.schema_.domain)
-        records.check()
-        return records
+        return records_of(records, self.features(), self.schema_.domain)
 
     @property
     def needs_all_records(self) -> str | None:

@@ -18,7 +18,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
-from torchdpcate.erm.records import Records, StackedRecords, StreamedRecords, arm
+from torchdpcate.erm.records import arm, records_of
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -273,10 +273,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             return propensity_of
         if plan.fit is None:
             return lambda _: None
-        if isinstance(records, CausalData):
-            stacked: Records = StackedRecords.of(records, plan.features, domain)
-        else:
-            stacked = StreamedRecords(records, plan.features, domain)
+        stacked = records_of(records, plan.features, domain)
         if plan.budget is None:
             theta = plan.fit.draw(stacked, arm, self._session.noise, 1)[0]
         else:
