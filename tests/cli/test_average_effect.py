@@ -396,9 +396,9 @@ MISTAKES = {
         ["effect.public_sample=sample.csv"],
         "sample.csv: query 'age' has 50 values outside",
     ),
-    "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "effect = subsample_aggregate needs all"),
+    "groups of a stream": (None, [STREAM, "effect=subsample_aggregate"], "all records are needed at once: Subsample"),
     "part of a stream": (None, [STREAM, "data.n=100"], "data.n is 100; a stream has all records"),
-    "stream of a rule": (None, ["task=owl", STREAM], "data.stream is true.*task=average_effect"),
+    "stream of a rule": (None, ["task=owl", STREAM], "all records are needed at once: Outcome.*task=rule"),
     "mechanism": (None, ["mechanism=output"], "mechanism: not used by task=average_effect; it is of task=cate"),
     "nuisance": (None, ["nuisance=mlp"], "nuisance: not used.*it is of effect=doubly_robust"),
     "features": (

@@ -9,9 +9,8 @@ from tests.sessions import noted
 from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import DOUBLY_ROBUST
-from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -56,11 +55,11 @@ def drawn(size: int, seed: int) -> tuple[torch.Tensor, ...]:
 
 
 def r_learner(plan, domain, session, x, a, y, pi):
-    fit_composition(CausalData(x, a, y), domain, plan, session, NoisyNewton(), domain.two_levels, pi)
+    fit_composition(rows_of(CausalData(x, a, y, pi), domain), domain, plan, session, domain.two_levels)
 
 
 def average(plan, domain, session, x, a, y, pi):
-    average_nuisances(CausalData(x, a, y), domain, plan, session, domain.two_levels, pi)
+    average_nuisances(rows_of(CausalData(x, a, y, pi), domain), domain, plan, session, domain.two_levels)
 
 
 def domain_of(kind: str) -> Domain:

@@ -22,11 +22,12 @@ from torchdpcate.composition.pure_fits import (
     least_ridge,
     objective_noise,
 )
-from torchdpcate.composition.records import stream_composition
+from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, WideAndDeep
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
-from torchdpcate.composition.summaries import private_quantile
+from torchdpcate.composition.summaries import Sizes, quantile_of
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
 from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -90,7 +91,8 @@ def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficien
 def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
     steps = NoisySteps(noted(NoiseSource.system(), lambda *_: None), EpsilonShares(1e3, {"centre": 1.0}))
     values = torch.linspace(0, 1, 2001, dtype=torch.float64)
-    found = private_quantile(values, 0.3, -1.0, 3.0, 10, "centre", steps)
+    rows = InMemory(CausalData(values[:, None], values, values))
+    found = quantile_of(rows, Sizes(), 0.3, -1.0, 3.0, 10, "centre", steps)
     place = (found + 1) / 4 * 2**11
     assert place == round(place)
     assert round(place) % 2 == 1
@@ -321,8 +323,6 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
         assert not hasattr(learner, "ledger_")
     with pytest.raises(InputError, match="delta = 0"):
         DRLearner(DOMAIN, ONE).fit(x, a, y)
-    with pytest.raises(InputError, match="delta = 0"):
-        stream_composition([], DOMAIN, plan_within(100, ONE, DOMAIN), noted(NoiseSource.system(), print), [False] * 3)
     assert isinstance(AdaptiveSecondStage().learnt_by(ONE)[1], Additive)
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.records import ComposedFit, fit_composition, stream_composition
+from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
+from torchdpcate.composition.pure_fits import PerturbedObjective
+from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.steps import NoisySteps, most_additions, summation_error
 from torchdpcate.composition.summaries import halvings
 from torchdpcate.data.domain import Domain
@@ -57,16 +58,16 @@ def test_passes_release_what_memory_does(design):
     records, domain, levels = study.records, study.domain, study.schema.two_levels
     plan = plan_within(records.n, BUDGET, domain, constants=FEW)
     whole, parts = opened(records.n), opened(records.n)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
+    expected = fit_composition(rows_of(records, domain), domain, plan, whole, levels)
     stream = Batches(study, 700)
-    found = stream_composition(stream, domain, plan, parts, levels)
+    found = fit_composition(rows_of(stream, domain), domain, plan, parts, levels)
     assert charges(parts) == charges(whole)
     for name in ("shrunk", "variances", "curvatures"):
         torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
     # each quantile, sum and gradient is a pass
     assert stream.readings == 3 + 2 + 3 * (1 + 5)
-    assert type(found) is ComposedFit  # no values at records
+    assert found.worked is None  # no values at records
 
 
 @pytest.mark.parametrize("covariates", [None, 20])
@@ -86,19 +87,27 @@ def test_passes_choose_the_pairs_that_memory_does(covariates):
     plan = plan_within(records.n, BUDGET, domain, constants=constants)
     assert (plan.pairs, plan.wide) == (3, bool(covariates))
     whole, parts = opened(records.n), opened(records.n)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
-    found = stream_composition(Batches(replace(study, records=records), 700), domain, plan, parts, levels)
+    expected = fit_composition(rows_of(records, domain), domain, plan, whole, levels)
+    found = fit_composition(rows_of(Batches(replace(study, records=records), 700), domain), domain, plan, parts, levels)
     assert charges(parts) == charges(whole)
     assert found.effect.regression.basis.features == expected.effect.regression.basis.features
     assert "t" in found.effect.regression.basis.parts
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["continuous", "binary", "count", "trial", "wide", "lean"])
+@pytest.mark.parametrize(
+    "kind",
+    ["continuous", "binary", "count", "trial", "wide", "lean", "doubly robust", "pure", "pure sums", "without privacy"],
+)
 def test_one_batch_is_to_the_bit_what_memory_is(kind, tmp_path):
-    study = Niu("B", n=150 if kind == "lean" else 3_000).load()
+    lean, pure = kind in ("lean", "pure sums"), kind in ("pure", "pure sums")
+    study = Niu("B", n=150 if lean else 3_000).load()
     records, low, high, facts = study.records, -6.0, 14.0, {"overlap": 0.05}
-    constants = {"wide": replace(FEW, most=2, pair_size=1.0), "lean": RuleConstants(step_bounds=(5, 5))}.get(kind, FEW)
+    constants = {"wide": replace(FEW, most=2, pair_size=1.0)}.get(kind, FEW)
+    constants = RuleConstants(step_bounds=(5, 5)) if lean else constants
+    budget = (
+        None if kind == "without privacy" else PrivacyBudget(1.0 if kind == "pure sums" else 4.0, 0.0 if pure else 1e-5)
+    )
     if kind in ("binary", "count"):
         low, high, facts = 0.0, 1.0 if kind == "binary" else 20.0, {"overlap": 0.05, "outcome_kind": kind}
         y = (records.y > 3).double() if kind == "binary" else records.y.clamp(0, 20).round()
@@ -106,15 +115,20 @@ def test_one_batch_is_to_the_bit_what_memory_is(kind, tmp_path):
     elif kind == "trial":
         facts = {"propensity": 0.5}
     domain = Domain([-3.0] * 6, [3.0] * 6, low, high, **facts)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=constants, intervals=kind == "trial")
-    assert (plan.wide, plan.lean, plan.intervals) == (kind == "wide", kind == "lean", kind == "trial")
-    with CachedStream(Batches(study, study.records.n), tmp_path) as copy:
-        expected, found = compared(study, domain, plan, copy)
+    learner = DOUBLY_ROBUST if kind == "doubly robust" else EFFECT
+    asked = {"constants": constants, "intervals": kind == "trial"}
+    plan = plan_within(study.records.n, budget, domain, learner, **asked)
+    assert (plan.wide, plan.intervals, plan.scores) == (kind == "wide", kind == "trial", kind == "doubly robust")
+    assert (plan.lean or plan.by_sums, plan.by_sums) == (lean, kind == "pure sums")
+    with CachedStream(Batches(study, study.records.n), tmp_path, study.records.n) as copy:
+        expected, found = compared(study, domain, plan, copy, budget)
     for name in ("shrunk", "estimates", "curvatures"):
         assert torch.equal(getattr(found.effect, name), getattr(expected.effect, name))
     assert torch.equal(found.standardisation.mean, expected.standardisation.mean)
     assert found.effect.scale == expected.effect.scale
     assert (found.numbers is None) or torch.equal(found.numbers.average, expected.numbers.average)
+    batches = compared(study, domain, plan, None, budget)[1]
+    torch.testing.assert_close(batches.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
 def test_a_lean_plan_of_a_rule_is_followed():
@@ -123,8 +137,8 @@ def test_a_lean_plan_of_a_rule_is_followed():
     plan = plan_within(records.n, budget, domain, constants=RuleConstants())
     assert plan.lean
     whole, parts = opened(records.n, budget), opened(records.n, budget)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
-    found = stream_composition(Batches(study, 150), domain, plan, parts, levels)
+    expected = fit_composition(rows_of(records, domain), domain, plan, whole, levels)
+    found = fit_composition(rows_of(Batches(study, 150), domain), domain, plan, parts, levels)
     assert charges(parts) == charges(whole)
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
@@ -135,21 +149,22 @@ def test_a_known_propensity_is_not_fitted():
     plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
     assert "propensity" not in plan.shares.shares
     records, whole, parts = study.records, opened(study.records.n), opened(study.records.n)
-    known = domain.known_propensity.of(records)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), domain.two_levels, known)
-    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
+    expected = fit_composition(rows_of(records, domain), domain, plan, whole, domain.two_levels)
+    found = fit_composition(rows_of(Batches(study, 700), domain), domain, plan, parts, domain.two_levels)
     assert charges(parts) == charges(whole)
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
-def compared(study, domain, plan, stream=None):
+def compared(study, domain, plan, stream=None, budget=BUDGET):
     """Fit in memory and by a stream on the same draws; return both."""
-    records, levels = study.records, domain.two_levels
-    whole, parts = opened(plan.n), opened(plan.n)
-    known = None if domain.known_propensity is None else domain.known_propensity.of(records)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels, known)
-    found = stream_composition(stream or Batches(study, 700), domain, plan, parts, levels)
-    assert charges(parts) == charges(whole)
+    whole, parts = opened(plan.n, budget), opened(plan.n, budget)
+    solver = PerturbedObjective() if budget is not None and budget.delta == 0 else None
+    expected, found = (
+        fit_composition(rows_of(of, domain), domain, plan, session, domain.two_levels, solver)
+        for of, session in ((study.records, whole), (stream or Batches(study, 700), parts))
+    )
+    if budget is not None:
+        assert charges(parts) == charges(whole)
     assert found.columns == expected.columns
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
     return expected, found
@@ -213,8 +228,8 @@ def test_counts_are_fitted_by_logarithms():
     plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
     assert plan.log_link
     whole, parts = opened(plan.n), opened(plan.n)
-    expected = fit_composition(study.records, domain, plan, whole, NoisyNewton(), domain.two_levels)
-    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
+    expected = fit_composition(rows_of(study.records, domain), domain, plan, whole, domain.two_levels)
+    found = fit_composition(rows_of(Batches(study, 700), domain), domain, plan, parts, domain.two_levels)
     torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
@@ -222,8 +237,12 @@ def test_a_stream_whose_length_changes_is_refused():
     study = Niu("A", n=1_000).load()
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     with pytest.raises(InputError, match="stays as it is"):
-        stream_composition(
-            Batches(study, 300, lost=1), study.domain, plan, opened(study.records.n), study.schema.two_levels
+        fit_composition(
+            rows_of(Batches(study, 300, lost=1), study.domain),
+            study.domain,
+            plan,
+            opened(study.records.n),
+            study.schema.two_levels,
         )
 
 
@@ -232,19 +251,14 @@ def test_nothing_is_read_that_the_budget_does_not_cover():
     plan = plan_within(study.records.n, BUDGET, study.domain, constants=FEW)
     stream = Batches(study, 300)
     with pytest.raises(BudgetError):
-        stream_composition(
-            stream, study.domain, plan, opened(study.records.n, PrivacyBudget(0.1, 1e-5)), study.schema.two_levels
+        fit_composition(
+            rows_of(stream, study.domain),
+            study.domain,
+            plan,
+            opened(study.records.n, PrivacyBudget(0.1, 1e-5)),
+            study.schema.two_levels,
         )
     assert stream.readings == 0
-
-
-def test_what_passes_do_not_offer_is_refused():
-    study = Niu("A", n=1_000).load()
-    plan = plan_within(study.records.n, None, study.domain)
-    with pytest.raises(InputError, match="budget = None"):
-        stream_composition(
-            Batches(study, 300), study.domain, plan, FitSession(NoiseSource.fixed(0)), study.schema.two_levels
-        )
 
 
 @pytest.mark.parametrize(("rows", "most"), [(100, 110), (999, 1_001), (4_096, 1_001), (1, 1_001), (None, 1_000)])
@@ -272,9 +286,9 @@ def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypa
     n = study.records.n
     plan = plan_within(n, BUDGET, study.domain, constants=FEW)
     with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
-        stream_composition(copy, study.domain, plan, opened(n), study.schema.two_levels)
+        fit_composition(rows_of(copy, study.domain), study.domain, plan, opened(n), study.schema.two_levels)
     assert asked
     assert set(asked) == {n // 10}
     asked.clear()
-    stream_composition(Batches(study, 70), study.domain, plan, opened(n), study.schema.two_levels)
+    fit_composition(rows_of(Batches(study, 70), study.domain), study.domain, plan, opened(n), study.schema.two_levels)
     assert set(asked) == {None}

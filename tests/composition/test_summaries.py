@@ -1,6 +1,7 @@
 """Private quantiles, moments, correlations and curvatures: what one record moves, and what comes out."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import (
     Curvatures,
     Moments,
+    Sizes,
     private_curvatures,
-    private_quantile,
     private_standardisation,
+    quantile_of,
 )
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -43,7 +45,8 @@ def test_standardisation_is_that_of_the_records_without_noise():
 
 def test_a_quantile_is_within_its_rank_error():
     values = torch.linspace(0, 1, 10_001, dtype=torch.float64)
-    found = private_quantile(values, 0.3, 0.0, 1.0, 10, "centre", noisy_steps(1.0, 10_001, "centre"))
+    counted = rows(values[:, None]).then(lambda batch: replace(batch, y=values))
+    found = quantile_of(counted, Sizes(), 0.3, 0.0, 1.0, 10, "centre", noisy_steps(1.0, 10_001, "centre"))
     # ten counts with noise sqrt(10) each: six standard deviations of a rank, and the last half-interval
     assert abs(found - 0.3) < 6 * math.sqrt(10) / 10_001 + 2**-10
 

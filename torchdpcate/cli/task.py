@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from torchdpcate.data.records import RecordStream
     from torchdpcate.data.study import PublicStudy, StreamedStudy, Study
     from torchdpcate.estimators.planned_noise import PlannedNoise
     from torchdpcate.privacy.budget import PrivacyBudget
@@ -135,7 +136,7 @@ class TaskSpec(ABC):
         """Return the data: the records, or where they are read batch by batch."""
         source = instantiate(self.config.data)
         if getattr(source, "stream", False):
-            self.check_stream(source)
+            self._check_stream(source)
             return source.open()
         return source.load()
 
@@ -143,17 +144,16 @@ class TaskSpec(ABC):
         """Return what is public of the data, for a plan: no record is read."""
         source = instantiate(self.config.data)
         if getattr(source, "stream", False):
-            self.check_stream(source)
-            source.check_stream()
+            self._check_stream(source)
         return source.public()
 
-    def check_stream(self, source: Any) -> None:
-        """Refuse a stream where all records are needed at once, as here in general.
+    def _check_stream(self, source: Any) -> None:
+        """Refuse a stream, before anything is read, where all records are needed at once."""
+        from torchdpcate.privacy.budget import PrivacyBudget
 
-        Raises:
-            InputError: Such a setting.
-        """
-        source.refuse_stream()
+        source.check_stream()
+        self.study = source.public()
+        self.make(PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)).check_stream()
 
     @abstractmethod
     def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:
@@ -218,10 +218,29 @@ class TaskSpec(ABC):
         return 0
 
     def fit(self) -> None:
-        """Fit the learner on the records."""
+        """Fit the learner on the records; a stream from a copy in the curator's folder, which is removed then."""
         study: Any = self.study
         records = study.records
-        self.learner.fit(records.x, records.a, records.y, study.own_propensity)
+        if not self.streams:
+            self.learner.fit(records.x, records.a, records.y, study.own_propensity)
+            return
+        from torchdpcate._files import private_folder
+        from torchdpcate.data.table import CachedStream
+
+        private_folder(self.folder / "curator")
+        with CachedStream(records, self.folder / "curator") as copy:
+            self._fit_stream(copy)
+
+    def _fit_stream(self, stream: "RecordStream") -> None:
+        """Fit the learner on a stream, which is not there later."""
+        self.learner.fit_stream(stream)
+
+    @property
+    def streams(self) -> bool:
+        """Whether the records are read batch by batch."""
+        from torchdpcate.data.study import StreamedStudy
+
+        return isinstance(self.study, StreamedStudy)
 
     def released(self) -> "Release":
         """Release, and return what was released."""

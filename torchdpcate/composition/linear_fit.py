@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,6 +42,20 @@ class LinearFit(ABC):
     def shape(self) -> tuple[int, int]:
         """Number of records n, and p."""
         return len(self.predictors), self.predictors.shape[1]
+
+    @property
+    def kind(self) -> "type[LinearFit]":
+        """Its class."""
+        return type(self)
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights; see ``curvatures``."""
+        return float(self.weights.sum())
+
+    def parts(self) -> "Iterator[LinearFit]":
+        """Yield itself: the one batch in memory."""
+        yield self
 
     @abstractmethod
     def losses(self, scores: Tensor) -> Tensor:
@@ -220,6 +234,11 @@ class Fits(ABC):
 
     slope: float
     norm: float = field(default=1.0, kw_only=True)
+
+    @property
+    def kind(self) -> type[LinearFit]:
+        """Class of a batch's regression."""
+        return HuberFit
 
     @abstractmethod
     def __call__(self, batch: CausalData) -> LinearFit:
@@ -524,8 +543,8 @@ def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
         hessian = fit.hessian(theta[0], least=0.01).cpu()
         return newton_direction(gradient, (hessian + (ridge + 1e-9 * (1 + hessian.diagonal().mean())).diag())[None])
 
-    tolerance = 1e-11 * fit.slope * float(fit.weights.sum())
-    start = torch.zeros(1, fit.predictors.shape[1], dtype=torch.float64)
+    tolerance = 1e-11 * fit.slope * fit.mass
+    start = torch.zeros(1, fit.shape[1], dtype=torch.float64)
     return newton(evaluate, step, start, tolerance, what="the fit without privacy")[0][0]
 
 

@@ -1,7 +1,7 @@
 """One pure event a regression: a perturbed objective, or sums of outcomes times treatments times covariates."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propens
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.losses import CrossEntropy, Huber, Loss, LossBounds
 from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds, ridge_ratio
-from torchdpcate.erm.solver import minimise
+from torchdpcate.erm.solver import minimise_batches
 from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Feature, WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
@@ -72,22 +72,17 @@ class PerturbedObjective(Solver):
         """Return the coefficients of independent runs, [runs, p], of which there is one but in audits, paid for."""
         noise = objective_noise(fit, plan, steps.shares.event(plan.step))
         steps.pay(plan.step)
-        predictors, weights = fit.predictors.cpu().double(), fit.weights.cpu().double()
-        weights = cut_weights(predictors, weights)
         loss, factor = _loss(fit)
         unit = (noise_ridge(plan) / plan.ridge).sqrt()  # coordinates in which the ridge is its least entry
 
+        def batches() -> Iterator[tuple[Tensor, ...]]:
+            for part in fit.parts():
+                predictors, weights = part.predictors.cpu().double(), part.weights.cpu().double()
+                yield predictors * unit, part.targets.cpu().double(), cut_weights(predictors, weights) * factor
+
         def minimum(b: Tensor) -> Tensor:
-            scaled = minimise(
-                predictors * unit,
-                fit.targets.cpu().double(),
-                weights * factor,
-                loss,
-                noise_ridge(plan),
-                b * unit,
-                noise.tolerance * float(unit.min()),
-            )
-            return scaled * unit
+            stop = noise.tolerance * float(unit.min())
+            return minimise_batches(batches, loss, noise_ridge(plan), b * unit, stop) * unit
 
         source = steps.session.noise
         return source.released(noise.release(minimum, source, runs))
@@ -139,11 +134,11 @@ def cut_weights(predictors: Tensor, weights: Tensor) -> Tensor:
 
 def _loss(fit: LinearFit) -> tuple[Loss, float]:
     """Return the loss of ``erm`` and its factor."""
-    if type(fit) is HuberFit:
+    if fit.kind is HuberFit:
         return Huber(fit.slope), 0.5
-    if type(fit) is LogisticFit:
+    if fit.kind is LogisticFit:
         return CrossEntropy(fit.slope), 1.0
-    raise InputError(f"fit = {type(fit).__name__}: neither HuberFit nor LogisticFit, whose curvature is known")
+    raise InputError(f"fit = {fit.kind.__name__}: neither HuberFit nor LogisticFit, whose curvature is known")
 
 
 OBJECTIVE, SUMS, BARE = "objective", "sums", "sums, public constants"

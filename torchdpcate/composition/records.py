@@ -1,13 +1,12 @@
 """One composition on records, in memory or read batch by batch: the order of its steps, and what it releases."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from torchdpcate._process import threads_for
 from torchdpcate.composition.covariates import (
     KeptCovariates,
     Screened,
@@ -30,7 +29,7 @@ from torchdpcate.composition.regressions import (
     WorkedOut,
 )
 from torchdpcate.composition.rows import InMemory, Rows, Streamed
-from torchdpcate.composition.settings import ComposedNuisance
+from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
     OutcomeScale,
@@ -43,7 +42,6 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.errors import InputError
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -51,7 +49,7 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceN
 
 @dataclass(frozen=True, eq=False)
 class ComposedFit:
-    """Numbers that a composition released.
+    """Numbers that a composition released, and what they make of records.
 
     Attributes:
         columns: Covariates that are kept; None for all.
@@ -60,6 +58,8 @@ class ComposedFit:
         law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
             propensity is beyond their gate.
         numbers: What the law was made of.
+        nuisances: From records within the domain to what the nuisances make of them.
+        worked: That of records in memory, which is the curator's; None of a stream.
     """
 
     columns: tuple[int, ...] | None
@@ -67,100 +67,87 @@ class ComposedFit:
     effect: FittedEffect
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
+    nuisances: "Nuisances" = field(kw_only=True)
+    worked: WorkedOut | None = field(default=None, kw_only=True)
+
+    @property
+    def outcome(self) -> Tensor:
+        """The outcome model at records in memory, [n]."""
+        assert self.worked is not None
+        return self.worked.outcome
+
+    @property
+    def propensity(self) -> Tensor:
+        """The propensity at records in memory, [n], or each arm's, [n, K], where there are more than two."""
+        assert self.worked is not None
+        return propensity_of(self.worked)
 
 
-@dataclass(frozen=True, eq=False)
-class RecordsFit(ComposedFit):
-    """The same with values at records in memory, which are the curator's.
+def rows_of(records: CausalData | RecordStream, domain: Domain, actions: Sequence[int] = (0, 1)) -> Rows:
+    """Return records as a composition sees them, with their propensities where the domain knows them.
 
-    Attributes:
-        outcome: m at the records, [n].
-        propensity: pi at the records, [n], or each arm's, [n, K], where there are more than two.
+    Args:
+        records: Within the domain, in an order that does not depend on them: in memory, or a stream, the same ones at
+            each reading, of which nothing is kept between passes.
+        domain: Public bounds.
+        actions: Labels of the arms, ascending, whose positions among them take their places.
     """
-
-    _: KW_ONLY
-    outcome: Tensor
-    propensity: Tensor
+    positions = Positions(tuple(actions))
+    if isinstance(records, RecordStream):
+        return Streamed(records, records.n, (positions, Within(domain, len(actions))))
+    return InMemory(replace(positions(records), propensity=known_propensities(records, domain, len(actions))))
 
 
 def fit_composition(
-    records: CausalData,
+    rows: Rows,
     domain: Domain,
     plan: ComposedPlan,
     session: FitSession,
-    solver: Solver,
     two_levels: Sequence[bool],
-    known: Tensor | None = None,
+    solver: Solver | None = None,
     nuisance: ComposedNuisance | None = None,
-) -> RecordsFit:
-    """Run the plan's steps on all records in memory.
+) -> ComposedFit:
+    """Run the plan's steps on all records: one batch in memory, or one pass for each total over a stream.
 
     Args:
-        records: Within the domain, in an order that does not depend on them.
+        rows: See ``rows_of``; records that have a propensity have none fitted.
         domain: Public bounds.
         plan: What is asked, and at which shares.
         session: Scope of the block of records; without a budget nothing is charged and no noise is added.
-        solver: How regressions are solved.
         two_levels: Whether each covariate has two levels, public, [q].
-        known: Known propensities of the records, [n], or each arm's, [n, K]; None fits them.
+        solver: How regressions are solved; None takes ``NoisyNewton``.
         nuisance: How nuisances are learnt; None takes their features, by ``solver``.
 
     Raises:
+        InputError: A stream whose length changes.
         BudgetError: The block cannot pay.
     """
-    rows, steps = InMemory(replace(records, propensity=known)), NoisySteps(session, plan.shares)
-    fit = _Fit(rows, domain, plan, steps, tuple(two_levels), solver, nuisance, known is not None)
-    found, rest = fit.run()
-    assert isinstance(rest, InMemory)
-    assert isinstance(rest.records, WorkedOut)
-    return RecordsFit(**vars(found), outcome=rest.records.outcome, propensity=propensity_of(rest.records))
+    steps = NoisySteps(session, plan.shares, rows.batch)
+    with rows.threads():
+        return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()
 
 
-def check_streamed(plan: ComposedPlan) -> None:
-    """Refuse a plan that a stream cannot follow.
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Records whose arms are positions among their labels, 0 to K - 1.
 
-    Args:
-        plan: The public plan.
+    Attributes:
+        labels: Of the arms, ascending.
 
-    Raises:
-        InputError: One without privacy, with delta = 0 or of doubly robust scores.
+    Example:
+        >>> x = torch.zeros(2, 1, dtype=torch.float64)
+        >>> Positions((1, 3))(CausalData(x, torch.tensor([3.0, 1.0]), x[:, 0])).a.tolist()
+        [1.0, 0.0]
     """
-    for refused, what in (
-        (plan.budget is None, "budget = None"),
-        (plan.budget is not None and plan.budget.delta == 0, "delta = 0"),
-        (plan.scores, "learner = dr"),
-    ):
-        if refused:
-            raise InputError(f"{what}: not for a stream of records; read them at once, by fit(X, A, Y)")
 
+    labels: tuple[int, ...]
 
-def stream_composition(
-    stream: RecordStream, domain: Domain, plan: ComposedPlan, session: FitSession, two_levels: Sequence[bool]
-) -> ComposedFit:
-    """Run a plan's steps on a stream: the charges and numbers of ``fit_composition`` with additive nuisances.
-
-    Nothing is kept of a record between passes: nuisances are worked out anew from their released coefficients.
-
-    Args:
-        stream: Records within the domain, the same ones at each reading.
-        domain: Public bounds.
-        plan: What is asked, and at which shares.
-        session: Scope of the block of records.
-        two_levels: Whether each covariate has two levels, public, [q].
-
-    Returns:
-        What was found, without values at the records.
-
-    Raises:
-        InputError: As ``check_streamed``; or a stream whose length changes.
-        BudgetError: The block cannot pay.
-    """
-    check_streamed(plan)
-    with threads_for(0):  # what is done with a batch takes less time than to divide it
-        rows = Streamed(stream, plan.n, (Within(domain),))
-        steps = NoisySteps(session, plan.shares, rows.batch)
-        known = domain.known_propensity is not None
-        return _Fit(rows, domain, plan, steps, tuple(two_levels), NoisyNewton(), None, known).run()[0]
+    def __call__(self, batch: CausalData) -> CausalData:
+        """Return a batch so."""
+        if self.labels == tuple(range(len(self.labels))):
+            return batch
+        labels = torch.tensor(self.labels, dtype=torch.float64)
+        return replace(batch, a=torch.searchsorted(labels, batch.a.double().contiguous()).double())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,16 +156,21 @@ class Within:
 
     Attributes:
         domain: Public bounds.
+        arms: Number of arms.
     """
 
     domain: Domain
+    arms: int = 2
 
     def __call__(self, batch: CausalData) -> CausalData:
         """Return a batch so."""
-        domain, known = self.domain, self.domain.known_propensity
+        domain, known, last = self.domain, self.domain.known_propensity, self.arms - 1
         x, y = domain.clip_covariates(batch.x.nan_to_num()), domain.clip_outcome(batch.y.nan_to_num())
-        pi = None if known is None else known.of(batch).nan_to_num(0.5).clamp(*known.bounds)
-        return CausalData(x, (batch.a > 0.5).double(), y, pi)
+        a = (batch.a > 0.5).double() if last == 1 else batch.a.nan_to_num().round().clamp(0, last)
+        pi = known_propensities(batch, domain, self.arms)
+        if known is not None and pi is not None and last == 1:
+            pi = pi.nan_to_num(0.5).clamp(*known.bounds)
+        return CausalData(x, a, y, pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +188,23 @@ class Standardised:
     def __call__(self, batch: CausalData) -> CausalData:
         """Return a batch so."""
         return replace(batch, x=self.kept.of(self.domain.scale(batch.x)))
+
+
+@dataclass(frozen=True, eq=False)
+class Nuisances:
+    """What the nuisances make of records within the domain.
+
+    Attributes:
+        first: Standardises their covariates.
+        then: Nuisances of those.
+    """
+
+    first: Standardised
+    then: Residuals | Scored
+
+    def __call__(self, batch: CausalData) -> WorkedOut:
+        """Return it of a batch, with its covariates as they are."""
+        return replace(self.then(self.first(batch)), x=batch.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,29 +246,26 @@ class Pulls:
 
 
 @dataclass(frozen=True, eq=False)
-class ScorePlaces(Sizes):
-    """Where the sizes of corrections by scores lie on their public scales, in [0, 1].
-
-    Of a binary outcome that is the inverse propensity of each record's arm, times the range: its corrections are few
-    and large, and clipping those would leave none.
+class ScorePlaces:
+    """Where the sizes that ``Scored`` gives lie on public scales, in [0, 1].
 
     Attributes:
         scales: Public interval of the clip.
-        binary_range: Range of a binary outcome; None of others.
     """
 
-    scales: ScoreScales | None = None
-    binary_range: float | None = None
+    scales: ScoreScales
 
     def __call__(self, batch: CausalData) -> Tensor:
-        """See ``Sizes``."""
+        """Return them at a batch, [n]."""
         assert isinstance(batch, WorkedOut)
-        assert self.scales is not None
-        assert batch.correction is not None
-        if self.binary_range is None:
-            return self.scales.place(batch.correction.abs())
-        pi = propensity_of(batch)
-        return self.scales.place(self.binary_range / torch.where(batch.a > 0.5, pi, 1 - pi))
+        assert batch.sizes is not None
+        return self.scales.place(batch.sizes)
+
+
+def score_clip(rows: Rows, scales: ScoreScales, plan: ComposedPlan, steps: NoisySteps) -> float:
+    """Return the clip of scores: a private quantile of their sizes, of ``Scored``."""
+    asked = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
+    return scales.at(quantile_of(rows, ScorePlaces(scales), *asked))
 
 
 class Start(NamedTuple):
@@ -325,27 +331,36 @@ class _Fit:
     two_levels: tuple[bool, ...]
     solver: Solver
     nuisance: ComposedNuisance | None
-    known: bool
 
-    def run(self) -> tuple[ComposedFit, Rows]:
-        """Return what was found, and what the effect's regression was made on."""
+    def run(self) -> ComposedFit:
+        """Return what was found."""
         domain, plan, steps = self.domain, self.plan, self.steps
         start = private_start(self.rows, domain, plan, steps, self.two_levels)
         about, kept = start.outcome, start.kept
         regressions = Regressions(plan, steps, kept.two_levels, self.solver, self.nuisance)
-        with self.rows.stored(Standardised(domain, kept), "z") as z:
+        first = Standardised(domain, kept)
+        with self.rows.then(first).stored("z") as z:
             change, before = self._nuisances(z, regressions, start)
-            with z.stored(change, "effect") as rest:
-                scale = self._clip(rest, about)
+            worked = z.then(change)
+            nuisances = Nuisances(first, change)
+            with worked.stored("effect") as rest:
+                # a copy has no corrections, which the clip of scores is made of
+                scale = self._clip(worked if plan.scores else rest, about)
                 kept, rest, regressions = self._for_effect(kept, rest, regressions, scale)
                 effect = regressions.effect(rest, scale)
-                found = ComposedFit(kept.columns, kept.standardisation, effect)
+                found = ComposedFit(
+                    kept.columns,
+                    kept.standardisation,
+                    effect,
+                    nuisances=nuisances,
+                    worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
+                )
                 if not plan.intervals:
-                    return found, rest
+                    return found
                 covariates, basis = Covariates(kept.standardisation, kept.two_levels), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
-                return replace(found, law=law, numbers=numbers), rest
+                return replace(found, law=law, numbers=numbers)
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
@@ -358,15 +373,15 @@ class _Fit:
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             outcome = regressions.outcome(z, fits)
             mean = Outcome(fits, outcome.scores, bounds)
-        if not self.known and plan.propensity_steps[0] in plan.shares.shares:
+        if not plan.known_propensity and plan.propensity_steps[0] in plan.shares.shares:
             pi, propensity = regressions.propensity(z)
-        at = pi if self.known or pi is not None else 0.5
+        at = pi if plan.known_propensity or pi is not None else 0.5
         before = None
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
             assert isinstance(mean, Outcome)
-            return Scored(mean, at), before
+            return Scored(mean, at, bounds if plan.binary else None), before
         return Residuals(mean, at, plan.arms), before
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
@@ -377,9 +392,7 @@ class _Fit:
         scales, levels = ScoreScales.of(domain), plan.constants.quantile_levels
         if about.few:
             return scales.nearest(about.clip * plan.score_scale, levels)
-        places = ScorePlaces(scales=scales, binary_range=y_range if plan.binary else None)
-        quantile = plan.score_quantile
-        return scales.at(quantile_of(rest, places, quantile, 0.0, 1.0, levels, "residual scale", self.steps))
+        return score_clip(rest, scales, plan, self.steps)
 
     def _for_effect(
         self, kept: KeptCovariates, rest: Rows, regressions: Regressions, scale: float

@@ -66,6 +66,12 @@ class OutcomeFits(Fits):
     centre: float
     link: str
 
+    @property
+    def kind(self) -> type[LinearFit]:
+        """See ``Fits``."""
+        kinds: dict[str, type[LinearFit]] = {TWO_VALUES: LogisticFit, COUNTS: CountFit, HUBER: HuberFit}
+        return kinds[self.link]
+
     def features(self, batch: CausalData, arm: int | None = None) -> Tensor:
         """Return features of a batch, [n, p]; arm: of one arm for all records, where they have both."""
         if isinstance(self.basis, WeightedBasis):
@@ -102,6 +108,11 @@ class PropensityFits(Fits):
 
     basis: WeightedBasis
     arm: int | None = None
+
+    @property
+    def kind(self) -> type[LinearFit]:
+        """See ``Fits``."""
+        return LogisticFit
 
     def __call__(self, batch: CausalData) -> LinearFit:
         """See ``Fits``."""
@@ -293,11 +304,11 @@ class WorkedOut(CausalData):
 
     Attributes:
         outcome: The outcome's mean, [n].
-        correction: Scores less the difference of the arms, [n]; None where there are no scores.
+        sizes: What the clip of scores is made of, [n]; None where there are no scores.
     """
 
     outcome: Tensor = field(kw_only=True)
-    correction: Tensor | None = field(default=None, kw_only=True)
+    sizes: Tensor | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,23 +334,44 @@ class Residuals:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Doubly robust scores of records, in the place of their outcomes.
+    """Doubly robust scores of records, in the place of their outcomes, for effects by covariates.
+
+    The sizes are those of corrections, scores less the difference of the arms. Of a binary outcome they are the inverse
+    propensity of each record's arm, times the range: its corrections are few and large, and clipping those would leave
+    none.
 
     Attributes:
         outcome: Of both arms.
         propensity: As of ``Residuals``.
+        binary: Bounds of a binary outcome; None of others.
     """
 
     outcome: Outcome
     propensity: Propensity | float | None
+    binary: tuple[float, float] | None
 
     def __call__(self, batch: CausalData) -> WorkedOut:
         """Return them at a batch."""
         mu0, mu1 = self.outcome(batch, 0), self.outcome(batch, 1)
-        pi = propensity_at(batch, self.propensity)
-        score = DRScore().rho_phi(batch.a, batch.y, NuisanceValues(pi, mu0, mu1))
-        own = torch.where(batch.a > 0.5, mu1, mu0)
-        return WorkedOut(batch.x, batch.a, score, pi, outcome=own, correction=score - (mu1 - mu0))
+        pi, treated = propensity_at(batch, self.propensity), batch.a > 0.5
+        own, score = torch.where(treated, mu1, mu0), self.score(batch, pi, mu0, mu1)
+        if self.binary is None:
+            sizes = (score - self.middle(mu0, mu1)).abs()
+        else:
+            sizes = self.farthest(own, *self.binary) / torch.where(treated, pi, 1 - pi)
+        return WorkedOut(batch.x, batch.a, score, pi, outcome=own, sizes=sizes)
+
+    def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
+        """Return the scores, [n]."""
+        return DRScore().rho_phi(batch.a, batch.y, NuisanceValues(pi, mu0, mu1))
+
+    def middle(self, mu0: Tensor, mu1: Tensor) -> Tensor | float:
+        """Return what the sizes of scores are about."""
+        return mu1 - mu0
+
+    def farthest(self, own: Tensor, low: float, high: float) -> Tensor | float:
+        """Return how far a binary outcome within these bounds may lie from its mean, [n]."""
+        return high - low
 
 
 def propensity_at(batch: CausalData, propensity: Propensity | float | None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchdpcate._process import threads_for
 from torchdpcate.composition.linear_fit import Fits, Gradient, LinearFit
 from torchdpcate.composition.steps import BATCH, added
 from torchdpcate.data.records import CausalData, RecordStream
@@ -39,22 +40,29 @@ class Rows(ABC):
         """Return what is worked out of these records."""
 
     @abstractmethod
-    def stored(self, change: Change, name: str) -> "AbstractContextManager[Rows]":
-        """Give what is worked out of these records, for many totals.
+    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
+        """Return a number of each record, [n]; of the curator's fits without privacy alone."""
+
+    @abstractmethod
+    def stored(self, name: str) -> "AbstractContextManager[Rows]":
+        """Give these records for many totals.
 
         Args:
-            change: What to work out.
             name: Of a file beside a copy on disk.
         """
 
     @abstractmethod
     def fit(self, fits: Fits, size: int) -> Any:
-        """Return a regression of all records as solvers have it: with ``gradient``, ``slope`` and ``shape``.
+        """Return a regression of all records as solvers have it, by its sums over records: see ``StreamedFit``.
 
         Args:
             fits: The regression.
             size: Number of its features.
         """
+
+    def threads(self) -> AbstractContextManager[None]:
+        """Limit the threads of what is done with a batch."""
+        return nullcontext()
 
     @property
     @abstractmethod
@@ -91,9 +99,13 @@ class InMemory(Rows):
         """See ``Rows``."""
         return InMemory(change(self.records))
 
-    def stored(self, change: Change, name: str) -> "AbstractContextManager[InMemory]":
+    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
         """See ``Rows``."""
-        return nullcontext(self.then(change))
+        return number(self.records)
+
+    def stored(self, name: str) -> "AbstractContextManager[InMemory]":
+        """See ``Rows``."""
+        return nullcontext(self)
 
     def fit(self, fits: Fits, size: int) -> LinearFit:
         """See ``Rows``: the regression itself, which solvers may look into."""
@@ -133,31 +145,36 @@ class Streamed(Rows):
         Raises:
             InputError: The number of records has changed.
         """
-        sizes: list[int] = []
+        return added(terms(batch) for batch in self.batches())
 
-        def parts() -> Iterator[Tensor]:
-            for batch in self.stream:
-                sizes.append(batch.n)
-                yield terms(self._changed(batch))
-            if sum(sizes) != self.n:
-                raise InputError(
-                    f"stream: {sum(sizes)} records, where the plan has n = {self.n}; give one that stays as it is"
-                )
+    def threads(self) -> AbstractContextManager[None]:
+        """See ``Rows``: it takes less time than to divide it."""
+        return threads_for(0)
 
-        return added(parts())
+    def each(self, number: Callable[[CausalData], Tensor]) -> Tensor:
+        """See ``Rows``: all that is ever held of all records at once."""
+        return torch.cat([number(batch) for batch in self.batches()])
+
+    def batches(self) -> Iterator[CausalData]:
+        """Yield what is worked out of each batch; errors are ``total``'s."""
+        n = 0
+        for batch in self.stream:
+            n += batch.n
+            yield self._changed(batch)
+        if n != self.n:
+            raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
 
     def then(self, change: Change) -> "Streamed":
         """See ``Rows``: in each pass anew."""
         return Streamed(self.stream, self.n, (*self.changes, change))
 
     @contextmanager
-    def stored(self, change: Change, name: str) -> "Iterator[Streamed]":
+    def stored(self, name: str) -> "Iterator[Streamed]":
         """See ``Rows``: of a copy on disk once, into another beside it; of other streams in each pass anew."""
-        then = self.then(change)
         if not isinstance(self.stream, CachedStream):
-            yield then
+            yield self
             return
-        with self.stream.mapped(then._changed, name) as copy:
+        with self.stream.mapped(self._changed, name) as copy:
             yield Streamed(copy, self.n)
 
     def fit(self, fits: Fits, size: int) -> "StreamedFit":
@@ -172,7 +189,7 @@ class Streamed(Rows):
 
 @dataclass(frozen=True, eq=False)
 class StreamedFit:
-    """A regression of records that are read batch by batch, of which gradients alone are known.
+    """A regression of records that are read batch by batch: what ``LinearFit`` has of all records, by passes.
 
     Attributes:
         rows: The records.
@@ -189,6 +206,28 @@ class StreamedFit:
         """Bound of a record's gradient."""
         return self.fits.slope
 
+    @property
+    def kind(self) -> type[LinearFit]:
+        """Class of a batch's regression."""
+        return self.fits.kind
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights."""
+        return sum(part.mass for part in self.parts())
+
+    def parts(self) -> Iterator[LinearFit]:
+        """Yield the regressions of all batches."""
+        return map(self.fits, self.rows.batches())
+
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""
         return self.rows.total(Gradient(self.fits, theta))
+
+    def total(self, theta: Tensor) -> float:
+        """Return the sum at theta [p]; see ``LinearFit``, as of the next."""
+        return sum(part.total(theta) for part in self.parts())
+
+    def hessian(self, theta: Tensor, least: float = 0.0) -> Tensor:
+        """Return the sum's Hessian, [p, p]."""
+        return added(part.hessian(theta, least) for part in self.parts())

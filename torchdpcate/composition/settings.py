@@ -30,6 +30,10 @@ Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
 
 
+BY_SUMS = (NoisyNewton, PerturbedObjective)
+"""Solvers that ask for sums over records alone."""
+
+
 def as_they_are(theta: Tensor) -> Tensor:
     """Return coefficients as they were released."""
     return theta
@@ -104,6 +108,11 @@ class ComposedNuisance(ABC):
         return None
 
     @property
+    def by_sums(self) -> "Additive | None":
+        """What learns both regressions by sums over records alone, as over a stream; None where nothing does."""
+        return None
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """What it is made of, itself among it: guarantees rest on the classes of all of it."""
         return (self,)
@@ -132,6 +141,12 @@ class Additive(ComposedNuisance):
     def by_features(self) -> "Additive | None":
         """See ``ComposedNuisance``; not of subclasses, which may learn otherwise."""
         return self if type(self) is Additive else None
+
+    @property
+    def by_sums(self) -> "Additive | None":
+        """See ``ComposedNuisance``: of Lightning's fit the plain steps that learn the same."""
+        found = Additive(NoisyNewton()) if type(self.solver) is LightningFit else self
+        return found if type(self) is Additive and type(found.solver) in BY_SUMS else None
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
         """See ``ComposedNuisance``."""
@@ -258,6 +273,11 @@ class Auto(ComposedNuisance):
         return self.additive.by_features
 
     @property
+    def by_sums(self) -> "Additive | None":
+        """See ``ComposedNuisance``: without its hidden layer."""
+        return self.additive.by_sums
+
+    @property
     def parts(self) -> tuple[object, ...]:
         """See ``ComposedNuisance``."""
         return self, *self.additive.parts, *self.deep.parts
@@ -337,15 +357,28 @@ class AdaptiveSecondStage:
         require_gate(plan, self.nuisance.by_features is not None)
         return plan
 
-    def learnt_by(self, budget: PrivacyBudget | None) -> tuple[Solver, ComposedNuisance]:
+    @property
+    def needs_all_records(self) -> str | None:
+        """What of it a stream does not allow, in words; None where sums over records are all that it asks for."""
+        if self.nuisance.by_sums is None:
+            return f"nuisance {type(self.nuisance).__name__} trains a network or has its own solver; use nuisance=auto"
+        if type(self.solver) not in BY_SUMS:
+            return f"solver {type(self.solver).__name__} asks for more than sums; leave it out"
+        return None
+
+    def learnt_by(self, budget: PrivacyBudget | None, streamed: bool = False) -> tuple[Solver, ComposedNuisance]:
         """Return how the effect is solved and the nuisances are learnt: with delta = 0 by one pure event each.
 
         Args:
             budget: As of ``plan``.
+            streamed: Whether by sums over records alone.
 
         Raises:
             InputError: A network, or a solver of Gaussian steps, with delta = 0.
         """
+        if streamed:
+            assert self.nuisance.by_sums is not None  # see needs_all_records
+            return replace(self, nuisance=self.nuisance.by_sums).learnt_by(budget)
         if budget is None or budget.delta > 0:
             return self.solver, self.nuisance
         if not isinstance(self.nuisance, Additive | Auto):

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from torchdpcate.composition.linear_fit import Fits
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.selection import private_quantile as chosen_quantile
+from torchdpcate.privacy.selection import quantile_by_counts
 
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see moment_sums
 LEAST_SCALE = 1 / 200
@@ -43,60 +43,6 @@ class ExpectedMoments(NamedTuple):
 _EXPECTED = ExpectedMoments(0.3, 0.15, 0.1)
 
 
-def private_quantile(
-    values: Tensor,
-    quantile: float,
-    low: float,
-    high: float,
-    levels: int,
-    step: str,
-    steps: NoisySteps,
-    places: Tensor | None = None,
-) -> float:
-    """Return a quantile by halving an interval, each time by a noisy count below its middle.
-
-    Each of the ``levels`` counts has sensitivity one and shares the step evenly. By pure events it is chosen at once
-    among the middles that halving may end at, with a fraction of that noise (``privacy.quantile``).
-
-    Args:
-        values: Of the records, [n].
-        quantile: In (0, 1).
-        low: Of the public interval.
-        high: Of the public interval.
-        levels: Halvings.
-        step: The step that pays.
-        steps: Pays, and draws noise.
-        places: Which of those middles, by position, a pure event chooses among; None for all.
-    """
-    if not steps.private:
-        return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
-    event = steps.pay(step) if steps.pure else None
-    if isinstance(event, PureEvent):
-        middles = low + (high - low) * (torch.arange(2**levels, dtype=torch.float64) + 0.5) / 2**levels
-        middles = middles if places is None else middles[places]
-        return chosen_quantile(values, middles, quantile, event.epsilon, steps.session.noise)
-    return quantile_by_counts(lambda t: (values < t).sum(), len(values), quantile, low, high, levels, step, steps)
-
-
-def quantile_by_counts(
-    below: Callable[[float], Tensor],
-    n: int,
-    quantile: float,
-    low: float,
-    high: float,
-    levels: int,
-    step: str,
-    steps: NoisySteps,
-) -> float:
-    """Return a quantile of n records by the counts of those below a number; see ``private_quantile``."""
-    event = steps.pay(step, count=levels)
-    for _ in range(levels):
-        middle = (low + high) / 2
-        count = steps.noisy(below(middle).double()[None], 1.0, event).item()
-        low, high = (middle, high) if count < quantile * n else (low, middle)
-    return (low + high) / 2
-
-
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """One number of each record, of which a quantile is asked for: its outcome, or how far it lies from a centre.
@@ -119,10 +65,12 @@ class Cells(Statistic):
     Attributes:
         sizes: A number of each record.
         edges: Thresholds, ascending.
+        closed: Whether what lies at a threshold counts as below it.
     """
 
-    sizes: Sizes
+    sizes: Callable[[CausalData], Tensor]
     edges: Tensor
+    closed: bool = False
 
     def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of each count below a threshold."""
@@ -130,13 +78,13 @@ class Cells(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        cells = torch.bucketize(self.sizes(batch), self.edges, right=True)
+        cells = torch.bucketize(self.sizes(batch).cpu(), self.edges, right=not self.closed)
         return torch.bincount(cells, minlength=len(self.edges) + 1)
 
 
 def quantile_of(
     rows: Rows,
-    sizes: Sizes,
+    sizes: Callable[[CausalData], Tensor],
     quantile: float,
     low: float,
     high: float,
@@ -145,21 +93,41 @@ def quantile_of(
     steps: NoisySteps,
     places: Tensor | None = None,
 ) -> float:
-    """Return a quantile of a number of each record; see ``private_quantile``.
+    """Return a quantile of a number of each record by halving an interval, each time by a noisy count below its middle.
 
-    Of records that are read batch by batch all thresholds that halving may meet are counted in one pass.
+    Each of the ``levels`` counts has sensitivity one and shares the step evenly. By pure events it is chosen at once
+    among the middles that halving may end at, with a fraction of that noise (``privacy.quantile``). One pass counts
+    what all halvings may meet.
+
+    Args:
+        rows: The records.
+        sizes: A number of each record.
+        quantile: In (0, 1).
+        low: Of the public interval.
+        high: Of the public interval.
+        levels: Halvings.
+        step: The step that pays.
+        steps: Pays, and draws noise.
+        places: Which of those middles, by position, a pure event chooses among; None for all.
     """
-    if isinstance(rows, InMemory):
-        return private_quantile(sizes(rows.records), quantile, low, high, levels, step, steps, places)
-    edges = halvings(low, high, levels)
-    counts: list[Tensor] = []
-
-    def below(t: float) -> Tensor:
-        if not counts:  # read once it is paid for
-            counts.append(rows.total(Cells(sizes, edges)).cumsum(0))
-        return counts[0][int(torch.searchsorted(edges, t))]
-
-    return quantile_by_counts(below, rows.n, quantile, low, high, levels, step, steps)
+    if not steps.private:
+        values = rows.each(sizes)
+        return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
+    if steps.pure:
+        event = steps.pay(step)
+        assert isinstance(event, PureEvent)
+        middles = low + (high - low) * (torch.arange(2**levels, dtype=torch.float64) + 0.5) / 2**levels
+        middles = middles if places is None else middles[places]
+        below = rows.total(Cells(sizes, middles, closed=True)).cumsum(0)[:-1]
+        noise = steps.session.noise
+        return noise.released(float(middles[quantile_by_counts(below, rows.n, quantile, event.epsilon, noise)]))
+    each, edges = steps.pay(step, count=levels), halvings(low, high, levels)
+    below = rows.total(Cells(sizes, edges)).cumsum(0).double()
+    for _ in range(levels):
+        middle = (low + high) / 2
+        count = steps.noisy(below[int(torch.searchsorted(edges, middle))][None], 1.0, each).item()
+        low, high = (middle, high) if count < quantile * rows.n else (low, middle)
+    return (low + high) / 2
 
 
 def halvings(low: float, high: float, levels: int) -> Tensor:

@@ -294,7 +294,7 @@ def _check_rows(path: str | Path, rows: int, most_rows: int, most_bytes: int) ->
     if rows > most_rows:
         raise InputError(
             f"data file {str(path)!r}: more than {most_rows:,} rows, all that data.most_bytes = {most_bytes:,} allows "
-            "at eight bytes a value; raise it where memory allows, or use data.stream=true with task=average_effect"
+            "at eight bytes a value; raise it where memory allows, or use data.stream=true"
         )
 
 

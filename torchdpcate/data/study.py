@@ -92,11 +92,12 @@ class StreamedStudy:
     Args:
         records: The private records.
         name: Name of the data, for summaries and figures.
+        queries: Public points [d, q] at which effects are asked for.
     """
 
     records: RecordStream
     name: str
-    queries: ClassVar[None] = None
+    queries: Tensor | None = None
     effect: ClassVar[None] = None
     truth: ClassVar[None] = None
     unit: ClassVar[PrivacyUnit] = RECORD

@@ -178,7 +178,7 @@ class CachedStream(RecordStream):
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
         self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
         self.path = Path(folder) / f"{name}.npy"
-        self._width, self._own, self._start = 0, False, 0
+        self._width, self._own, self._start = 0, 0, 0
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
@@ -196,7 +196,7 @@ class CachedStream(RecordStream):
         """Yield all records in batches; see ``RecordStream``."""
         if not self.path.exists():
             raise InputError(f"stream: {self.path.name} was removed by close(); make a new one")
-        q, width = self._width - 2 - self._own, self._width
+        q, width, own = self._width - 2 - self._own, self._width, self._own
         with self.path.open("rb") as file:
             file.seek(self._start)
             for first in range(0, self.n, self.batch_rows):
@@ -205,7 +205,8 @@ class CachedStream(RecordStream):
                 if len(numbers) < rows * width:
                     raise InputError(f"stream: {self.path.name} was cut short; make a new one")
                 part = torch.from_numpy(numbers.astype(np.float64, copy=False)).view(rows, width)
-                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], part[:, q + 2] if self._own else None)
+                pi = part[:, q + 2 :].squeeze(1) if own else None  # of two arms one number
+                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], pi)
 
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
         """Return the stream of what is worked out of each batch, in a file beside this one.
@@ -232,10 +233,10 @@ class CachedStream(RecordStream):
         """Write the header, whose length and columns later readings know, and all batches."""
         done = 0
         for batch in stream:
-            own = [] if batch.propensity is None else [batch.propensity[:, None]]
+            own = [] if batch.propensity is None else [batch.propensity.reshape(batch.n, -1)]
             rows = torch.cat([batch.x, batch.a[:, None], batch.y[:, None], *own], 1).double()
             if not done:
-                self._width, self._own = rows.shape[1], bool(own)
+                self._width, self._own = rows.shape[1], sum(part.shape[1] for part in own)
                 header = {"descr": "<f8", "fortran_order": False, "shape": (self.n, self._width)}
                 np.lib.format.write_array_header_1_0(file, header)
                 self._start = file.tell()
@@ -353,24 +354,16 @@ class Table(StudySource):
         if self.n is not None:
             raise InputError(f"data.n is {self.n}; a stream has all records of the table: leave data.n out")
 
-    def refuse_stream(self) -> None:
-        """Refuse a stream where all records are wanted at once."""
-        if self.stream:
-            raise InputError(
-                "data.stream is true, and this reads all records at once; leave it out, or take task=average_effect "
-                "or task=cate"
-            )
-
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         self.check_stream()
-        return StreamedStudy(
-            TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes), table_name(self.path)
-        )
+        stream = TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes)
+        return StreamedStudy(stream, table_name(self.path), self._points(stream.schema))
 
     def load(self) -> Study:
         """Read, check and encode the table."""
-        self.refuse_stream()
+        if self.stream:
+            raise InputError("data.stream is true, and this reads all records at once; leave it out")
         schema = TableSchema.of(self.domain).handling(self.out_of_bounds)
         columns, unit, own = record_columns(schema), self.unit, self._own()
         if own and (set(own) <= set(columns) or {schema.treatment, schema.outcome} & set(own)):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream, arm_sizes, check_arms
 from torchdpcate.erm.losses import Loss
-from torchdpcate.erm.solver import minimise, minimise_batches, summed
+from torchdpcate.erm.solver import Batches, minimise_batches, summed
 from torchdpcate.errors import InputError
 from torchdpcate.features.maps import FeatureMap
 from torchdpcate.privacy.budget import integer
@@ -49,6 +49,10 @@ def outcome(batch: Batch) -> Tensor:
     return batch.y
 
 
+Make = Callable[[CausalData, FeatureMap, Domain], Batch]
+"""Makes a batch, as ``make_batch`` does."""
+
+
 class Records(ABC):
     """Records of one data set, or of several side by side, accessed through sums over them.
 
@@ -66,9 +70,8 @@ class Records(ABC):
     def batches(self) -> Iterator[Batch]:
         """Yield all records, in the same order each time."""
 
-    @abstractmethod
     def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta; see ``erm.minimise``.
+        """Return minimisers [runs, p] of sum l(psi'theta, t) + (gamma/2) ||theta||^2 + b'theta, a pass a Newton step.
 
         Args:
             loss: l.
@@ -76,7 +79,13 @@ class Records(ABC):
             gamma: Ridge of the sum.
             linear_terms: b, [runs, p].
             tolerance: Largest gradient norm at the end.
+
+        Raises:
+            InputError: Not as many linear terms as data sets.
         """
+        if self.sets not in (1, len(linear_terms)):
+            raise InputError(f"linear_terms: {len(linear_terms)} rows for {self.sets} data sets; give one for each")
+        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
 
     def total(self, terms: Terms) -> Tensor:
         """Return the sum over all records of what ``terms`` sums over a batch, [runs, k]."""
@@ -86,7 +95,7 @@ class Records(ABC):
         """Return value [runs], gradient [runs, p] and Hessian [runs, p, p] of sum l(psi'theta, t) at theta."""
         return summed(self._pairs(target), loss, theta)
 
-    def _pairs(self, target: Target) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    def _pairs(self, target: Target) -> Batches:
         return lambda: ((batch.psi, target(batch)) for batch in self.batches())
 
 
@@ -99,12 +108,6 @@ class StackedRecords(Records):
     """
 
     batch: Batch
-
-    @classmethod
-    def of(cls, records: CausalData, features: FeatureMap, domain: Domain) -> "StackedRecords":
-        """Return records within the domain as a batch of its own: the caller's arrays may change."""
-        copied = records.copy()
-        return cls(make_batch(copied, features, domain))
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -125,11 +128,6 @@ class StackedRecords(Records):
         """See ``Records``."""
         yield self.batch
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See ``Records``; many runs are solved side by side."""
-        t = target(self.batch)
-        return minimise(self.batch.psi, t, torch.ones_like(t), loss, gamma, linear_terms, tolerance)
-
 
 @dataclass(frozen=True, eq=False)
 class StreamedRecords(Records):
@@ -139,11 +137,13 @@ class StreamedRecords(Records):
         stream: Where they come from.
         features: Feature map, set up.
         domain: Public bounds.
+        make: Makes a batch; None takes ``make_batch``.
     """
 
     stream: RecordStream
     features: FeatureMap
     domain: Domain
+    make: Make | None = None
 
     @property
     def n(self) -> int:  # type: ignore[override]
@@ -161,10 +161,10 @@ class StreamedRecords(Records):
         Raises:
             InputError: Not as many records as the stream said.
         """
-        n = 0
+        n, make = 0, self.make or make_batch
         for records in self.stream:
             n += records.n
-            yield make_batch(_within(records, self.domain), self.features, self.domain)
+            yield make(_within(records, self.domain), self.features, self.domain)
         if n != self.n:
             raise InputError(f"stream: {n} records, where it said n = {self.n}; give a stream that stays as it is")
 
@@ -184,10 +184,6 @@ class StreamedRecords(Records):
         if int(sizes.sum()) != self.n:
             raise InputError(f"stream: {int(sizes.sum())} records, where it says n = {self.n}; correct n")
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See ``Records``; each Newton step is a pass."""
-        return minimise_batches(self._pairs(target), loss, gamma, linear_terms, tolerance)
-
 
 def _within(records: CausalData, domain: Domain) -> CausalData:
     """Move records into the domain: what was checked once may be read otherwise later, and sums must not follow it."""
@@ -195,7 +191,28 @@ def _within(records: CausalData, domain: Domain) -> CausalData:
     return CausalData(x, (records.a > 0.5).double(), y, records.propensity)
 
 
-def make_batch(records: CausalData, features: FeatureMap, domain: Domain) -> Batch:
+def make_batch(records: CausalData, features: Callable[[Tensor], Tensor], domain: Domain) -> Batch:
     """Return records within the domain with their features, and their outcomes scaled to [0, 1]."""
     y = ((records.y - domain.outcome_low) / domain.outcome_range).clamp(0, 1)  # but for rounding it is there
     return Batch(records.x, features(records.x), records.a, y)
+
+
+def records_of(
+    records: CausalData | RecordStream, features: FeatureMap, domain: Domain, make: Make | None = None
+) -> Records:
+    """Return records as average effects see them, in memory as a copy: the caller's arrays may change.
+
+    Args:
+        records: In memory within the domain; or a stream, which is read once here.
+        features: Feature map, set up.
+        domain: Public bounds.
+        make: Makes a batch; None takes ``make_batch``.
+
+    Raises:
+        InputError: See ``StreamedRecords.check``.
+    """
+    if isinstance(records, CausalData):
+        return StackedRecords((make or make_batch)(records.copy(), features, domain))
+    found = StreamedRecords(records, features, domain, make)
+    found.check()
+    return found

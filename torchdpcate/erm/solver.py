@@ -196,8 +196,9 @@ def _constrained_quadratic(
     return point  # the damped Newton loop looks at what it brings
 
 
-Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
-"""Reads all records anew: features [b, p] or [runs, b, p] and targets [b] or [runs, b], batch by batch."""
+Batches = Callable[[], Iterable[tuple[Tensor, ...]]]
+"""Reads all records anew, batch by batch: features [b, p] or [runs, b, p], targets and, if not all are one, weights
+[b] or [runs, b]."""
 
 _LEAST_RECORDS = 64  # of a piece: smaller ones cost more in calls than their memory is worth
 
@@ -224,8 +225,8 @@ def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor,
     runs, p = theta.shape
     none, flat = theta.new_zeros(runs), torch.zeros_like(theta)
     value, gradient, hessian = theta.new_zeros(runs), torch.zeros_like(theta), theta.new_zeros(runs, p, p)
-    for psi, target in _pieces(batches(), runs):
-        part = PerturbedSum(psi, target, torch.ones_like(target), loss, none, flat)
+    for psi, target, weights in _pieces(batches(), runs):
+        part = PerturbedSum(psi, target, weights, loss, none, flat)
         own_value, own_gradient, second = part.evaluate(theta)
         value, gradient, hessian = value + own_value, gradient + own_gradient, hessian + part.hessian(second)
     return value, gradient, hessian
@@ -252,8 +253,8 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
         [[-2.0, -4.0]]
     """
     gradient = torch.zeros_like(theta)
-    for psi, target in _pieces(batches(), len(theta)):
-        pulls = loss(linear_predictor(psi, theta), target).first
+    for psi, target, weights in _pieces(batches(), len(theta)):
+        pulls = weights * loss(linear_predictor(psi, theta), target).first
         gradient = gradient + exact_sum(pulls[:, :, None] * psi, n, bound, dim=1)
     return gradient
 
@@ -261,9 +262,9 @@ def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: 
 def minimise_batches(
     batches: Batches, loss: Loss, gamma: float | Tensor, linear_terms: Tensor, tolerance: float
 ) -> Tensor:
-    r"""Minimise perturbed sums of unit weights, one a row of ``linear_terms``, in constant memory: each step is a pass.
+    r"""Minimise perturbed sums, one a row of ``linear_terms``, in constant memory: each step is a pass.
 
-    .. math:: F(\theta) = \sum_i \ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
+    .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
 
     The stop, and why it is always reached, are those of ``minimise`` without a domain.
 
@@ -302,15 +303,16 @@ def minimise_batches(
 
     def curvatures() -> tuple[Tensor, Tensor]:
         norms = torch.zeros_like(ridges)
-        for psi, _ in _pieces(batches(), len(linear_terms)):
-            norms = norms + psi.square().sum((-2, -1))
+        for psi, _, weights in _pieces(batches(), len(linear_terms)):
+            norms = norms + (weights * psi.square().sum(-1)).sum(-1)
         return ridges, loss.curvature * norms + ridges
 
     return newton(evaluate, step, torch.zeros_like(linear_terms), tolerance, bounds=curvatures)[0]
 
 
-def _pieces(batches: Iterable[tuple[Tensor, Tensor]], runs: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Split batches so that an array of a piece's features for all runs fits into a cache."""
-    for psi, target in batches:
+def _pieces(batches: Iterable[tuple[Tensor, ...]], runs: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Split batches, with their weights, so that an array of a piece's features for all runs fits into a cache."""
+    for psi, target, *given in batches:
         records = max(_LEAST_RECORDS, MOST_NUMBERS // max(1, runs * psi.shape[-1]))
-        yield from zip(psi.double().split(records, -2), target.double().split(records, -1), strict=True)
+        columns = (target, *(given or [torch.ones_like(target)]))
+        yield from zip(psi.double().split(records, -2), *(c.double().split(records, -1) for c in columns), strict=True)

@@ -149,6 +149,42 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         self.clipped_ = records.clipped
         return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
 
+    def fit_stream(self, stream: RecordStream) -> Self:
+        """Learn from records that are read batch by batch, in constant memory: the charges and the result of ``fit``.
+
+        The order of the records is that of the stream, which must not depend on them. They are read up to some two
+        hundred times: give a ``CachedStream`` of what is slow to read.
+
+        Args:
+            stream: Records with the domain's columns, for instance a ``TableStream``.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InputError: As ``fit``; or, before anything is read, what needs all records at once.
+        """
+        self._start()
+        self.check_stream()
+        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
+        self.clipped_ = stream.clipped
+        return self._fit(self._of(stream), digest=self._digest(stream))
+
+    def check_stream(self) -> None:
+        """Refuse, before anything is read or spent, what a stream of records does not allow.
+
+        Raises:
+            InputError: Says why, and what to use instead.
+        """
+        why = self.needs_all_records
+        if why is not None:
+            raise InputError(f"stream: all records are needed at once: {why}, or fit(X, A, Y) (data.stream=false)")
+
+    @property
+    def needs_all_records(self) -> str | None:
+        """Why it cannot be fitted to a stream, with what to use instead, in words; None where it can."""
+        return f"{type(self).__name__} asks for more than sums over records; use task=rule, or another learner"
+
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
         """Pay for a release and return it."""
@@ -273,8 +309,8 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Return the labels of the arms."""
         return 0, 1
 
-    def _of(self, records: CausalData) -> Any:
-        """Return the records as ``_learn`` takes them."""
+    def _of(self, records: CausalData | RecordStream) -> Any:
+        """Return the records, in memory or of a stream, as ``_learn`` takes them."""
         return records
 
     @abstractmethod

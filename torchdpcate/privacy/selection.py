@@ -242,12 +242,25 @@ def chosen_quantile(values: Tensor, grid: Tensor, quantile: float, epsilon: floa
     if not 0 <= quantile <= 1:
         raise InputError(f"quantile = {quantile:g}: give a number in [0, 1]")
     candidates = grid.detach().cpu().double()
-    # OpenDP's make_quantile_score_candidates scores in units of 2^-53, which float64 does not hold exactly
     ordered = values.detach().cpu().double().sort().values
-    below = torch.searchsorted(ordered, candidates, right=True).double()
+    below = torch.searchsorted(ordered, candidates, right=True)
+    return float(candidates[quantile_by_counts(below, len(ordered), quantile, epsilon, noise)])
+
+
+def quantile_by_counts(below: Tensor, n: int, quantile: float, epsilon: float, noise: NoiseSource) -> int:
+    """Return which candidate ``private_quantile`` chooses, by position.
+
+    Args:
+        below: How many of the values are at most each candidate, [k].
+        n: How many values there are, public.
+        quantile: q in [0, 1].
+        epsilon: Privacy cost.
+        noise: Where the noise comes from.
+    """
+    # OpenDP's make_quantile_score_candidates scores in units of 2^-53, which float64 does not hold exactly:
     # a multiple of 2^-20 makes the scores exact, so that rounding cannot stretch their sensitivity
-    target = round(quantile * len(ordered) * 2**20) / 2**20
-    return float(candidates[noise.select(-(below - target).abs(), epsilon)])
+    target = round(quantile * n * 2**20) / 2**20
+    return noise.select(-(below.double() - target).abs(), epsilon)
 
 
 @worst_case(

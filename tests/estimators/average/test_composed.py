@@ -14,6 +14,7 @@ from torchdpcate.audit.registry import find
 from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.constants import PlanConstants
+from torchdpcate.composition.records import rows_of
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.average.composed import SCORES as SUMS
@@ -86,11 +87,11 @@ def test_scores_are_those_of_a_known_propensity_and_the_mean_is_unbiased_by_wron
     """Without privacy, in a trial: the mean score is near the effect, whatever the regressions say."""
     of, facts = records(20_000, "continuous", True), domain(propensity=0.5)
     plan = average_plan(20_000, None, facts)
-    known = torch.full((20_000,), 0.5, dtype=torch.float64)
-    found = average_nuisances(of, facts, plan, FitSession(NoiseSource.fixed(0)), (False,) * 3, known)
-    deviation = found.scores.std().item() / math.sqrt(20_000)
+    found = average_nuisances(rows_of(of, facts), facts, plan, FitSession(NoiseSource.fixed(0)), (False,) * 3)
+    scores = found.scored.records.y
+    deviation = scores.std().item() / math.sqrt(20_000)
     assert deviation == pytest.approx(2 / math.sqrt(20_000), rel=0.05)  # noise of one, over 1/2 either arm
-    assert found.scores.mean().item() == pytest.approx(1.0, abs=6 * deviation)
+    assert scores.mean().item() == pytest.approx(1.0, abs=6 * deviation)
     assert found.errors is None
 
 

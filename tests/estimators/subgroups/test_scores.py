@@ -10,6 +10,7 @@ from experiments.defaults.hospital_laws import hospital_case
 from experiments.defaults.hospital_tune import subgroups
 from torchdpcate.composition.average import average_nuisances
 from torchdpcate.composition.builder import average_plan
+from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
@@ -57,11 +58,12 @@ def test_without_privacy_each_cell_has_the_mean_of_the_textbook_scores(released)
     domain = ScoreSteps(1, None, SCHEMA, 0.1).domain
     plan = average_plan(len(x), None, domain, least=0.1)
     order = NoiseSource.fixed(5)
-    found = average_nuisances(CausalData(x, a, y), domain, plan, FitSession(order), (False, False, True))
+    rows = rows_of(CausalData(x, a, y), domain)
+    found = average_nuisances(rows, domain, plan, FitSession(order), (False, False, True)).scored.records
     exact, cells = fitted.nonprivate_effects(), fitted.subgroups_
     for cell in range(cells.size):
         inside = (cells.positions(x) == cell).any(1)
-        scores, count = found.scores[inside], int(inside.sum())
+        scores, count = found.y[inside], int(inside.sum())
         assert exact.estimate[cell].item() == pytest.approx(scores.mean().item(), abs=1e-4)
         assert exact.gaussian[cell].item() == pytest.approx(scores.std().item() / math.sqrt(count), rel=1e-2)
         assert exact.size[cell].tolist() == pytest.approx([count])

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.cli.tasks.average_measures import fit_study, measures, unreleased, write_tables
-from torchdpcate.cli.words import words
+from torchdpcate.cli.tasks.average_measures import measures, unreleased, write_tables
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from torchdpcate.data.records import RecordStream
     from torchdpcate.estimators.average.automatic import AverageEffect, Choice
     from torchdpcate.estimators.average.learner import AverageEffectLearner
 
@@ -95,13 +95,6 @@ class Averages(TaskSpec):
     learner: AverageEffectLearner | AverageEffect
     release: AverageEffectRelease
 
-    def check_stream(self, source: Any) -> None:
-        """See ``TaskSpec``; some learners can."""
-        learner = instantiate(self.config.effect).func
-        if not learner.streams:
-            given = words().get("effect", learner.__name__)
-            raise InputError(f"data.stream = true: effect = {given} needs all records at once; leave data.stream out")
-
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
         effect = self.config.effect
@@ -117,7 +110,12 @@ class Averages(TaskSpec):
     def fit(self) -> None:
         """Fit the learner on the records, all at once or batch by batch; its warnings are shown."""
         with warnings_said():
-            fit_study(self.learner, self.study)
+            super().fit()
+
+    def _fit_stream(self, stream: RecordStream) -> None:
+        """See ``TaskSpec``; with all that asks for sums over it."""
+        super()._fit_stream(stream)
+        _ = self.learner.release(), self._others, self._balance
 
     def released(self) -> AverageEffectRelease:
         """Release the estimate; warnings are shown."""

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from torchdpcate.cli.tasks.rules import Rules, check_rule
 from torchdpcate.composition.constants import RuleConstants
-from torchdpcate.composition.records import RecordsFit
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import read_queries
 from torchdpcate.drawing.releases import coefficients
@@ -88,8 +87,9 @@ class EffectRules(Rules):
 
     def secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
+        if self.streams:
+            return {}
         fit, y = self.learner.composed_, self.study.records.y
-        assert isinstance(fit, RecordsFit)
         return {
             f"{name}.{what}": value
             for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))

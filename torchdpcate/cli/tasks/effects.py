@@ -13,14 +13,12 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from torchdpcate._files import PRIVATE, private_folder
+from torchdpcate._files import PRIVATE
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.cli.tasks.average_measures import write_balance
 from torchdpcate.cli.words import choices, words
-from torchdpcate.composition.records import RecordsFit
-from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, ComposedNuisance, WideAndDeep
-from torchdpcate.data.study import StreamedStudy, Study
-from torchdpcate.data.table import CachedStream
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.data.study import Study
 from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.drawing.releases import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
@@ -149,29 +147,7 @@ class Effects(TaskSpec):
                 "leave it out, or use second_stage=linear"
             )
         self.learner.check(self.n, mechanism)
-        study: Any = self.study
-        if isinstance(study, StreamedStudy):
-            self.learner.check_stream(self.n)
         _ = self._where
-
-    def check_stream(self, source: Any) -> None:
-        """See ``TaskSpec``; a composition can."""
-        for refused, what in (
-            (not self._composed, f"mechanism = {self.mechanism.name}"),
-            (self.config.release.kind == "queries", "release = queries"),
-        ):
-            if refused:
-                raise InputError(f"data.stream = true: {what} needs all records at once; leave data.stream out")
-
-    def fit(self) -> None:
-        """Fit the learner; a stream from a copy beside the run's secrets, which is removed when it is done."""
-        study: Any = self.study
-        if not isinstance(study, StreamedStudy):
-            super().fit()
-            return
-        private_folder(self.folder / "curator")
-        with CachedStream(study.records, self.folder / "curator") as records:
-            self.learner.fit_stream(records)
 
     @property
     def mechanism_name(self) -> str:
@@ -333,7 +309,7 @@ class Effects(TaskSpec):
     def _composed_secrets(self) -> dict[str, Tensor]:
         """Return the nuisances of the records in summary."""
         fit = self.learner.composed_
-        if not isinstance(fit, RecordsFit):
+        if fit.worked is None:
             return {}  # of a stream
         y = self.study.records.y
         return {**_moments("outcome_model", fit.outcome), **_moments("propensity", fit.propensity), **_moments("y", y)}
@@ -366,8 +342,7 @@ class Effects(TaskSpec):
         """Return what learnt each nuisance of a composition, which follows from public facts."""
         settings, plan = self.learner.second_stage, self.learner.plan_
         assert isinstance(settings, AdaptiveSecondStage)
-        in_memory = isinstance(self.learner.composed_, RecordsFit)
-        nuisance: ComposedNuisance = settings.nuisance if in_memory else Additive()
+        _, nuisance = settings.learnt_by(self.learner.budget, self.streams)
         steps = [step for step in ("outcome", "propensity") if step in plan.shares.shares]
         return {step: type(nuisance.chosen(step, plan.size)).__name__ for step in steps}
 

@@ -177,9 +177,9 @@ class Policies(TaskSpec):
             {} if fitted is None else {"propensity": fitted.nuisances.propensity, "outcome": fitted.nuisances.outcome}
         )
         composed = selector.composed_
-        gains: dict[str, Tensor] = (
-            {} if composed is None else {"gains": composed.gains, "propensity": composed.fit.propensity}
-        )
+        gains: dict[str, Tensor] = {}
+        if composed is not None and not self.streams:
+            gains = {"gains": composed.rows.each(composed.gains), "propensity": composed.fit.propensity}
         cuts = _numbers_of([family.config() for family in selector.library_.families])
         return {
             "utility": selector.utilities_,
@@ -277,10 +277,10 @@ class Policies(TaskSpec):
         study, library = self.study, self.learner.library_
         if len(library.families[0].actions) > 2:
             return None
-        x, effect = study.records.x, None if study.truth is None else study.truth(study.records.x)
-        if effect is None and study.queries is not None:
-            x, effect = study.queries, study.effect
-        if effect is None:
+        effect = None if study.truth is None else study.truth(study.records.x)
+        x = study.queries if effect is None else study.records.x
+        effect = study.effect if effect is None else effect
+        if x is None or effect is None:
             return None
         return utilities(torch.stack([torch.zeros_like(effect), effect], dim=1), library, x) / len(x)
 

@@ -45,6 +45,10 @@ def check_rule(config: DictConfig) -> None:
         raise InputError(f"rule = {config.rule}: the task says which rule; choose a task of {tasks}")
 
 
+_DECISIONS = ("", "_nonprivate", "_treat_all", "_treat_none")
+"""Of the release, the rule without privacy, everybody and nobody, by the ends of their keys in a summary."""
+
+
 class Rules(TaskSpec):
     """Rules, compared by their decisions and by their value."""
 
@@ -227,6 +231,8 @@ class Rules(TaskSpec):
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
         from torchdpcate.evaluation.metrics import policy_value
 
+        if self.streams:  # a rule without privacy takes all passes again
+            return dict.fromkeys(f"value{name}" for name in _DECISIONS)
         records = self.study.records
         propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
         if propensity is None:

@@ -117,8 +117,8 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
-    streams = True
-    """Whether it can be fitted in constant memory: then it chooses among estimators that can."""
+    needs_all_records = None
+    """See ``PrivateEstimator``: over a stream it chooses among estimators that can."""
 
     def choose(self, n: int, stream: bool = False) -> Choice:
         """Return the valid estimator of least planned error; public facts alone, nothing is spent.
@@ -192,8 +192,11 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
             raise InputError(f"Y of type {type(Y).__name__}: give one outcome a record") from None
         return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity))
 
+    def check_stream(self) -> None:
+        """Refuse nothing before it is known how many records there are."""
+
     def fit_stream(self, stream: RecordStream) -> Self:
-        """Choose, and learn from records that are read batch by batch; see ``AverageEffectLearner.fit_stream``."""
+        """Choose, and learn from records that are read batch by batch; see ``PrivateEstimator.fit_stream``."""
         return self._fit(self.choose(stream.n, stream=True), lambda learner: learner.fit_stream(stream))
 
     def release(self) -> AverageEffectRelease:
@@ -245,8 +248,8 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         target = learner.target
         if not learner.supports(type(target)):
             raise InputError(f"estimand = {target.name!r}: {type(learner).__name__} does not estimate it")
-        if stream and not learner.streams:
-            raise InputError(f"{type(learner).__name__}: needs all records at once; use fit(X, A, Y)")
+        if stream:
+            learner.check_stream()
         learner.check(n)
         return learner.planned_error(n, self.prior)
 

@@ -14,10 +14,12 @@ from torchdpcate.composition.average import AverageNuisances, average_nuisances
 from torchdpcate.composition.builder import average_plan
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
-from torchdpcate.composition.settings import known_propensities
+from torchdpcate.composition.records import rows_of
+from torchdpcate.composition.rows import InMemory
+from torchdpcate.composition.steps import propensity_of
 from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan
@@ -79,15 +81,15 @@ class ScoreSteps:
         """What the steps ask of the records."""
         return Query(COMPOSED_SCORES, self.plan.law)
 
-    def nuisances(self, records: CausalData, session: FitSession) -> AverageNuisances:
+    def nuisances(self, records: CausalData | RecordStream, session: FitSession) -> AverageNuisances:
         """Pay for the steps, and return what they released with the scores by it, which are the curator's.
 
         Args:
-            records: Within the domain, in an order that does not depend on them.
+            records: See ``rows_of``.
             session: Scope of the block of records.
         """
-        known = known_propensities(records, self.domain)
-        return average_nuisances(records, self.domain, self.plan, session, self.schema.two_levels, known)
+        rows = rows_of(records, self.domain)
+        return average_nuisances(rows, self.domain, self.plan, session, self.schema.two_levels)
 
     def problems(self, centre: float, clip: float, error: float) -> Iterator[str]:
         """Return what of the numbers that the steps paid for, in outcome ranges, no steps of this plan leave."""
@@ -194,8 +196,8 @@ class ComposedScoresPlan(EffectPlan):
 
     def total(self, records: AverageNuisances, learnt: Mapping[str, Any]) -> Total:
         """See ``EffectPlan``; of records with their nuisances."""
-        scores = records.scores[None] / self.schema.domain.outcome_range
-        return lambda exact: exact(scores)
+        unit = self.schema.domain.outcome_range
+        return lambda exact: records.scored.total(lambda batch: exact(batch.y[None] / unit))
 
     def own_settings(self) -> dict[str, Any]:
         """See ``EffectPlan``."""
@@ -224,10 +226,11 @@ class ComposedScoresPlan(EffectPlan):
 
     def without_noise(self, records: AverageNuisances, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
         """See ``EffectPlan``; of records with their nuisances, none of whose scores is clipped."""
-        scores = records.scores[None] / self.schema.domain.outcome_range
-        size, deviation = torch.full_like(scores[:, 0], self.n), scores.std(1, correction=0)
-        none = torch.zeros_like(size)
-        return NoisyEstimate.of_ratio(scores.mean(1), size, deviation / math.sqrt(self.n), (none,), {})
+        unit, n = self.schema.domain.outcome_range, self.n
+        mean = records.scored.total(lambda batch: batch.y.sum()[None]) / n
+        square = records.scored.total(lambda batch: (batch.y - mean).square().sum()[None]) / n
+        size = torch.full_like(mean, n)
+        return NoisyEstimate.of_ratio(mean / unit, size, (square / n).sqrt() / unit, (torch.zeros_like(size),), {})
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
         """See ``EffectPlan``: the prior says how far scores lie from their mean."""
@@ -287,7 +290,7 @@ class ComposedAverageEffect(AverageEffectLearner):
         estimand: ``ATE``.
 
     Attributes:
-        nuisances_: Centre, clip and error, paid for, and the scores, which are the curator's.
+        nuisances_: Centre, clip and error, paid for, and what makes the scores, which are the curator's.
 
     Example:
         >>> import torch
@@ -302,21 +305,21 @@ class ComposedAverageEffect(AverageEffectLearner):
     """
 
     mechanism: ClassVar[type[EffectPlan]] = ComposedScoresPlan
-    streams: ClassVar[bool] = False
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
         """Whether it is the effect on everybody."""
         return estimand is ATE
 
-    def _of(self, records: CausalData) -> CausalData:
+    def _of(self, records: CausalData | RecordStream) -> CausalData | RecordStream:
         """See ``AverageEffectLearner``: in outcome units."""
-        return records.copy()
+        return records.copy() if isinstance(records, CausalData) else records
 
-    def _learnt_first(self, records: CausalData) -> Mapping[str, Tensor]:
+    def _learnt_first(self, records: CausalData | RecordStream) -> Mapping[str, Tensor]:
         """Pay for the steps, and for the sums, which are part of the plan whose charges compose tightly."""
         plan = self._plan
         self.nuisances_ = plan.steps.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        self._exact = plan.without_noise(self.nuisances_)  # while the stream is there
         if plan.budget is None:
             return {}
         # a charge after the fit would pass the filter
@@ -330,14 +333,19 @@ class ComposedAverageEffect(AverageEffectLearner):
         session.entries.update(self._paid)
         return self._learnt
 
-    def _without_noise(self, records: CausalData) -> NoisyEstimate:
-        return self._plan.without_noise(self.nuisances_)  # type: ignore[no-any-return]
+    def _without_noise(self, records: CausalData | RecordStream) -> NoisyEstimate:
+        return self._exact  # type: ignore[no-any-return]
 
-    def nonprivate_balance(self) -> BalanceTable:
+    def nonprivate_balance(self) -> BalanceTable | None:
         """Return the balance of all covariates before and after weighting by the propensity; the curator's.
+
+        None of streams.
 
         Raises:
             NotFittedError: Before ``fit``.
         """
         self._require_fitted("nonprivate_balance")
-        return weighted_balance(self._plan.steps.domain, self._records, self.nuisances_.propensity)
+        scored = self.nuisances_.scored
+        if not isinstance(scored, InMemory):
+            return None
+        return weighted_balance(self._plan.steps.domain, self._records, propensity_of(scored.records))

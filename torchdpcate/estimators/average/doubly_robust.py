@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split, split_sizes
 from torchdpcate.errors import InputError
@@ -444,7 +444,11 @@ class DoublyRobustEffect(AverageEffectLearner):
     seed: int = 0
 
     mechanism: ClassVar[type[EffectPlan]] = DoublyRobust
-    streams: ClassVar[bool] = False
+
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return f"{type(self).__name__} trains nuisances on a block of records; use effect=composed"
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -472,8 +476,9 @@ class DoublyRobustEffect(AverageEffectLearner):
         recipe = self.plan(n).recipe
         return tuple(Level.CONDITIONAL for _ in (() if recipe is None else recipe.conditions(self.trainer)))
 
-    def _of(self, records: CausalData) -> CausalData:
-        """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them."""
+    def _of(self, records: CausalData | RecordStream) -> CausalData:
+        """See ``AverageEffectLearner``: in outcome units, as recipes of nuisances take them; never of a stream."""
+        assert isinstance(records, CausalData)
         return records.copy()
 
     def _learnt_first(self, records: CausalData) -> Mapping[str, Any]:

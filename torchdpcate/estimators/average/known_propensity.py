@@ -4,16 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Batch, Records, StackedRecords, make_batch
+from torchdpcate.erm.records import Batch, Records, make_batch, records_of
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.effect_plan import EffectPlan
 from torchdpcate.estimators.average.learner import AverageEffectLearner
@@ -379,20 +380,14 @@ class KnownPropensityEffect(AverageEffectLearner):
         """Return the known propensity as the one feature."""
         return _Known(self._known())
 
-    def _of(self, records: CausalData) -> StackedRecords:
+    def _of(self, records: CausalData | RecordStream) -> Records:
         """See ``AverageEffectLearner``: with the records' own propensity as their one feature."""
-        domain = self.schema_.domain
-        copied = CausalData(records.x.clone(), records.a.clone(), records.y)
-        batch, known = make_batch(copied, super().features(), domain), self._known().of(records).clone()
-        return StackedRecords(Batch(batch.x, known[:, None], batch.z, batch.y))
+        return records_of(records, self.features(), self.schema_.domain, self._batch)
 
-    def fit_stream(self, stream: RecordStream) -> Self:
-        """See ``AverageEffectLearner``; a propensity that is a column of its own needs all records at once."""
-        if self._known().column is not None:
-            raise InputError(
-                f"{type(self).__name__}: a propensity by column needs all records at once; use fit(X, A, Y)"
-            )
-        return super().fit_stream(stream)
+    def _batch(self, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
+        known = self._known()
+        own = known.of(records).nan_to_num(0.5).clamp(*known.bounds)
+        return make_batch(records, lambda x: own[:, None], domain)
 
     def _known(self) -> KnownPropensity:
         return known_propensity(TableSchema.of(self.domain))

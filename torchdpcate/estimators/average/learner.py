@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import StackedRecords, StreamedRecords
+from torchdpcate.erm.records import records_of
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
 from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
@@ -73,30 +73,15 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     mechanism: ClassVar[Any]
     """The plan by which it releases the estimate, or its readout, with the name in statements."""
-    streams: ClassVar[bool] = True
-    """Whether it can be fitted in constant memory."""
 
-    def _of(self, records: CausalData) -> Any:
+    def _of(self, records: CausalData | RecordStream) -> Any:
         """Return records of its own, for the caller's arrays may change, as ``_learn`` and others take them."""
-        return StackedRecords.of(records, self.features(), self.schema_.domain)
+        return records_of(records, self.features(), self.schema_.domain)
 
-    def fit_stream(self, stream: RecordStream) -> Self:
-        """Learn from records that are read batch by batch, in constant memory; the same result as ``fit``.
-
-        Args:
-            stream: Records with the domain's columns, for instance a ``TableStream``.
-
-        Raises:
-            InputError: As ``fit``; or a learner that needs all records at once.
-        """
-        self._start()
-        if not self.streams:
-            raise InputError(f"{type(self).__name__}: needs all records at once; use fit(X, A, Y)")
-        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
-        self.clipped_ = stream.clipped
-        records = StreamedRecords(stream, self.features(), self.schema_.domain)
-        records.check()
-        return self._fit(records, digest=self._digest(stream))
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``: most are sums over records."""
+        return None
 
     def check(self, n: int) -> None:
         """Refuse, before anything is learnt or spent, what could not be released.

@@ -455,4 +455,8 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     seed: int = 0
 
     mechanism: ClassVar[type[EffectPlan]] = SubsampleAggregate
-    streams: ClassVar[bool] = False
+
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return f"{type(self).__name__} fits groups of records by themselves; use effect=covariate_balancing"

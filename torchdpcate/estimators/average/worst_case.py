@@ -13,7 +13,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
 from torchdpcate.erm.records import Batch, StackedRecords, Target
-from torchdpcate.erm.solver import PerturbedSum, minimise
+from torchdpcate.erm.solver import Batches
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
@@ -250,16 +250,8 @@ class Crowd(StackedRecords):
 
     counts: Tensor
 
-    def minimise(self, loss: Loss, target: Target, gamma: float, linear_terms: Tensor, tolerance: float) -> Tensor:
-        """See ``Records``."""
-        return minimise(self.batch.psi, target(self.batch), self.counts, loss, gamma, linear_terms, tolerance)
-
-    def slopes(self, loss: Loss, target: Target, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See ``Records``."""
-        ridges, none = torch.zeros(len(theta), dtype=torch.float64), torch.zeros_like(theta)
-        crowd = PerturbedSum(self.batch.psi, target(self.batch), self.counts, loss, ridges, none)
-        value, gradient, second = crowd.evaluate(theta)
-        return value, gradient, crowd.hessian(second)
+    def _pairs(self, target: Target) -> Batches:
+        return lambda: iter([(self.batch.psi, target(self.batch), self.counts)])
 
 
 def _opposed(world: int) -> Crowd:

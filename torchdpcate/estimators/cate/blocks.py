@@ -97,6 +97,11 @@ class Blocks:
     learner: str
     own: tuple[Condition, ...]
 
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return "blocks of records are trained on all at once; use second_stage=adaptive"
+
     def blocks(self, n: int) -> dict[str, Tensor]:
         """Return the positions of the records of each block, which follow from n, split and seed.
 

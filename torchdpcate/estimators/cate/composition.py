@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import ComposedFit, RecordsFit, check_streamed, fit_composition, stream_composition
-from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto, known_propensities
+from torchdpcate.composition.records import fit_composition, rows_of
+from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -89,15 +88,10 @@ class Composition:
             self._planned[n] = self.settings.plan(n, self.budget, self.schema.domain, self.plans)
         return self._planned[n]
 
-    def check_stream(self, n: int) -> None:
-        """Refuse what a stream does not allow: networks, other solvers and some plans need all records at once."""
-        nuisance, solver = self.settings.nuisance, self.settings.solver
-        if not isinstance(nuisance, Additive | Auto) or type(solver) is not NoisyNewton:
-            raise InputError(
-                "stream: networks and other solvers need all records at once; use nuisance=auto or additive and leave "
-                "the solver out, or fit(X, A, Y)"
-            )
-        check_streamed(self.plan(n))
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return self.settings.needs_all_records
 
     def fit(
         self, records: CausalData | RecordStream, session: FitSession, statement: MakeStatement
@@ -106,19 +100,14 @@ class Composition:
         plan = self.plan(records.n)
         check_device(self.trainer)
         pays = session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
-        found = self._steps(records, plan, pays)
-        balance, guarantee = None, self._guarantee
-        if isinstance(found, RecordsFit) and isinstance(records, CausalData):
-            balance = weighted_balance(self.schema.domain, records, found.propensity)
-        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
-
-    def _steps(self, records: CausalData | RecordStream, plan: ComposedPlan, session: FitSession) -> ComposedFit:
         domain, levels = self.schema.domain, self.schema.two_levels
-        if isinstance(records, RecordStream):
-            return stream_composition(records, domain, plan, session, levels)
-        known = known_propensities(records, domain)
-        solver, nuisance = self.settings.learnt_by(self.budget)
-        return fit_composition(records, domain, plan, session, solver, levels, known, nuisance.trained_by(self.trainer))
+        solver, nuisance = self.settings.learnt_by(self.budget, isinstance(records, RecordStream))
+        rows, nuisance = rows_of(records, domain), nuisance.trained_by(self.trainer)
+        found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
+        balance, guarantee = None, self._guarantee
+        if isinstance(records, CausalData):
+            balance = weighted_balance(domain, records, found.propensity)
+        return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", residual_scale: float | None) -> PlannedNoise:
         """Return the error that all its noise and its priors leave; a mechanism changes nothing of it."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -119,39 +119,10 @@ class CATELearner(AnswersEffects, PrivateEstimator):
     plans: ClassVar[str | None] = None
     """Plans of its composition on all records; None where it has none."""
 
-    def fit_stream(self, stream: RecordStream) -> Self:
-        """Learn from records that are read batch by batch, in constant memory, by the one composition.
-
-        The charges and the result of ``fit``, with nuisances that are additive in the plan's features. The records are
-        read some two hundred times: give a ``CachedStream`` of what is slow to read.
-
-        Args:
-            stream: Records with the domain's columns, for instance a ``TableStream``.
-
-        Raises:
-            InputError: As ``fit``; or settings that need all records at once: blocks, networks, delta = 0, no budget.
-        """
-        self._start()
-        stream.check_schema(self.schema_, isinstance(self.domain, TableSchema))
-        self.clipped_ = stream.clipped
-        self.check_stream(stream.n)
-        return self._fit(stream, digest=self._digest(stream))
-
-    def check_stream(self, n: int) -> None:
-        """Refuse, before anything is read or spent, what a stream of records does not allow.
-
-        Args:
-            n: Number of records.
-
-        Raises:
-            InputError: As ``fit_stream``.
-        """
-        settings = self._procedure()
-        if isinstance(settings, Blocks):
-            raise InputError(
-                "stream: blocks of records need them all at once; use second_stage=adaptive, or fit(X, A, Y)"
-            )
-        settings.check_stream(n)
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``: of a composition, which has nuisances that are additive over a stream, little."""
+        return self._procedure().needs_all_records
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self._settings = self._procedure()

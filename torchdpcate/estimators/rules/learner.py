@@ -111,6 +111,11 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
     indirect_remedy: ClassVar[str] = "weights=private has none"
     """What has no indirect sensitivity, for the advice of plans."""
 
+    @property
+    def needs_all_records(self) -> str:
+        """See ``PrivateEstimator``."""
+        return f"{type(self).__name__} is solved on features of all records with weights of their own; use task=rule"
+
     @abstractmethod
     def scheme(self) -> WeightScheme:
         """Return how records are weighted."""

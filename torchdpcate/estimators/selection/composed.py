@@ -12,10 +12,11 @@ from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import EXPECTED, SelectionConstants
 from torchdpcate.composition.linear_fit import NoisyNewton, Solver
 from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
-from torchdpcate.composition.records import RecordsFit, fit_composition
-from torchdpcate.composition.settings import ComposedNuisance, known_propensities
+from torchdpcate.composition.records import ComposedFit, fit_composition
+from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, ComposedNuisance
 from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
-from torchdpcate.composition.summaries import private_quantile
+from torchdpcate.composition.summaries import quantile_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
@@ -230,18 +231,28 @@ class ComposedGains:
         plan: The public plan.
         scale: S, released.
         clip: C, of released and public numbers.
-        gains: By what each record says that each action but the first is better, [n, K - 1]; the curator's. A record's
-            gains, and zero for the first, lie at most C apart.
-        baseline: Mean outcome under the first action, by the same scores; the curator's.
+        rows: The records, the curator's.
         fit: The composition.
     """
 
     plan: ChoicePlan
     scale: float
     clip: float
-    gains: Tensor
-    baseline: float
-    fit: RecordsFit
+    rows: Rows
+    fit: ComposedFit
+
+    def gains(self, batch: CausalData) -> Tensor:
+        """Return by what each record says that each action but the first is better, [b, K - 1]; the curator's.
+
+        A record's gains, and zero for the first, lie at most C apart.
+        """
+        return scores_of(self.fit, batch, self.plan.domain).gains(self.clip)
+
+    @cached_property
+    def baseline(self) -> float:
+        """Mean outcome under the first action, by the same scores; the curator's."""
+        domain = self.plan.domain
+        return float(self.rows.total(lambda batch: scores_of(self.fit, batch, domain).first.sum())) / self.rows.n
 
 
 @dataclass(frozen=True)
@@ -323,13 +334,17 @@ class ComposedScores(ScoreSource):
         parts = (self.solver, *(() if self.nuisance is None else self.nuisance.parts))
         return tuple(condition for part in parts for condition in own_code("nuisances", part))
 
-    def gains(
-        self, records: CausalData, plan: ChoicePlan, session: FitSession, two_levels: Sequence[bool]
-    ) -> ComposedGains:
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``ScoreSource``: a solver or nuisances of another kind."""
+        settings = AdaptiveSecondStage(solver=self.solver, nuisance=self.nuisance or Additive(NoisyNewton()))
+        return settings.needs_all_records
+
+    def gains(self, rows: Rows, plan: ChoicePlan, session: FitSession, two_levels: Sequence[bool]) -> ComposedGains:
         """Run the plan's steps on all records, but for the choice itself.
 
         Args:
-            records: Within the domain, actions as positions, in an order that does not depend on them.
+            rows: See ``rows_of``; actions as positions.
             plan: The public plan.
             session: Scope of the block of records; pays, and draws noise.
             two_levels: Whether each covariate has two levels, public.
@@ -337,16 +352,20 @@ class ComposedScores(ScoreSource):
         Raises:
             BudgetError: The block cannot pay.
         """
-        domain, known = plan.domain, known_propensities(records, plan.domain, plan.arms)
-        fit = fit_composition(records, domain, plan.composed, session, self.solver, two_levels, known, self.nuisance)
-        scores = scores_of(fit, records, domain)
+        domain, nuisance = plan.domain, self.nuisance
+        if not isinstance(rows, InMemory) and nuisance is not None:
+            nuisance = nuisance.by_sums
+        fit = fit_composition(rows, domain, plan.composed, session, two_levels, self.solver, nuisance)
         clip = plan.first_clip(fit.effect.scale)
         if plan.clips_by_quantile:
+            least, steps = clip, NoisySteps(session, plan.shares, rows.batch)
+
+            def place(batch: CausalData) -> Tensor:
+                return scores_of(fit, batch, domain).sizes.clamp(least, plan.most).log()
+
             ends = math.log(clip), math.log(plan.most)
-            place = scores.sizes.clamp(clip, plan.most).log()
-            steps = NoisySteps(session, plan.shares)
-            clip = math.exp(private_quantile(place, 1 - plan.beyond / plan.n, *ends, plan.levels, CLIP, steps))
-        return ComposedGains(plan, fit.effect.scale, clip, scores.gains(clip), scores.baseline, fit)
+            clip = math.exp(quantile_of(rows, place, 1 - plan.beyond / plan.n, *ends, plan.levels, CLIP, steps))
+        return ComposedGains(plan, fit.effect.scale, clip, rows, fit)
 
 
 @dataclass(frozen=True)

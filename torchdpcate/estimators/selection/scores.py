@@ -1,6 +1,5 @@
 """Scores of policies: records in public blocks, the range of their sums, gains by composed scores, utilities."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -8,29 +7,14 @@ from torch import LongTensor, Tensor
 
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
-from torchdpcate.composition.records import RecordsFit
+from torchdpcate.composition.records import ComposedFit
 from torchdpcate.composition.regressions import arm_means, centred_arms, simplex
+from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
-
-
-def by_position(records: CausalData, actions: tuple[int, ...]) -> CausalData:
-    """Return records whose action is its position among the labels, 0 to K - 1.
-
-    Args:
-        records: Records; each action is one of the labels.
-        actions: Labels, in increasing order.
-
-    Example:
-        >>> x = torch.zeros(2, 1, dtype=torch.float64)
-        >>> by_position(CausalData(x, torch.tensor([3.0, 1.0]), x[:, 0]), (1, 3)).a.tolist()
-        [1.0, 0.0]
-    """
-    labels = torch.tensor(actions, dtype=torch.float64)
-    return replace(records, a=torch.searchsorted(labels, records.a.double()).double())
 
 
 def training_and_scoring(n: int, share: float, seed: int) -> tuple[LongTensor, LongTensor]:
@@ -105,12 +89,12 @@ class Scores(NamedTuple):
     Attributes:
         values: By action, float64 [n, K], each record's up to a constant of its own.
         own: Positions of the actions that the records got, int64 [n].
-        baseline: Mean outcome under the first action.
+        first: Of the first action as it is, [n].
     """
 
     values: Tensor
     own: Tensor
-    baseline: float
+    first: Tensor
 
     @property
     def sizes(self) -> Tensor:
@@ -153,33 +137,33 @@ def clipped(values: Tensor, own: Tensor, clip: float) -> Tensor:
     return others.scatter(1, at, mine)
 
 
-def scores_of(fit: RecordsFit, records: CausalData, domain: Domain) -> Scores:
+def scores_of(fit: ComposedFit, records: CausalData, domain: Domain) -> Scores:
     """Return the doubly robust scores that a composition's released numbers make of records.
 
     Args:
         fit: What the composition found.
-        records: Its records, actions as positions.
+        records: A batch of its records, actions as positions.
         domain: Public bounds.
     """
-    bound, u = domain.outcome_range, domain.scale(records.x)
+    bound, u, worked = domain.outcome_range, domain.scale(records.x), fit.nuisances(records)
+    m, pi = worked.outcome, propensity_of(worked)
     z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
     psi, theta = fit.effect.regression.basis(z), fit.effect.shrunk
-    if fit.propensity.ndim == 1:
-        return _of_two(fit, records, (psi @ theta).clamp(-bound, bound))
+    if pi.ndim == 1:
+        return _of_two(records, m, pi, (psi @ theta).clamp(-bound, bound))
     functions = (psi @ theta.reshape(-1, psi.shape[1]).T).clamp(-bound, bound)
-    centred = centred_arms(simplex(fit.propensity.shape[1]), fit.propensity)
-    means = arm_means(fit.outcome, functions, centred)
-    values = dr_scores(records.a.long(), records.y, fit.propensity, means)
-    return Scores(values, records.a.long(), float(values[:, 0].mean()))
+    means = arm_means(m, functions, centred_arms(simplex(pi.shape[1]), pi))
+    values = dr_scores(records.a.long(), records.y, pi, means)
+    return Scores(values, records.a.long(), values[:, 0])
 
 
-def _of_two(fit: RecordsFit, records: CausalData, tau: Tensor) -> Scores:
+def _of_two(records: CausalData, m: Tensor, pi: Tensor, tau: Tensor) -> Scores:
     """Return those of two actions, whose difference is tau(x) and a weighted residual."""
-    a, pi = records.a, fit.propensity
-    residual = records.y - fit.outcome - (a - pi) * tau
+    a = records.a
+    residual = records.y - m - (a - pi) * tau
     gain = tau + (a - pi) / (pi * (1 - pi)) * residual
-    first = fit.outcome - pi * tau + (1 - a) / (1 - pi) * residual
-    return Scores(torch.stack([torch.zeros_like(gain), gain], 1), a.long(), float(first.mean()))
+    first = m - pi * tau + (1 - a) / (1 - pi) * residual
+    return Scores(torch.stack([torch.zeros_like(gain), gain], 1), a.long(), first)
 
 
 def gains_as_scores(gains: Tensor) -> Tensor:

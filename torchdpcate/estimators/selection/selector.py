@@ -13,9 +13,11 @@ from torch import LongTensor, Tensor
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds, TreePolicies
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
+from torchdpcate.composition.records import rows_of
+from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.fingerprint import fingerprint
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
@@ -35,7 +37,6 @@ from torchdpcate.estimators.selection.plan import SelectionPlan, plan
 from torchdpcate.estimators.selection.policy_plan import PolicyPlan
 from torchdpcate.estimators.selection.scores import (
     FEWEST,
-    by_position,
     gains_as_scores,
     rounded_range,
     score_grids,
@@ -153,47 +154,64 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     noise: NoiseSource | None = None
     ledger_path: str | Path | None = None
 
-    def _prepare(self, records: CausalData) -> None:
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         self.check(records.n)
         self.actions_ = self._actions()
         self.library_ = PolicyLibrary.of(self.policies).setup(self.schema_.domain, self.actions_)
-        self._refuse_own_records(self.nuisances(), fingerprint(records.x, records.a, records.y))
+        if isinstance(records, CausalData):
+            self._refuse_own_records(self.nuisances(), fingerprint(records.x, records.a, records.y))
         self.blocks_ = self._blocks(records.n)
 
-    def _learn(self, records: CausalData) -> None:
+    @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``: nuisances of a block, or what was made from records, which may be these."""
+        if self.nuisances().fitted_on or PolicyLibrary.of(self.policies).fitted_on:
+            return "policies or nuisances were made from records, which may be these; use others"
+        return self.nuisances().needs_all_records
+
+    def _learn(self, records: CausalData | RecordStream) -> None:
         """Get the nuisances, paying for them where they cost something, and score every policy."""
-        nuisances, positions = self.nuisances(), by_position(records, self.actions_)
+        nuisances, rows = self.nuisances(), rows_of(records, self.schema_.domain, self.actions_)
         self._source = nuisances
         self.guaranteed_: GuaranteedNuisances | None = None
         self.composed_: ComposedGains | None = None
         if isinstance(nuisances, ComposedScores):
-            self._compose(positions, nuisances)
+            self._compose(rows, nuisances)
             return
         assert isinstance(nuisances, ScoreNuisances)
-        blocks = {name: positions.subset(index) for name, index in self.blocks_.items()}
         block = NUISANCE if nuisances.trains else SCORING
         session = self._session.scope([block], TRAINING)
-        self.guaranteed_ = nuisances.fit(blocks[block], self._facts(records.n), session=session)
+        if isinstance(rows, InMemory):
+            blocks = {name: rows.records.subset(index) for name, index in self.blocks_.items()}
+            fitted, rows = blocks[block], InMemory(blocks[SCORING])
+        else:  # nothing but the outcomes is looked at
+            y = rows.each(lambda batch: batch.y)
+            fitted = CausalData(y[:, None][:, :0], y, y)
+        self.guaranteed_ = nuisances.fit(fitted, self._facts(records.n), session=session)
         known = self._facts(records.n).known
         if known is not None:
             models = self.guaranteed_.nuisances
             self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
-        self.utilities_ = self._score(blocks[SCORING])
+        self.utilities_ = self._score(rows)
         self.baseline_ = self.schema_.domain.outcome_middle
         self._own = own_code("nuisances", nuisances)
         epsilon = None if self.budget is None else self._left().epsilon
         self._keep_plan(self._policy_plan(self.guaranteed_.public, epsilon))
 
-    def _compose(self, records: CausalData, scores: ComposedScores) -> None:
+    def _compose(self, rows: Rows, scores: ComposedScores) -> None:
         """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
         self._own = scores.own
         session = self._session.scope([SCORING], COMPOSED_SCORES, bool(self._own))
-        plan = self.choice_plan(records.n)
-        found = self.composed_ = scores.gains(records, plan, session, self.schema_.two_levels)
-        step = sum_grid(max(records.n, FEWEST), found.clip)
+        plan = self.choice_plan(rows.n)
+        found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
+        step = sum_grid(max(rows.n, FEWEST), found.clip)
         self.baseline_ = found.baseline
-        gains = torch.round(found.gains / step) * step
-        self.utilities_ = utilities(gains_as_scores(gains), self.library_, records.x)
+
+        def of(batch: CausalData) -> Tensor:
+            gains = torch.round(found.gains(batch) / step) * step
+            return utilities(gains_as_scores(gains), self.library_, batch.x)
+
+        self.utilities_ = rows.total(of)
         self._keep_plan(self._policy_plan(facts_of(found), None))
         if self.budget is None:
             return
@@ -294,8 +312,12 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         source = "composed_rules_and_selection section 2" if self.composed_ is not None else "policy_learning section 6"
         return Guarantee(level, self.budget, conditions, source=source)
 
-    def _score(self, records: CausalData) -> Tensor:
+    def _score(self, rows: Rows) -> Tensor:
         """Return U of every policy, of scores that are rounded to the grid of their sums."""
+        return rows.total(partial(self._batch_score, rows.n))
+
+    def _batch_score(self, n: int, records: CausalData) -> Tensor:
+        """Return the same of a batch of n records."""
         assert self.guaranteed_ is not None
         nuisances, domain = self.guaranteed_.nuisances, self.schema_.domain
         # less the middle of the bounds, which all policies share: the grid then owes nothing to the outcome's offset
@@ -305,9 +327,9 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             y = own + (y - own).clamp(-clip, clip)
         scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
         if not self._source.moves_all_scores:
-            step = score_step(records.n, domain, self._overlap())
+            step = score_step(n, domain, self._overlap())
             return utilities(torch.round(scores / step) * step, self.library_, records.x)
-        parts = score_grids(records.n, domain, self._overlap()).parts(scores)
+        parts = score_grids(n, domain, self._overlap()).parts(scores)
         return utilities(parts, self.library_, records.x).sum(0)
 
     def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:

@@ -81,7 +81,7 @@ def reaching_utilities() -> Tensor:
     library = PolicyLibrary.of(Thresholds("x0", thresholds, above=1, below=0)).setup(_UNKNOWN, (0, 1, 2))
     x, values = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     values[:, 0, 1] = torch.tensor([_FAR, -_FAR])
-    worlds = [Scores(world, torch.ones(2, dtype=torch.int64), 0.0).gains(_CLIP) for world in values]
+    worlds = [Scores(world, torch.ones(2, dtype=torch.int64), world[:, 0]).gains(_CLIP) for world in values]
     return torch.stack([utilities(gains_as_scores(world), library, x) for world in worlds])
 
 

@@ -1,6 +1,7 @@
 """Effects in subgroups of public cuts: checks, a fit session, one release with an interval for each cell."""
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.priors import EmpiricalBayes
+from torchdpcate.composition.records import rows_of
+from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import CausalData
+from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
-from torchdpcate.erm.records import StackedRecords, arm
+from torchdpcate.erm.records import arm, records_of
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -223,27 +226,39 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
         return weighting
 
-    def _prepare(self, records: CausalData) -> None:
+    def _prepare(self, records: CausalData | RecordStream) -> None:
         self.plan_ = self.plan(records.n)
         self.subgroups_ = self.plan_.subgroups
 
     def _sizes(self, n: int) -> dict[str, int]:
         return {RECORDS: n}
 
-    def _learn(self, records: CausalData) -> None:
+    @property
+    def needs_all_records(self) -> None:
+        """See ``PrivateEstimator``: all of it is sums over records."""
+
+    def _learn(self, records: CausalData | RecordStream) -> None:
         """Pay for the propensity, if it is not known, and sum; the records themselves are not kept."""
-        plan = self.plan_
-        positions, size = plan.strata.positions(records.x), plan.strata.size
+        plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
         self._answers: dict[str, Tensor] = {}
         self._scores: CellScores | None = None
         if plan.scores is None:
-            weights = plan.weighting.weights(records.a, self._propensity(records))
-            numbers = record_numbers(records.y, weights, plan.law, self.schema_.domain)
-            self._sums = cell_sums(numbers, records.a, positions, size)
+            propensity = self._propensity(records)
+
+            def outcomes(batch: CausalData) -> Tensor:
+                weights = plan.weighting.weights(batch.a, propensity(batch))
+                numbers = record_numbers(batch.y, weights, plan.law, domain)
+                return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells)
+
+            self._sums = rows_of(records, domain).total(outcomes)
             return
         nuisances = plan.scores.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
-        numbers = score_numbers((nuisances.scores - nuisances.centre) / nuisances.clip, plan.law)
-        self._sums = sums = cell_sums(numbers, None, positions, size)
+
+        def scores(batch: CausalData) -> Tensor:
+            numbers = score_numbers((batch.y - nuisances.centre) / nuisances.clip, plan.law)
+            return cell_sums(numbers, None, plan.strata.positions(batch.x), *cells)
+
+        self._sums = sums = nuisances.scored.total(scores)
         if plan.budget is not None:
             # part of the plan, whose charges compose tightly: a charge after the fit would pass the filter
             self._ask()
@@ -251,21 +266,22 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         self._scores = plan.scores.scores(nuisances, sums, plan.law, plan.scale, len(plan.strata.partitions))
         self._answers["scores"] = self._scores.numbers
 
-    def _propensity(self, records: CausalData) -> Tensor | None:
-        """Return the propensity of each record [n]; None where all weigh the same."""
-        plan, known = self.plan_, self.schema_.domain.known_propensity
-        if plan.weighting.way == KNOWN and known is not None:
-            return known.of(records)
+    def _propensity(self, records: CausalData | RecordStream) -> Callable[[CausalData], Tensor | None]:
+        """Return what finds the propensity of each record of a batch, [b]; None where all weigh the same."""
+        plan, domain = self.plan_, self.schema_.domain
+        if plan.weighting.way == KNOWN and domain.known_propensity is not None:
+            return propensity_of
         if plan.fit is None:
-            return None
-        stacked = StackedRecords.of(records, plan.features, self.schema_.domain)
+            return lambda _: None
+        stacked = records_of(records, plan.features, domain)
         if plan.budget is None:
             theta = plan.fit.draw(stacked, arm, self._session.noise, 1)[0]
         else:
             session = self._session.scope([RECORDS], plan.queries["propensity"].charge)
             theta = plan.ask("propensity", session, stacked, arm)
         self._answers["propensity"] = theta
-        return plan.released_weights(theta).propensity(records.x)
+        weights = plan.released_weights(theta)
+        return lambda batch: weights.propensity(batch.x)
 
 
 def shrunk(release: SubgroupRelease) -> np.ndarray:

@@ -183,7 +183,7 @@ def score_numbers(scores: Tensor, law: str) -> Tensor:
     return powers(scores.clamp(-1, 1)) @ basis(law).T
 
 
-def cell_sums(numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int) -> Tensor:
+def cell_sums(numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int, n: int | None = None) -> Tensor:
     """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, 3].
 
     Each number is rounded to ``sum_grid(n, 1)``, of which float64 adds multiples without error.
@@ -193,8 +193,9 @@ def cell_sums(numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int)
         a: Treatment in {0, 1}, [n]; None sums both arms together, [strata, 1, 3].
         positions: Cells of each record, one of each partition, [n, partitions].
         strata: Number of cells.
+        n: Number of all records, where these are some of them; None: these are all.
     """
-    step = sum_grid(len(numbers), 1.0)
+    step = sum_grid(len(numbers) if n is None else n, 1.0)
     steps = numbers.clamp(-1, 1).div(step).round()
     arms, own = (1, 0) if a is None else (2, (a > 0.5).long())
     total = torch.zeros(arms * strata, NUMBERS, dtype=torch.float64)

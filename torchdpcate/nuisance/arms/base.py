@@ -195,6 +195,13 @@ class ScoreSource(ABC):
         return None
 
     @property
+    def needs_all_records(self) -> str | None:
+        """See ``PrivateEstimator``: over a stream nothing is trained on a block."""
+        if not self.trains:
+            return None
+        return f"nuisance_guarantee = {self.guarantee} trains on a block of records; use nuisance_guarantee=composed"
+
+    @property
     def choice_share(self) -> float:
         """What the training block pays for the choice, over what the scoring block pays; 1 unless it paid before."""
         return 1.0
