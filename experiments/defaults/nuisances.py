@@ -20,6 +20,7 @@ from torch import Tensor
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.linear_fit import NoisyNewton
 from torchdpcate.composition.records import fit_composition
+from torchdpcate.composition.rows import rows_of
 from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
@@ -143,7 +144,7 @@ def errors(law: Law, n: int, epsilon: float, nuisance: ComposedNuisance, seed: i
     records = CausalData(x, a, domain.clip_outcome(y))
     # a session without a ledger: noise is drawn, nothing is charged
     session = FitSession(NoiseSource.system())
-    fit = fit_composition(records, domain, plan, session, NoisyNewton(), levels, nuisance=nuisance)
+    fit = fit_composition(rows_of(records, domain), domain, plan, session, levels, nuisance=nuisance)
     u = domain.scale(queries)
     z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
     found = fit.effect.regression.basis(z) @ fit.effect.shrunk
