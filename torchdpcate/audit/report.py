@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,6 +51,8 @@ A bound of {_ATTAINED:.0%} of the claim or more shows that real records attain w
 the doubt of counting. Of these plans no pair is known that does so for every law of their noise: more may be proved of
 them than any records need."""
 
+_MECHANISM = re.compile(r"^\| `(\w+)` \| (?:certified|conditional|heuristic) \|", re.MULTILINE)
+
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
 
@@ -60,9 +63,10 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
         results: What was found.
         command: That found it.
         confidence: Of each bound.
-        folder: Where the page will lie; a mechanism's name links to its own page there.
+        folder: Where the page will lie; a mechanism's name links to the page there that has its row.
         figure: File name of the figure.
     """
+    pages = guarantee_pages(folder)
     return "\n".join(
         [
             "# Claims and attacks",
@@ -75,7 +79,7 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             *_also(folder),
             "| mechanism | level | claimed epsilon | at delta | bound | attack | runs |",
             "| --- | --- | --- | --- | --- | --- | --- |",
-            *(_row(result, folder) for result in results),
+            *(_row(result, pages.get(result.mechanism)) for result in results),
             "",
             f"![Claimed epsilon and lower bound of every mechanism]({figure})",
             "",
@@ -96,6 +100,12 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
         ]
     )
+
+
+def guarantee_pages(folder: Path) -> dict[str, str]:
+    """Return the file name of the page of each mechanism: the page whose table has the mechanism's row."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    return {mechanism: page for page, text in texts.items() for mechanism in _MECHANISM.findall(text)}
 
 
 def _also(folder: Path) -> list[str]:
@@ -126,9 +136,8 @@ def _unattained(results: Sequence[AuditResult]) -> Iterator[str]:
             yield f"- `{plan}`: {', '.join(less) or 'no attack on a claim of its own'}"
 
 
-def _row(result: AuditResult, folder: Path) -> str:
-    name = result.mechanism
-    link = f"[{name}]({name}.md)" if (folder / f"{name}.md").exists() else name
+def _row(result: AuditResult, linked: str | None) -> str:
+    link = f"[{result.mechanism}]({linked})" if linked else result.mechanism
     claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
     cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, result.attack, f"{result.trials:,}"]
