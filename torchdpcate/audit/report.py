@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HOW_TO_READ = """\
-Each mechanism is run many times on two neighbouring data sets, as bad for it as we know. An attack says which of the
-two it was, and how often it is right or wrong bounds epsilon from below. A bound above the claim refutes the claim. A
-bound near the claim shows that no noise is wasted. A bound far below the claim shows little: the attack may be weak, or
-the proof generous."""
+Each mechanism is run many times on the worst known pair of neighbouring data sets. An attack (by the likelihood ratio,
+unless said) tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the
+claim refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little."""
 
 _WHAT_THE_BOUND_IS = """\
 Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
@@ -53,11 +52,13 @@ them than any records need."""
 
 _MECHANISM = re.compile(r"^\| `(\w+)` \| (?:certified|conditional|heuristic) \|", re.MULTILINE)
 
+_USUAL = "Neyman-Pearson"  # the attack that the page does not name
+
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
 
 def page(results: list[AuditResult], command: str, confidence: float, folder: Path, figure: str) -> str:
-    """Return the page: how to read it, the table, the figure, the neighbours.
+    """Return the page: how to read it, the table, the figure, what is not attained.
 
     Args:
         results: What was found.
@@ -77,15 +78,11 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             _HOW_TO_READ,
             "",
             *_also(folder),
-            "| mechanism | level | claimed epsilon | at delta | bound | attack | runs |",
+            "| mechanism | level | claimed epsilon | at delta | bound | runs | neighbours |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *(_row(result, pages.get(result.mechanism)) for result in results),
             "",
             f"![Claimed epsilon and lower bound of every mechanism]({figure})",
-            "",
-            "## The neighbours",
-            "",
-            *(f"- `{result.mechanism}`: {result.pair}" for result in results),
             "",
             "## Plans whose claim no pair of records attains",
             "",
@@ -140,7 +137,8 @@ def _row(result: AuditResult, linked: str | None) -> str:
     link = f"[{result.mechanism}]({linked})" if linked else result.mechanism
     claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
-    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, result.attack, f"{result.trials:,}"]
+    pair = result.pair if result.attack == _USUAL else f"{result.attack}: {result.pair}"
+    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, f"{result.trials:,}", pair]
     return f"| {' | '.join(cells)} |"
 
 
