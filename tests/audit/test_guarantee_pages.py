@@ -135,6 +135,7 @@ def test_a_page_begins_with_the_mechanisms_that_it_covers():
     for name, text in PAGES.items():
         first, *others = text.split("\n## ")
         assert ROW.findall(first), name
+        assert "README.md" in LINK.findall(first), name  # where they are attacked
         assert not any(ROW.findall(other) for other in others), name
 
 
