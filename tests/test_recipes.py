@@ -1,4 +1,4 @@
-"""The recipes of docs/architecture.md are true: each addition is the files that it names and no other.
+"""The recipes of docs/extend.md are true: each addition is the files that it names and no other.
 
 A copy of the library gets the files of ``tests/recipes``; a process of its own then uses them as users do. The second
 half is about classes of a user's, registered by name: they claim nothing without a condition.

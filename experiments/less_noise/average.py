@@ -206,7 +206,7 @@ an effect of .1 but for what the bounds cut off, treatment randomised with a pro
 state; {draws} data sets a cell, the same for all methods of a law. *Bounds for all coefficients*: covariate balancing
 with the sensitivities of any coefficients, each sum charged by itself. *Released coefficients*: suprema over the domain
 at those that were released. *One event*: all three sums together
-([proof](../../docs/guarantees/balanced_difference.md)), with intervals that count what noise in weights and outcome
+([proof](../../docs/guarantees/average_effects.md)), with intervals that count what noise in weights and outcome
 model do together, as those before did not. These are pure.
 Figures of the first two are of an earlier run, which took the effect to be .1, at most .001 more than it is.
 *Composed*: `effect=composed`, delta = 1e-5. The default (`effect=auto`) is *{pure}* at delta = 0 and *{delta}* at

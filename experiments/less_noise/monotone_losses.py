@@ -84,7 +84,7 @@ def main() -> None:
     """Print the page."""
     print("# Gaussian objective noise of monotone losses: less noise\n")
     print("Printed by `python -m experiments.less_noise.monotone_losses`. The proof is on the")
-    print("[mechanism's page](../../docs/guarantees/objective_gaussian.md).")
+    print("[mechanism's page](../../docs/guarantees/objective_perturbation.md).")
     print(
         "Weights up to 1, Huber's hinge, determinants at a twentieth of epsilon. The least: what two opposite gradients"
     )

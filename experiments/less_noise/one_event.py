@@ -119,7 +119,7 @@ def main() -> None:
             "observational ones for the first two estimators, trials with a fair coin for the last "
             "([designs](../average_effects/defaults.md)); ATE, overlap .1. Before, the sum and the squares that the "
             "interval rests on were charged one after the other; now together, which is the cost of the sum alone "
-            "([proof](../../docs/guarantees/subsample_aggregate.md)). Deviation of the noise in the estimate, root "
+            "([proof](../../docs/guarantees/average_effects.md)). Deviation of the noise in the estimate, root "
             "error, mean length of 95 % intervals, and how often they hold the effect: before → now."
         )
     )

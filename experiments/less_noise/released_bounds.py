@@ -96,15 +96,15 @@ def main() -> None:
             f"Printed by `python -m experiments.less_noise.released_bounds`: noise now over noise before, epsilon = 1, "
             f"geometric means of {RUNS} data sets of {N:,} records whose propensity is fitted privately. Confounding: "
             "what the log-odds of treatment of the observational [design](../average_effects/defaults.md) are "
-            "multiplied by. In [outcome tables](../../docs/guarantees/outcome_table.md), the "
-            "[Horvitz-Thompson sum](../../docs/guarantees/horvitz_thompson.md) of the ATE and the weighted half of its "
-            "[balance statistics](../../docs/guarantees/balance_statistics.md), noise was by bounds of weights for all "
+            "multiplied by. In [outcome tables](../../docs/guarantees/average_effects.md), the "
+            "[Horvitz-Thompson sum](../../docs/guarantees/average_effects.md) of the ATE and the weighted half of its "
+            "[balance statistics](../../docs/guarantees/average_effects.md), noise was by bounds of weights for all "
             "coefficients, and of tables for ATT and ATC Laplace noise."
         )
     )
     print(table(list(_ratios())))
     print(
-        "All three sums of a [balanced difference](../../docs/guarantees/balanced_difference.md), by bounds for all:\n"
+        "All three sums of a [balanced difference](../../docs/guarantees/average_effects.md), by bounds for all:\n"
     )
     print(table(list(_counts())), end="")
 

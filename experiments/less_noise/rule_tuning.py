@@ -108,7 +108,7 @@ def main() -> None:
     laws = sum(law(seed) is not None for seed in range(FIRST, FIRST + LAWS))
     print("# Privately tuned rules: judged by what their candidates paid for\n")
     print("Printed by `python -m experiments.less_noise.rule_tuning`. Why it holds, and why it is not used:")
-    print("[rule_tuning](../../docs/guarantees/rule_tuning.md).\n")
+    print("[rule_tuning](../../docs/guarantees/block_learners.md).\n")
     print(f"{laws} random laws of [two_stage_rule](two_stage_rule.md), {REPEATS} fits each, two-stage rules with a")
     print(f"private propensity and private outcome constants; candidates: ridges {RIDGES[0]:g} and {RIDGES[1]:g} with")
     print("linear features, of four also with Legendre polynomials of degree two; delta = 0, other settings at their")

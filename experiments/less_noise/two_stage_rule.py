@@ -122,7 +122,7 @@ def main() -> None:
     print("# Two-stage rules: less noise\n")
     print("Printed by `python -m experiments.less_noise.two_stage_rule`. Proofs:")
     print("[weights](../../docs/guarantees/balancing_weights.md),")
-    print("[Gaussian objective noise](../../docs/guarantees/objective_gaussian.md).\n")
+    print("[Gaussian objective noise](../../docs/guarantees/objective_perturbation.md).\n")
     print(f"Share of right decisions by two-stage rules on {laws} random laws (`experiments/defaults/random_laws.py`")
     print("with 2 to 40 covariates, constant effects left out, the median effect taken off, so that the best rule")
     print(f"treats half), {RUNS} draws of noise each, the same before and after; standard errors over laws;")
@@ -130,7 +130,7 @@ def main() -> None:
     print("only Gaussian noise has changed. The default takes it where it is least: with many covariates and little")
     print("epsilon. At epsilon = 1 and 40 covariates it now replaces the cube's noise, which is about as long, and")
     print("the difference is that of their draws. The default weights, `private`, have a less noisy")
-    print("[propensity](../../docs/guarantees/private_propensity.md).\n")
+    print("[propensity](../../docs/guarantees/objective_perturbation.md).\n")
     print("\n".join(lines()))
 
 

@@ -28,14 +28,16 @@ from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.second_stage.linear import sensitivity, solve_perturbed
+from torchdpcate.verify.statement import plan_names
 
-FOLDER = Path(__file__).parents[2] / "docs" / "guarantees"
-SHARED, WRITTEN = {"common"}, {"README"}  # of no mechanism; written by the audit
+PROJECT = Path(__file__).parents[2]
+FOLDER, PACKAGE = PROJECT / "docs" / "guarantees", PROJECT / "torchdpcate"
+WRITTEN = {"README"}  # by the audit
 PAGES = {
     page.stem: page.read_text(encoding="utf-8") for page in sorted(FOLDER.glob("*.md")) if page.stem not in WRITTEN
 }
 BUDGET = PrivacyBudget(1.0, 1e-5)
-CLAIM = re.compile(r"\*\*Claim:\*\* (.*?)\n\n", re.DOTALL)
+ROW = re.compile(r"^\| `(\w+)` \| (certified|conditional|heuristic) \| (.*) \|$", re.MULTILINE)
 NAME = re.compile(r"`(torchdpcate(?:\.\w+)+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
@@ -81,17 +83,21 @@ def dead_links(text: str) -> list[str]:
     return [link for link in LINK.findall(text) if "//" not in link and not (FOLDER / link).exists()]
 
 
-def wrong_level(text: str, guarantee: Guarantee) -> list[str]:
-    """What the page says of level and claim that the declaration does not."""
-    level, claim = re.findall(r"\*\*Level: (\w+)\.\*\*", text), CLAIM.findall(text)
-    if level != [guarantee.level.value] or len(claim) != 1:
-        return [f"level {level}, claims {claim}"]
+def rows(name: str) -> list[tuple[str, str]]:
+    """Level and claim of a mechanism in the tables of all pages."""
+    return [(level, claim) for text in PAGES.values() for found, level, claim in ROW.findall(text) if found == name]
+
+
+def wrong_level(level: str, claim: str, guarantee: Guarantee) -> list[str]:
+    """What a page says of level and claim that the declaration does not."""
+    if level != guarantee.level.value:
+        return [level]
     if guarantee.holds_claim:
         pure = guarantee.budget is not None and guarantee.budget.delta == 0
-        stated = "-differentially private, replace-one" in " ".join(claim[0].split())
-        return [] if stated and claim[0].startswith("pure") == pure else [claim[0]]
-    reads_like_one = re.findall(r"differentially private|-private|\(\\varepsilon|\(epsilon|\(1, ?1", text)
-    return reads_like_one + ([] if claim[0].startswith("none") else [claim[0]])
+        begins = r"pure $\varepsilon$" if pure else r"$(\varepsilon, \delta)$"
+        return [] if claim.startswith(begins) else [claim]
+    reads_like_one = re.findall(r"private|pure|\(\\varepsilon|\(epsilon|\(1, ?1", claim)
+    return reads_like_one + ([] if claim.startswith("none") else [claim])
 
 
 def unchecked_numbers(text: str) -> list[str]:
@@ -125,35 +131,54 @@ def test_what_a_page_says_stands_in_the_code(name):
     assert unknown_names(text) == []
 
 
-def test_every_audited_mechanism_has_a_page_and_every_page_a_mechanism():
-    assert set(PAGES) - SHARED == set(registry())
+def test_a_page_begins_with_the_mechanisms_that_it_covers():
+    for name, text in PAGES.items():
+        first, *others = text.split("\n## ")
+        assert ROW.findall(first), name
+        assert "README.md" in LINK.findall(first), name  # where they are attacked
+        assert not any(ROW.findall(other) for other in others), name
 
 
-@pytest.mark.parametrize("name", sorted(set(PAGES) - SHARED))
+def test_every_audited_mechanism_has_one_row_and_every_row_a_mechanism():
+    found = [name for text in PAGES.values() for name, _, _ in ROW.findall(text)]
+    assert sorted(found) == sorted(registry())
+
+
+def test_every_mechanism_of_a_statement_is_named_by_a_page():
+    text = "".join(PAGES.values())
+    unnamed = {name for name in plan_names() if f"`{name}`" not in text}
+    assert unnamed == {"plug_in"}  # post-processing of the nuisances
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
 def test_level_and_claim_are_those_of_the_declaration(name, monkeypatch):
     monkeypatch.setattr(worst_pairs, "_SCALE_RUNS", 2)  # an adversary's estimate; no level depends on it
-    case, text = registry()[name], PAGES[name]
-    game = case.make(BUDGET)
+    game = registry()[name].make(BUDGET)
     # a game of another kind audits what is certified
     guarantee = game.guarantee if isinstance(game, Game) else Guarantee(Level.CERTIFIED, game.budget)
-    assert wrong_level(text, guarantee) == []
-    assert f"`torchdpcate audit mechanism={name}`" in text
-    assert case.attack in " ".join(text.split())
-    assert {"README.md", "audit.json"} <= set(LINK.findall(text))
+    ((level, claim),) = rows(name)
+    assert wrong_level(level, claim, guarantee) == []
+
+
+def test_the_sources_of_the_library_name_pages_that_exist():
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    named = set(re.findall(r"docs/guarantees/(\w+)\.md", sources))
+    assert named
+    assert named <= set(PAGES)
 
 
 def test_planted_mistakes_are_found():
-    page, heuristic = PAGES["output"], PAGES["influence_neural"]
+    page, ((level, claim),) = PAGES["output_perturbation"], rows("output")
     assert unknown_names(page.replace("OutputPerturbation.law", "OutputPerturbation.lawless"))
     assert unknown_names("nothing") == ["no code is named"]
     assert "gone.md" in dead_links(page + "[gone](gone.md)")
     assert unchecked_numbers(page.replace("0.133333333", "0.133333334")) == ["0.133333334"]
     assert unsafe_math(r"so $a\,b$ and $P^*$") == [r"$a\,b$", "$P^*$"]
     none = Guarantee(Level.HEURISTIC, None)
-    assert wrong_level(page, none)
-    assert wrong_level(page, Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 0.0)))
-    assert not wrong_level(heuristic, none)
-    assert wrong_level(heuristic + r"It is $(\varepsilon, \delta)$-private.", none)
+    assert wrong_level(level, claim, none)
+    assert wrong_level(level, claim, Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 0.0)))
+    assert not wrong_level("heuristic", "none", none)
+    assert wrong_level("heuristic", r"none; it is $(\varepsilon, \delta)$-private", none)
 
 
 def test_the_declared_pair_attains_the_huber_sensitivity():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HOW_TO_READ = """\
-Each mechanism is run many times on two neighbouring data sets, as bad for it as we know. An attack says which of the
-two it was, and how often it is right or wrong bounds epsilon from below. A bound above the claim refutes the claim. A
-bound near the claim shows that no noise is wasted. A bound far below the claim shows little: the attack may be weak, or
-the proof generous."""
+Each mechanism is run many times on the worst known pair of neighbouring data sets. An attack (by the likelihood ratio,
+unless said) tells which of the two it was; how often it is right or wrong bounds epsilon from below. A bound above the
+claim refutes it. A bound near the claim shows that no noise is wasted. A bound far below it shows little."""
 
 _WHAT_THE_BOUND_IS = """\
 Rates are bounded by Clopper & Pearson (1934) on runs that chose neither threshold nor classifier. Of an (epsilon,
@@ -50,19 +50,24 @@ A bound of {_ATTAINED:.0%} of the claim or more shows that real records attain w
 the doubt of counting. Of these plans no pair is known that does so for every law of their noise: more may be proved of
 them than any records need."""
 
+_MECHANISM = re.compile(r"^\| `(\w+)` \| (?:certified|conditional|heuristic) \|", re.MULTILINE)
+
+_USUAL = "Neyman-Pearson"  # the attack that the page does not name
+
 _LEAST = 1e-2  # epsilon at which a bound of nearly nothing is drawn
 
 
 def page(results: list[AuditResult], command: str, confidence: float, folder: Path, figure: str) -> str:
-    """Return the page: how to read it, the table, the figure, the neighbours.
+    """Return the page: how to read it, the table, the figure, what is not attained.
 
     Args:
         results: What was found.
         command: That found it.
         confidence: Of each bound.
-        folder: Where the page will lie; a mechanism's name links to its own page there.
+        folder: Where the page will lie; a mechanism's name links to the page there that has its row.
         figure: File name of the figure.
     """
+    pages = guarantee_pages(folder)
     return "\n".join(
         [
             "# Claims and attacks",
@@ -73,15 +78,11 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             _HOW_TO_READ,
             "",
             *_also(folder),
-            "| mechanism | level | claimed epsilon | at delta | bound | attack | runs |",
+            "| mechanism | level | claimed epsilon | at delta | bound | runs | neighbours |",
             "| --- | --- | --- | --- | --- | --- | --- |",
-            *(_row(result, folder) for result in results),
+            *(_row(result, pages.get(result.mechanism)) for result in results),
             "",
             f"![Claimed epsilon and lower bound of every mechanism]({figure})",
-            "",
-            "## The neighbours",
-            "",
-            *(f"- `{result.mechanism}`: {result.pair}" for result in results),
             "",
             "## Plans whose claim no pair of records attains",
             "",
@@ -96,6 +97,12 @@ def page(results: list[AuditResult], command: str, confidence: float, folder: Pa
             "",
         ]
     )
+
+
+def guarantee_pages(folder: Path) -> dict[str, str]:
+    """Return the file name of the page of each mechanism: the page whose table has the mechanism's row."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    return {mechanism: page for page, text in texts.items() for mechanism in _MECHANISM.findall(text)}
 
 
 def _also(folder: Path) -> list[str]:
@@ -126,12 +133,12 @@ def _unattained(results: Sequence[AuditResult]) -> Iterator[str]:
             yield f"- `{plan}`: {', '.join(less) or 'no attack on a claim of its own'}"
 
 
-def _row(result: AuditResult, folder: Path) -> str:
-    name = result.mechanism
-    link = f"[{name}]({name}.md)" if (folder / f"{name}.md").exists() else name
+def _row(result: AuditResult, linked: str | None) -> str:
+    link = f"[{result.mechanism}]({linked})" if linked else result.mechanism
     claim = f"none (noise as for {result.nominal:g})" if result.claimed is None else f"{result.claimed:.4g}"
     bound = f"{result.bound:.3f}" + (" **exceeds the claim**" if result.refuted else "")
-    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, result.attack, f"{result.trials:,}"]
+    pair = result.pair if result.attack == _USUAL else f"{result.attack}: {result.pair}"
+    cells = [link, f"**{result.level}**", claim, f"{result.delta:g}", bound, f"{result.trials:,}", pair]
     return f"| {' | '.join(cells)} |"
 
 

@@ -54,7 +54,7 @@ class PerturbedObjective(Solver):
 
     Guarantee:
         Certified: pure epsilon of the step, in real arithmetic (Chaudhuri et al. 2011;
-        docs/guarantees/composed_pure_effect.md); stop and grid are hidden by 1 % of it.
+        docs/guarantees/composed_effect.md); stop and grid are hidden by 1 % of it.
     """
 
     def solution(self, fit: LinearFit, plan: FitPlan, steps: NoisySteps) -> Solution:
@@ -238,7 +238,7 @@ def private_sums(rows: Summed, sums: Statistic, step: str, steps: NoisySteps) ->
     r"""Return sums over records with K-norm noise of the largest entry.
 
     Guarantee:
-        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/effect_sums.md).
+        Certified, pure: one record replaced moves each sum by at most 2 (docs/guarantees/composed_rules.md).
 
     Args:
         rows: The records.

@@ -137,7 +137,7 @@ class ObjectiveFit(PrivateLinearFit):
     Guarantee:
         Certified: pure epsilon (``box``, ``gamma``), (epsilon, delta) (``gaussian``). Source: theory note
         ``covariate_balancing``, sections 3.1 and 3.2; Chaudhuri et al. (2011), Awan & Slavkovic (2021);
-        docs/guarantees/balancing_objective.md.
+        docs/guarantees/objective_perturbation.md.
 
     Args:
         perturbation: Law of V: ``box`` (K-norm noise of the largest entry, least where covariates fill a cube),
@@ -271,7 +271,7 @@ class NoisyGradient(PrivateLinearFit):
 
     Guarantee:
         Certified: (epsilon, delta), by exact composition of T Gaussian mechanisms on all records. Source: theory note
-        ``covariate_balancing``, section 3.1; Bassily, Smith & Thakurta (2014); docs/guarantees/noisy_gradient.md.
+        ``covariate_balancing``, section 3.1; Bassily, Smith & Thakurta (2014); docs/guarantees/dp_sgd.md.
 
     Args:
         steps: T, at least 3; None takes 12 p, at least 600.

@@ -143,7 +143,7 @@ def logistic_jacobian(epsilon: float, most: float, gamma: float, slope: float = 
 
     with w = ``most``: a record whose slope is p has the curvature p(1 - p), or none. With zeta = 1 J is 0 from
     beta gamma = 1 on. It is never more than ``jacobian``. Where only the replaced record's own term changes
-    (docs/guarantees/objective_gamma.md).
+    (docs/guarantees/objective_perturbation.md).
     What a record adds to a Hessian may have another bound than what it adds to a gradient: w is then the former, in
     curvatures of the loss, and beta w in J is what gradients cost.
 

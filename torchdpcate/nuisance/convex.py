@@ -163,7 +163,7 @@ def joint_corners(share: float) -> Corners:
         \big[ \delta_G(q) + \delta_G(q + 16 \tau^2) \big]
 
     by squared lengths, with those of xi^2 = 4 (alpha^2 + 4 tau^2): both records of one arm, on opposite features of
-    the propensity and on one of the outcome (docs/guarantees/convex_nuisances.md).
+    the propensity and on one of the outcome (docs/guarantees/objective_perturbation.md).
 
     Args:
         share: s = alpha^2 / (alpha^2 + 4 tau^2); 0 where no propensity is fitted.
@@ -193,7 +193,7 @@ class ConvexNuisanceConfig(NuisanceRecipe):
 
     Guarantee:
         Certified (epsilon, delta): a pure share releases the median outcome (`outcome_median`), the rest pays one joint
-        objective perturbation (`joint_objective`; docs/guarantees/convex_nuisances.md).
+        objective perturbation (`joint_objective`; docs/guarantees/objective_perturbation.md).
 
     Args:
         degree: of the outcomes' Legendre polynomials, at least 1.

@@ -116,7 +116,7 @@ class BoundedRangeEvent(PureEvent):
     r"""A mechanism whose privacy losses of two outputs differ by at most ``epsilon``: the exponential mechanism.
 
     It is epsilon-private, hence pure, and costs less than others beside further events: the logistic laws at distance
-    epsilon dominate it, whatever was seen before (docs/guarantees/bounded_range.md).
+    epsilon dominate it, whatever was seen before (docs/guarantees/policy_selection.md).
 
     Attributes:
         epsilon: eta, the range of its losses, for replace-one.

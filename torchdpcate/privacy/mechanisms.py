@@ -360,7 +360,7 @@ class RootPolytopeMechanism(AdditiveMechanism):
 
     Guarantee:
         Certified epsilon, pure, float64 counted, if every record adds t as above. Source: Hardt & Talwar (2010) and
-        Awan & Slavković (2021) for K-norms; docs/guarantees/root_polytope.md.
+        Awan & Slavković (2021) for K-norms; docs/guarantees/noise.md.
 
     Args:
         epsilon: What one release costs.

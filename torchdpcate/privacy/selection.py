@@ -150,7 +150,7 @@ def bounded_range(event: GaussianEvent) -> float:
     A mechanism whose losses differ by at most eta changes the odds of any event by at most :math:`e^\eta`, so that its
     tests have :math:`\frac{\alpha}{1-\alpha}\frac{\beta}{1-\beta} \ge e^{-\eta}`, those of two logistic laws at
     distance eta. Among all points the curve of mu comes nearest at :math:`\alpha = \beta`
-    (docs/guarantees/gumbel_top_k.md).
+    (docs/guarantees/private_choices.md).
 
     Args:
         event: What one choice may cost.

@@ -261,7 +261,7 @@ class ExponentialMechanism(SelectionMechanism):
 
     @property
     def beside(self) -> PureEvent:
-        """One of bounded range: losses of two outputs differ by at most epsilon (docs/guarantees/bounded_range.md)."""
+        """One of bounded range: losses of two outputs differ by at most epsilon (page private_choices)."""
         return BoundedRangeEvent(self.epsilon)
 
     def _law(self, gaps: Tensor) -> Tensor:
@@ -299,7 +299,7 @@ class PermuteAndFlip(SelectionMechanism):
 
 
 class ReportNoisyMax(SelectionMechanism):
-    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/report_noisy_max.md.
+    r"""The largest of utilities plus Laplace noise; kept for comparison, see docs/guarantees/private_choices.md.
 
     Utilities are rounded to the noise's public grid, of step g, for which the range sensitivity is enlarged by 2 g.
     Ties go to the first candidate. Source: Dwork & Roth (2014), section 3.3, with the bounded range.

@@ -65,7 +65,7 @@ class BalanceStatistics(NoisySums):
     Guarantee:
         Certified, pure: a fifth of epsilon for p (sensitivity 1), the rest for the sums. Source: theory note
         ``covariate_balancing``, section 8.1 (balance tables are private statistics);
-        docs/guarantees/balance_statistics.md.
+        docs/guarantees/average_effects.md.
 
     Attributes:
         n: Number of records.

@@ -53,7 +53,7 @@ class BalancedDifference(EffectEstimator):
 
     Guarantee:
         Certified, pure: the epsilon of all three together, weights and outcome model being fixed before. Source: theory
-        note ``covariate_balancing``, sections 3.4 and 3.6; docs/guarantees/balanced_difference.md.
+        note ``covariate_balancing``, sections 3.4 and 3.6; docs/guarantees/average_effects.md.
     """
 
     name: ClassVar[str] = "balanced_difference"
@@ -238,7 +238,7 @@ def joint_cost(
     Let a be the record of the larger size :math:`|w r|`. The loss is convex in its (w, w r), so that a is a corner.
     Written without the absolute value of its last term, which is no less then, it is concave in the size q of the
     other, whose best is :math:`q = b_Q / 2 b_D`, and along its weight piecewise so: finitely many candidates, of which
-    none is more than the loss of some pair (docs/guarantees/balanced_difference.md). With :math:`\Delta_D = 2 P` and
+    none is more than the loss of some pair (docs/guarantees/average_effects.md). With :math:`\Delta_D = 2 P` and
     :math:`b_Q \ge 2 P b_D` the squares cost nothing beside the difference. Where N counts an arm, its term is the same
     for all weights, and two records of one arm do not differ by it.
 

@@ -278,7 +278,7 @@ class ComposedAverageEffect(AverageEffectLearner):
 
     Guarantee:
         Certified (epsilon, delta) with delta > 0: (.6 epsilon, delta) for the steps, given which the sums are
-        pure with the rest (docs/guarantees/clipped_scores.md). The interval counts sampling, all noise, what errors of
+        pure with the rest (docs/guarantees/average_effects.md). The interval counts sampling, all noise, what errors of
         both nuisances do together and what the clip makes of them, by released numbers. It does not count skewed
         scores beyond the clip, nor features that follow neither the propensity nor the outcomes, beyond their prior.
         Source: Robins, Rotnitzky & Zhao (1994), Dong, Roth & Su (2022); theory notes ``composed_estimator`` and

@@ -262,7 +262,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
         left is small). Where both models are wrong it may never hold the effect: with log-odds 3 x_1 x_2, outcomes that
         follow 2 x_1 x_2 and 5,000 records, 0 of 100 intervals did with the default basis. Take ``Products()`` for
         interactions. Conditions: those of ``AverageEffectLearner``. Source: theory note ``covariate_balancing``;
-        after Ohnishi & Awan (2024), corrected; docs/guarantees/balancing_objective.md and balanced_difference.md.
+        after Ohnishi & Awan (2024), corrected; docs/guarantees/objective_perturbation.md and average_effects.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.

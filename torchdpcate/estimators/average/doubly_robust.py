@@ -411,7 +411,7 @@ class DoublyRobustEffect(AverageEffectLearner):
         outcome models that follow the truth: where ``nuisance`` can give neither, as linear ones cannot where both
         depend on a product of covariates, it may never hold the effect. Source: Robins, Rotnitzky & Zhao (1994),
         Chernozhukov et al. (2018); theory note ``covariate_balancing``, section 3.6;
-        docs/guarantees/aipw.md.
+        docs/guarantees/average_effects.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.

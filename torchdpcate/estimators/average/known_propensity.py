@@ -359,7 +359,7 @@ class KnownPropensityEffect(AverageEffectLearner):
         where the denominator is private, those of four sums one after the other, each with Laplace noise for its
         sensitivity given those before. The interval counts sampling and all noise; it rests on the propensity that the
         domain states. Source: Horvitz & Thompson (1952);
-        docs/guarantees/known_propensity.md.
+        docs/guarantees/average_effects.md.
 
     Raises:
         InputError: The domain states no propensity.

@@ -50,7 +50,7 @@ class OutcomeTable(EffectEstimator):
 
     Guarantee:
         Certified, pure: the sum of the two epsilons, weights being fixed before. Source: theory note
-        ``covariate_balancing``, section 3.3; docs/guarantees/outcome_table.md.
+        ``covariate_balancing``, section 3.3; docs/guarantees/average_effects.md.
     """
 
     name: ClassVar[str] = "outcome_table"
@@ -222,7 +222,7 @@ class DifferenceInMeansEffect(AverageEffectLearner):
 
     Guarantee:
         Certified, pure: an ``OutcomeTable`` with equal weights. Source: theory note ``covariate_balancing``, sections
-        3.3 and 5; docs/guarantees/outcome_table.md.
+        3.3 and 5; docs/guarantees/average_effects.md.
 
     Example:
         >>> from torchdpcate import Domain, PrivacyBudget

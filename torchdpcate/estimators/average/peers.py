@@ -226,7 +226,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     Guarantee:
         Certified, pure: half of epsilon for the propensity (objective perturbation), half for the sum (Laplace noise).
         Source: after Lee, Gresele, Park & Muandet (2019), Privacy-preserving causal inference via inverse probability
-        estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/horvitz_thompson.md.
+        estimand; theory note ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.
@@ -293,7 +293,7 @@ class SubsampleAggregate(EffectPlan):
     name: ClassVar[str] = "subsample_aggregate"
     formula: ClassVar[str] = (  # type: ignore[override]
         "Laplace noise of scale 2/epsilon on the sum of M group estimates, and of scale 4/epsilon on that of their "
-        "squares, as one event; docs/guarantees/subsample_aggregate.md"
+        "squares, as one event; docs/guarantees/average_effects.md"
     )
     assumption: ClassVar[str] = (
         "the log-odds of treatment are linear in the covariates, and groups are so large that their bias is small; the "
@@ -430,7 +430,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
         together. The interval counts how groups differ and the noise; it does not count the bias of small groups.
         Source: after Guha & Reiter (2024), Differentially private estimation of weighted average treatment effects for
         binary outcomes; subsample and aggregate is by Nissim, Raskhodnikova & Smith (2007); theory note
-        ``covariate_balancing``, section 5; docs/guarantees/subsample_aggregate.md.
+        ``covariate_balancing``, section 5; docs/guarantees/average_effects.md.
 
     Args:
         domain: See ``AverageEffectLearner``, and for all arguments not named here.

@@ -126,6 +126,5 @@ class Composition:
         """Of the release."""
         if self.budget is None:
             return None
-        page = "composed_effect" if self.budget.delta else "composed_pure_effect"
-        certified = Guarantee(Level.CERTIFIED, self.budget, source=f"docs/guarantees/{page}.md")
+        certified = Guarantee(Level.CERTIFIED, self.budget, source="docs/guarantees/composed_effect.md")
         return certified.resting_on(self._conditions)

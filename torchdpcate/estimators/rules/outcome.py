@@ -199,8 +199,8 @@ class PrivateResidual(Outcome):
     gives nearly all records the same sign, and then a wrong propensity decides for everybody.
 
     Guarantee:
-        Certified, pure: each is a private quantile (docs/guarantees/quantile.md) for half of the fraction; then the map
-        is a public one.
+        Certified, pure: each is a private quantile (docs/guarantees/private_choices.md) for half of the fraction; then
+        the map is a public one.
 
     Args:
         budget_fraction: Fraction of the budget that pays for both, in (0, 1).

@@ -88,7 +88,7 @@ class RulePlan(Plan):
     r"""Everything public about a rule: what its weights and its outcome's constants cost before it, and its noise.
 
     Guarantee:
-        That of its mechanism (docs/guarantees/objective_gamma.md and others there), with the bounds of its weights.
+        That of its mechanism (docs/guarantees/objective_perturbation.md), with the bounds of its weights.
 
     Attributes:
         n: Number of records.

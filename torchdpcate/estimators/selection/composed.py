@@ -270,7 +270,7 @@ class ComposedScores(ScoreSource):
 
     Guarantee:
         Certified (epsilon, delta): Gaussian events fixed beforehand and one choice of bounded range eta; with delta = 0
-        and two actions pure epsilon: pure events and a pure choice (docs/guarantees/composed_selection.md).
+        and two actions pure epsilon: pure events and a pure choice (docs/guarantees/policy_selection.md).
 
     Args:
         clip: C, public, in outcome units; None takes that of ``ChoicePlan``.

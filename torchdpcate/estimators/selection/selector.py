@@ -88,7 +88,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         training block what the nuisances' target leaves, for what its records move), with ``private_nuisances`` the
         training block pays for the nuisances. Conditions: records are rows, adjacency is replace-one; n, bounds,
         policies and settings are public. Source: theory note ``policy_learning``, section 6;
-        docs/guarantees/policy_selector.md.
+        docs/guarantees/policy_selection.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns in releases.

@@ -76,7 +76,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         Certified: pure, or (epsilon, delta) where the noise is Gaussian or scores are summed. n, cells, bounds and
         settings are public; that effects are causal rests on unconfoundedness and overlap, and intervals on what the
         release names under ``assumptions``. Proof: docs/guarantees/subgroups.md; of scores' steps
-        docs/guarantees/clipped_scores.md.
+        docs/guarantees/average_effects.md.
 
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns.

@@ -103,7 +103,7 @@ class CentredNuisances(ScoreNuisances):
 
     Guarantee:
         Certified, pure epsilon for centre and clip, charged before their noise is drawn; given both, a score is a
-        function of its own record. Source: docs/guarantees/policy_selector.md, quantile.md.
+        function of its own record. Source: docs/guarantees/policy_selection.md, private_choices.md.
 
     Example:
         >>> domain = Domain([0.0], [1.0], 0.0, 10.0, propensity=0.5)

@@ -316,7 +316,7 @@ def private_target(
 
     Guarantee:
         Certified, pure epsilon for the training block, charged before the noise is drawn. Source: docs/guarantees/
-        root_polytope.md, laplace.md and stable_nuisances.md.
+        noise.md and stable_nuisances.md.
 
     Args:
         train: The training block, actions as positions.

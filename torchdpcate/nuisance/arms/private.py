@@ -40,7 +40,7 @@ class PrivateNuisances(ScoreNuisances):
 
     Guarantee:
         Certified (epsilon, delta) for the nuisances, with delta > 0; the choice itself adds no delta. Source: theory
-        note ``policy_learning``, section 6.3; docs/guarantees/convex_nuisances.md or nuisances.md.
+        note ``policy_learning``, section 6.3; docs/guarantees/objective_perturbation.md or dp_sgd.md.
 
     Args:
         recipe: How nuisances are trained; None takes ``ConvexNuisanceConfig()``, ``NuisanceConfig`` trains networks by

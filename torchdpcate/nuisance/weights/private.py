@@ -50,7 +50,7 @@ class PrivateWeights(WeightScheme):
     Guarantee:
         Certified: objective perturbation with the fraction's epsilon (pure, or (epsilon, delta) with a Gaussian), which
         adds to the rule's own by composition; with a block of its own the larger of the two counts (theory note
-        ``policy_learning``, sections 3 and 4.3; docs/guarantees/private_propensity.md).
+        ``policy_learning``, sections 3 and 4.3; docs/guarantees/objective_perturbation.md).
 
     Args:
         budget_fraction: Fraction of the budget that pays for the propensity, in (0, 1).

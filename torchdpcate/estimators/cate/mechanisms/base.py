@@ -400,7 +400,7 @@ class Composed(Mechanism):
 
     Guarantee:
         Certified (epsilon, delta): Gaussian events whose shares of mu^2 are fixed before any output; with delta = 0
-        pure events whose shares of epsilon are (docs/guarantees/composed_effect.md, composed_pure_effect.md).
+        pure events whose shares of epsilon are (docs/guarantees/composed_effect.md).
 
     Example:
         >>> Composed().name

@@ -60,7 +60,7 @@ class OnlineService:
 
     Guarantee:
         Certified (epsilon, delta) for any number of queries, chosen adaptively, under the conditions of
-        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/online.md``.
+        ``GaussianProcess``. Source: theory note ``dp_cate``, row 5; ``docs/guarantees/function_noise.md``.
 
     The service is the curator's and trusted: its folder holds f and the noise, and never leaves. Answers may.
     """
@@ -95,7 +95,7 @@ class OnlineService:
             statement: Makes the privacy statement of the answers, after the charge.
             columns: Columns of the covariates that nuisances and stage see; None for all.
             counter: File outside the folder by which a folder that was copied or put back is recognised; it must not
-                exist. With None nothing recognises it, see ``docs/guarantees/online.md``.
+                exist. With None nothing recognises it, see ``docs/guarantees/function_noise.md``.
 
         Raises:
             InputError: A second stage without a sensitivity bound, or a folder or counter that is there or cannot be
