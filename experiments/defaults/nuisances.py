@@ -19,8 +19,7 @@ from torch import Tensor
 
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.linear_fit import NoisyNewton
-from torchdpcate.composition.records import fit_composition
-from torchdpcate.composition.rows import rows_of
+from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.settings import Additive, Auto, ComposedNuisance, WideAndDeep
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain

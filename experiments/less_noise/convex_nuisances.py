@@ -37,7 +37,8 @@ def main() -> None:
         paragraph(
             "Printed by `python -m experiments.less_noise.convex_nuisances`. Noise of each coefficient's linear term, "
             f"n = {N:,}, threshold 1. Before, each of sixteen points counted by its squared length; now by its own "
-            "delta ([proof](../../docs/guarantees/objective_perturbation.md)). The default share of the propensity is 0.2."
+            "delta ([proof](../../docs/guarantees/objective_perturbation.md)). "
+            "The default share of the propensity is 0.2."
         )
     )
     head = ["epsilon", "delta", "share of the propensity", "before", "now", "change"]

@@ -85,7 +85,8 @@ def main() -> None:
         f"Written by `python -m experiments.less_noise.logistic`. {N:,} records, four covariates, {draws} data sets\n"
         "a cell, the same for both; epsilon is the propensity's alone. *Apart*: the largest slope and the largest\n"
         "curvature of a record, as before. *Together*: what one record can have of both\n"
-        "([proof](../../docs/guarantees/objective_perturbation.md)). Root mean squared error of the fitted propensity.\n"
+        "([proof](../../docs/guarantees/objective_perturbation.md)). "
+        "Root mean squared error of the fitted propensity.\n"
     )
     print(table([head, *lines]))
     print(
