@@ -103,9 +103,7 @@ def main() -> None:
         )
     )
     print(table(list(_ratios())))
-    print(
-        "All three sums of a [balanced difference](../../docs/guarantees/average_effects.md), by bounds for all:\n"
-    )
+    print("All three sums of a [balanced difference](../../docs/guarantees/average_effects.md), by bounds for all:\n")
     print(table(list(_counts())), end="")
 
 

@@ -11,7 +11,9 @@ def main() -> None:
     """Print the page."""
     print("# Squared loss: less noise\n")
     print("Printed by `python -m experiments.less_noise.squared_head`. The proof is on the page of")
-    print("[output perturbation](../../docs/guarantees/output_perturbation.md); noise of `output`, `gaussian_process` and")
+    print(
+        "[output perturbation](../../docs/guarantees/output_perturbation.md); noise of `output`, `gaussian_process` and"
+    )
     print(f"`smooth_sensitivity` is proportional to it where the loss is squared. B = {B}, S = {S:g}, n = {N:,}.\n")
     print("| ridge | sensitivity before | after | change | share of it that the worst pair known moves |")
     print("| --- | --- | --- | --- | --- |")
