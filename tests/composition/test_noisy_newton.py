@@ -76,15 +76,6 @@ def test_the_noise_is_that_of_one_newton_step():
     assert abs(values.square().mean().item() / expected**2 - 1) < 6 * math.sqrt(2 / (runs * P))
 
 
-def test_the_steps_cost_what_their_share_says():
-    psi, weight, y = problem()
-    steps = noisy_steps(0.5, N, "fit")
-    NoisyNewton().solve(HuberFit(psi, weight, y, 1.0), plan(torch.full((P,), 1_000.0).double()), steps)
-    assert steps.session.ledger is not None
-    precision = sum(entry.count / entry.event.noise_multiplier**2 for entry in steps.session.ledger.entries)
-    assert math.sqrt(precision) == pytest.approx(0.5, rel=1e-8)
-
-
 class Given(NoisySteps):
     """Steps whose noise is given, one tensor a step."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.composition.cases import rows
 from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
+from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
 from torchdpcate.composition.planned import effect_error
 from torchdpcate.composition.priors import expected_error, pure_filling
@@ -126,14 +126,6 @@ def test_expected_error_falls_and_rungs_rise():
     assert order == sorted(order)
     assert (order[0], order[-1]) == (0, 2)
     assert composed_plan(200_000, ONE, 6, constant_only=True).rung == "constant"
-
-
-def test_a_plan_follows_from_the_facts_of_its_statement():
-    plan = plan_within(3_000, ONE, DOMAIN)
-    again = plan_of_facts(plan.facts(), 3_000, DOMAIN)
-    assert again == plan
-    assert again.shares == plan.shares
-    assert (plan.kind, composed_plan(500, PrivacyBudget(1.0, 1e-5), 3).kind) == ("pure", "effect")
 
 
 class Threefold(Statistic):
@@ -265,21 +257,6 @@ def records(n: int, q: int = 3, seed: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     a = (torch.rand(n, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
     y = x[:, 0] + a * (2 * x[:, 0] - 1) + 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
     return x, a, y.clamp(-2, 3)
-
-
-@pytest.mark.parametrize("n", [150, 4_000])
-def test_a_fit_costs_epsilon_and_no_delta(n):
-    learner = RLearner(DOMAIN, ONE).fit(*records(n))
-    release = learner.release_function()
-    spent = learner.ledger_.spent()["records"]
-    assert spent["epsilon"] == pytest.approx(1.0, abs=1e-8)
-    assert spent["epsilon"] <= 1.0
-    assert spent["delta"] == 0.0
-    assert release.privacy.level == "certified"
-    assert release.law is None
-    assert {type(charge.event) for charge in release.privacy.charges} == {PureEvent}
-    assert release.rung == learner.plan_.rung
-    assert (release.rung == "constant") == (n == 150)
 
 
 def test_the_effect_is_found():

@@ -1,19 +1,15 @@
 """An estimand that a user adds: one class and its entry, which every estimator that can estimates."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.average.balanced_difference import BalancedDifference
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
-from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.verify.file import verify_release
@@ -60,24 +56,3 @@ def test_what_cannot_estimate_it_says_what_it_can():
         DoublyRobustEffect(DOMAIN, BUDGET, estimand="HALF").fit(records.x, records.a, records.y)
     with pytest.raises(InputError, match="loss = balancing: none is known for estimand = HALF"):
         CovariateBalancingEffect(DOMAIN, BUDGET, estimand="HALF", loss="balancing").fit(records.x, records.a, records.y)
-
-
-class PlainDifference(BalancedDifference):
-    """The balanced difference of outcomes that no model centres."""
-
-    name = "plain_difference"
-    centred = False
-
-
-def test_an_effect_estimator_is_added_by_one_class_too(tmp_path, monkeypatch):
-    monkeypatch.setitem(EFFECT_ESTIMATORS, PlainDifference.name, PlainDifference)
-    records = Confounded().draw(20_000, torch.Generator().manual_seed(0))
-    learner = CovariateBalancingEffect(DOMAIN, BUDGET, estimand="HALF", overlap=0.05, readout="plain_difference")
-    release = learner.fit(records.x, records.a, records.y).release()
-    assert release.privacy.mechanism == "plain_difference"
-    assert {condition["name"] for condition in release.privacy.conditions} == {"estimand", "mechanism"}
-    assert abs(release.estimate - Confounded().average_effect("HALF")) < 0.03
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-    moved = replace(release, main=replace(release.main, value=release.estimate + 0.01))
-    with pytest.raises(VerificationError, match="main does not follow"):
-        verify_release(moved.save(tmp_path / "moved.safetensors"))

@@ -95,18 +95,6 @@ def test_a_release_says_what_was_chosen_and_verifies(known, tmp_path):
     assert learner.release() is release
 
 
-def test_before_a_fit_and_after_a_refused_one_there_is_nothing_to_release():
-    learner = AverageEffect(domain(propensity=0.5), PURE)
-    with pytest.raises(InputError, match="not fitted"):
-        learner.release()
-    x, a, y = arrays(200, 1)
-    learner.set_params(budget=None).fit(x, a, y).set_params(budget=PURE)
-    with pytest.raises(InputError, match="outcome"):
-        learner.fit(x, a, y + 5)
-    with pytest.raises(InputError, match="not fitted"):
-        learner.release()
-
-
 def test_settings_that_no_estimator_takes_are_refused():
     with pytest.raises(InputError, match="estimand = 'LATE'"):
         AverageEffect(domain(), PURE, estimand="LATE").choose(100)

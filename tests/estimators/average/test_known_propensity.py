@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from torchdpcate import Domain, KnownPropensityEffect, NoiseSource, PrivacyBudget, TableSchema
-from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.known_propensity import (
     CentredSums,
     DesignFacts,
@@ -203,22 +200,3 @@ def test_a_propensity_by_stratum_by_column_and_of_all(propensity, estimand, tmp_
     found = load_release(path)
     assert found.interval(0.95).tolist() == release.interval(0.95).tolist()
     assert "propensity that the domain states" in found.assumptions
-
-
-def test_a_domain_without_a_propensity_is_refused():
-    learner = KnownPropensityEffect(Domain([0.0], [1.0], 0.0, 1.0), PURE)
-    with pytest.raises(InputError, match="the domain states none"):
-        learner.fit(np.zeros((4, 1)), [0, 1, 0, 1], [0.0, 1.0, 0.0, 1.0])
-
-
-@pytest.mark.slow
-def test_the_claim_holds_and_the_attack_finds_much_of_it():
-    """Fixed draws: a pilot may choose a threshold that finds little, more often than once in 10^6 runs."""
-    result = audit(find("known_propensity"), PURE, confidence=1 - 1e-7, trials=8_000, noise=NoiseSource.fixed(0))
-    assert 0.5 < result.bound <= 1.0
-
-
-def test_the_evidence_never_passes_the_claim():
-    game = find("known_propensity").make(PURE)
-    evidence = torch.cat([game.evidence(game.draw(world, 2_000, NoiseSource.system())) for world in (0, 1)])
-    assert 0.6 < evidence.abs().max().item() <= 1.0

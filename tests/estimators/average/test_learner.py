@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.estimators.average.confounded import DOMAIN, arrays
+from tests.estimators.average.confounded import DOMAIN, EFFECT, arrays
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
@@ -124,11 +125,59 @@ def test_a_learner_that_needs_all_records_at_once_says_so():
         SubsampleAggregateEffect(DOMAIN, PrivacyBudget(1.0, 0.0)).fit_stream(Batches())
 
 
-def test_an_unfitted_learner_releases_nothing():
-    with pytest.raises(InputError, match="not fitted"):
-        learners()[0].release()
-    with pytest.raises(InputError, match="not fitted"):
-        learners()[0].nonprivate_estimate()
+UNITS = [CovariateBalancingEffect, DifferenceInMeansEffect, HorvitzThompsonEffect, SubsampleAggregateEffect]
+
+
+@pytest.mark.parametrize("kind", [*UNITS, DoublyRobustEffect])
+def test_an_estimate_and_its_law_are_in_units_of_the_outcome(kind):
+    x, a, y = arrays(3_000, 0)
+    wide = Domain([-1.0] * 4, [1.0] * 4, -5.0, 15.0)
+    unit, scaled = (
+        kind(domain, PrivacyBudget(2.0, 1e-5), overlap=0.1, noise=NoiseSource.fixed(5)).fit(x, a, outcome).release()
+        for domain, outcome in ((DOMAIN, y), (wide, 20 * y - 5))
+    )
+    exact = kind is not DoublyRobustEffect  # whose threshold of residuals is of a grid
+    assert scaled.estimate == pytest.approx(20 * unit.estimate, rel=1e-6 if exact else 0.05)
+    if unit.main.law is not None:
+        assert scaled.main.law.gaussian == pytest.approx(20 * unit.main.law.gaussian, rel=1e-6 if exact else 0.05)
+
+
+@pytest.mark.parametrize("kind", [HorvitzThompsonEffect, SubsampleAggregateEffect, DoublyRobustEffect])
+def test_without_privacy_the_estimate_is_near_the_effect_and_not_released(kind):
+    fitted = kind(DOMAIN, None, overlap=0.1).fit(*arrays(20_000, 0))
+    assert fitted.nonprivate_estimate().value == pytest.approx(EFFECT, abs=0.05)
+    with pytest.raises(InputError, match="without privacy"):
+        fitted.release()
+
+
+REFUSED = [
+    (CovariateBalancingEffect, {"overlap": 0.0}, "overlap"),
+    (CovariateBalancingEffect, {"overlap": 0.6}, "overlap"),
+    (CovariateBalancingEffect, {"estimand": "LATE"}, "estimand"),
+    (DoublyRobustEffect, {"budget": PrivacyBudget(1.0, 0.0)}, "delta = 0"),
+    (DoublyRobustEffect, {"split": 1.0}, "split"),
+    (DoublyRobustEffect, {"seed": -1}, "seed"),
+    (HorvitzThompsonEffect, {"estimand": "ATT"}, "estimates ATE"),
+    (HorvitzThompsonEffect, {"ridge": 0.0}, "ridge"),
+    (HorvitzThompsonEffect, {"ridge": float("nan")}, "ridge"),
+    (SubsampleAggregateEffect, {"groups": 1}, "groups"),
+    (SubsampleAggregateEffect, {"groups": 201}, "groups"),
+    (SubsampleAggregateEffect, {"ridge": 0.0}, "ridge"),
+    (SubsampleAggregateEffect, {"seed": -1}, "seed"),
+    (KnownPropensityEffect, {}, "the domain states none"),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings", "words"), REFUSED)
+def test_settings_that_cannot_be_are_refused_by_name(kind, settings, words):
+    with pytest.raises(InputError, match=words):
+        kind(DOMAIN, **{"budget": PrivacyBudget(1.0, 1e-5), **settings}).fit(*arrays(200, 1))
+
+
+def test_an_estimate_without_a_law_has_no_interval():
+    release = HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), overlap=0.1).fit(*arrays(500, 0)).release()
+    with pytest.raises(InputError, match="interval"):
+        release.interval()
 
 
 @pytest.mark.parametrize(

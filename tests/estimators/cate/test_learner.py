@@ -6,20 +6,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from sklearn.base import clone
 
 import torchdpcate
-from torchdpcate import DRLearner, LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.features.maps import Representation
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.verify.file import verify_release
@@ -38,18 +35,6 @@ def learner(kind=RLearner, budget=BUDGET, **rest):
 @pytest.fixture(scope="module")
 def fitted():
     return learner().fit(*RECORDS)
-
-
-def test_fit_returns_self_and_clone_copies_parameters_alone(fitted):
-    copy = clone(fitted)
-    assert copy.get_params()["budget"] == BUDGET
-    assert not hasattr(copy, "nuisances_")
-    assert isinstance(copy.fit(*RECORDS), RLearner)
-
-
-def test_the_constructor_stores_and_checks_nothing():
-    odd = RLearner(None, None, split=7)
-    assert odd.get_params()["split"] == 7
 
 
 def test_takes_numpy_and_pandas():
@@ -91,20 +76,6 @@ def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_p
     assert model.expected_noise(700).level == Level.CONDITIONAL
 
 
-@pytest.mark.parametrize("kind", [RLearner, DRLearner])
-def test_function_release_is_certified_and_spends_the_full_budget(kind):
-    model = learner(kind).fit(*RECORDS)
-    release = model.release_function()
-    assert release.privacy.level == "certified"
-    assert release.privacy.epsilon <= BUDGET.epsilon
-    assert release.privacy.epsilon > 0.99 * BUDGET.epsilon
-    assert release.privacy.delta == BUDGET.delta
-    spent = model.ledger_.spent()
-    assert spent["nuisance"]["epsilon"] <= BUDGET.epsilon
-    assert spent["nuisance"]["naive_epsilon"] > spent["nuisance"]["epsilon"]
-    assert release.effect(STUDY.queries).shape == (20,)
-
-
 def test_a_release_beyond_the_budget_is_refused_with_the_remaining_budget():
     model = learner().fit(*RECORDS)
     model.release_function(budget=PrivacyBudget(1.5, 5e-6))
@@ -128,22 +99,6 @@ def test_two_releases_are_both_in_the_second_ones_statement():
     charges = second.privacy.blocks[1].charges
     assert [c.words for c in charges] == ["release by objective"] * 2
     assert len(first.privacy.blocks[1].charges) == 1
-
-
-def test_query_release_by_restriction_answers_as_the_function_would():
-    model = learner().fit(*RECORDS)
-    release = model.release_queries(STUDY.queries, "output")
-    assert np.isfinite(release.noise_band(STUDY.queries)).all()
-    assert release.effect(STUDY.queries).shape == (20,)
-
-
-@pytest.mark.parametrize(("mechanism", "level"), [("smooth_sensitivity", "certified"), ("influence", "conditional")])
-def test_linear_query_mechanisms_have_their_levels(mechanism, level):
-    model = learner().fit(*RECORDS)
-    release = model.release_queries(STUDY.queries, mechanism)
-    assert release.privacy.level == level
-    with pytest.raises(InputError, match="has no public noise scale"):
-        release.noise_band(STUDY.queries)
 
 
 @pytest.mark.slow
@@ -173,17 +128,6 @@ def test_a_neural_head_is_heuristic_and_prints_no_claim(neural_release):
     assert model.ledger_.spent()["total"]["epsilon"] is None
 
 
-def test_a_neural_head_has_no_function_release(neural_release):
-    model, _ = neural_release
-    with pytest.raises(InputError, match="has no sensitivity bound"):
-        model.release_function()
-
-
-def test_representation_features_make_a_certified_neural_head():
-    model = learner(second_stage=LinearSecondStage(Representation(), ridge=0.02)).fit(*RECORDS)
-    assert model.release_function().privacy.level == "certified"
-
-
 def test_same_seed_same_nonprivate_fit_other_order_and_privacy_noise():
     x, a, y = RECORDS
     plain = [learner(budget=None, seed=4).fit(x, a, y).nonprivate_effect(x) for _ in range(2)]
@@ -196,15 +140,6 @@ def test_same_seed_same_nonprivate_fit_other_order_and_privacy_noise():
     assert not torch.equal(private[0].stage_.block.x, private[1].stage_.block.x)  # of records in a secret order
 
 
-def test_a_fixed_noise_seed_repeats_and_stamps_the_release():
-    releases = [learner(noise=NoiseSource.fixed(7)).fit(*RECORDS).release_function() for _ in range(2)]
-    assert torch.equal(releases[0].theta, releases[1].theta)
-    for release in releases:
-        assert "NOT PRIVATE" in release.privacy.claim
-        assert release.privacy.epsilon is None
-        assert release.privacy.level == Level.HEURISTIC.value
-
-
 def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
     paid = next(e for e in fitted.ledger_.entries if e.charge == THRESHOLD)
     assert paid.block == "nuisance"
@@ -212,42 +147,10 @@ def test_the_threshold_is_paid_by_the_nuisance_block(fitted):
     assert 0 < fitted.threshold_ <= STUDY.domain.outcome_range
 
 
-def test_without_a_budget_nothing_can_be_released():
-    model = learner(budget=None).fit(*RECORDS)
-    with pytest.raises(InputError, match="without privacy"):
-        model.release_function()
-
-
-def test_pure_budgets_are_refused_with_the_part_that_cannot(tmp_path):
-    with pytest.raises(InputError, match=r"delta = 0: the nuisance networks \(DP-SGD\)"):
-        learner(budget=PrivacyBudget(1.0, 0.0), ledger_path=tmp_path / "l" / "ledger.json").fit(*RECORDS)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_existing_ledger_is_not_taken_up(tmp_path):
     (tmp_path / "ledger.json").write_text("{}")
     with pytest.raises(InputError, match="exists already"):
         learner(ledger_path=tmp_path / "ledger.json").fit(*RECORDS)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda x, a, y: (x + 2, a, y), "covariate 'x0'"),
-        (lambda x, a, y: (x, a, y + 100), "outcome"),
-        (lambda x, a, y: (x, torch.ones_like(a), y), "both arms"),
-        (lambda x, a, y: (x, a + 1, y), "other than 0 and 1"),
-        (lambda x, a, y: (x[:1], a[:1], y[:1]), "."),
-    ],
-)
-def test_bad_records_are_refused(change, message):
-    with pytest.raises(InputError, match=message):
-        learner().fit(*change(*RECORDS))
-
-
-def test_release_before_fit_is_refused():
-    with pytest.raises(InputError, match="call fit"):
-        learner().release_function()
 
 
 def test_a_release_after_one_without_a_guarantee_claims_nothing():
@@ -265,14 +168,6 @@ def test_everything_left_can_be_spent_after_a_gaussian_release():
     model.release_function("output", budget=PrivacyBudget(0.5, 5e-6))
     release = model.release_function("output")
     assert 1 < release.privacy.epsilon <= BUDGET.epsilon
-
-
-@pytest.mark.slow
-def test_the_statement_tells_the_split_that_was_used():
-    model = learner().fit(*RECORDS)
-    release = model.set_params(split=0.4, seed=77).release_function("output")
-    assert release.privacy.public["split"] == 0.5
-    assert release.privacy.public["seed"] == 0
 
 
 def curator_numbers(model: RLearner) -> dict[str, torch.Tensor]:

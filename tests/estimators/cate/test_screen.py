@@ -66,11 +66,6 @@ def test_screening_nuisances_and_threshold_share_one_budget(model):
     assert 0.99 * BUDGET.epsilon < cost <= BUDGET.epsilon
 
 
-def test_queries_are_answered_from_the_chosen_columns(model):
-    release = model.release_queries(STUDY.queries, "smooth_sensitivity", budget=PrivacyBudget(0.5, 1e-6))
-    assert release.effect(STUDY.queries).shape == (20,)
-
-
 def test_both_folds_pay_for_columns_when_cross_fitting():
     model = screened(split=CrossFit(), nuisance=ConvexNuisanceConfig()).fit(*RECORDS)
     paid = [e.block for e in model.ledger_.entries if e.charge == SCREENING]
@@ -89,14 +84,3 @@ def test_without_privacy_the_best_columns_are_chosen_openly():
     model = screened().set_params(budget=None, screen=Screening(most=6)).fit(*RECORDS)
     assert {0, 1} <= set(model.columns_)  # the effect is exp(2 x0) + 3 sin(4 x1)
     assert torch.as_tensor(model.nonprivate_effect(STUDY.queries)).isfinite().all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nuisance", [ConvexNuisanceConfig(), QUICK])
-def test_convex_nuisances_are_paid_for_and_come_back(nuisance, tmp_path):
-    model = screened(nuisance=nuisance).fit(*RECORDS)
-    path = model.release_function().save(tmp_path / "r.safetensors")
-    verify_release(path)
-    loaded = load_release(path)
-    assert type(loaded.nuisances) is type(model.nuisances_)
-    torch.testing.assert_close(loaded.nuisances.state_dict(), model.nuisances_.state_dict(), rtol=0, atol=0)

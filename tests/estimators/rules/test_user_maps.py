@@ -13,7 +13,7 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStag
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
+from torchdpcate.features.maps import FEATURE_MAPS, Identity
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
@@ -59,23 +59,6 @@ def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case
     assert statement.conditions[0]["holds"] is None
     assert any(c.level == "conditional" for c in statement.charges)
     assert text in statement.to_markdown()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_library_s_maps_stay_certified(case):
-    statement = list(learners(Fourier(3)))[case].fit(*records()).release().privacy
-    assert statement.level == "certified"
-    assert statement.conditions == []
-
-
-class Doubled(PrivateWeights):
-    """Weights of one's own, which nobody has checked."""
-
-
-def test_a_scheme_of_ones_own_makes_the_release_conditional():
-    release = TwoStageRule(AGE, BUDGET, weights=Doubled()).fit(*records()).release()
-    assert release.privacy.level == "conditional"
-    assert [condition["name"] for condition in release.privacy.conditions] == ["weights"]
 
 
 @pytest.mark.parametrize("case", CASES)

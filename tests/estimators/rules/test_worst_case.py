@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.audit.attack import audit
 from torchdpcate.audit.registry import find
 from torchdpcate.erm.losses import HuberHinge, Logistic, LossBounds
 from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
@@ -136,12 +135,3 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     assert wrong.mean().item() - 1 > 5 * wrong.std().item() / math.sqrt(runs)
     most = max(ratio.abs().max().item() for ratio in ratios)
     assert 0.8 < most < 1.0  # how far a bound can reach, and never beyond the claim
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "trials"), [("outcome_weighted_learner", 10_000), ("two_stage_rule", 10_000)], ids=lambda value: str(value)
-)
-@pytest.mark.parametrize("seed", range(2))
-def test_an_honest_audit_is_not_refuted(name, trials, seed):
-    assert not audit(find(name), BUDGET, trials=trials, noise=NoiseSource.fixed(seed)).refuted

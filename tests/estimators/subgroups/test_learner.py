@@ -19,7 +19,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, overlap=0.1)
-SCHEMA = TableSchema.from_domain(DOMAIN)
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-5)
 CELLS = [{"x0": [0.5]}, {"x1": [0.25, 0.75]}]
 
@@ -284,13 +283,6 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake):
     with pytest.raises(InputError, match=message):
         made.fit(*records(100))
     assert not hasattr(made, "ledger_")
-
-
-def test_a_fit_releases_once_and_none_without_privacy():
-    fitted = learner().fit(*records(500))
-    assert fitted.release() is fitted.release()
-    with pytest.raises(InputError, match="without privacy"):
-        learner(None).fit(*records(500)).release()
 
 
 def test_predict_answers_for_one_partition_alone():

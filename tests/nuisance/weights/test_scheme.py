@@ -3,12 +3,8 @@
 Numbers are those of the theory note ``policy_learning``, section 8, unless said otherwise.
 """
 
-import copy
-import pickle
-
 import pytest
 import torch
-from sklearn.base import clone
 
 from tests.nuisance.weights.cases import DOMAIN, confounded, omega, unpaid, with_first
 from tests.sessions import noted
@@ -111,13 +107,6 @@ def test_every_scheme_keeps_its_bounds(scheme):
     assert known.bounds.second <= before.second
     assert 0.5 < w.mean() < 1.5
     assert scheme.level is Level.CERTIFIED
-
-
-@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
-def test_schemes_are_settings(scheme):
-    assert pickle.loads(pickle.dumps(scheme)) == scheme
-    assert clone(scheme, safe=False) == scheme == copy.deepcopy(scheme)
-    assert WEIGHTS.make(scheme, WeightScheme) is scheme
 
 
 @pytest.mark.parametrize("scheme", [KnownWeights(0.4), ConstantWeights()], ids=lambda scheme: scheme.name)
