@@ -97,11 +97,6 @@ def test_the_projection_is_lipschitz_as_the_note_says(K):
     assert 0.9 * math.sqrt(1 - 1 / K) < euclidean <= math.sqrt(1 - 1 / K) + 1e-9
 
 
-def test_projections_in_a_batch():
-    p = torch.randn(4, 5, 3, dtype=torch.float64)
-    torch.testing.assert_close(project_to_floor(p, 0.1)[2], project_to_floor(p[2], 0.1), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("floor", [-0.1, 0.34])
 def test_a_floor_that_cannot_be_kept_is_refused(floor):
     with pytest.raises(InputError, match="floor = "):

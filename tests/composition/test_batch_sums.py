@@ -10,7 +10,7 @@ from torchdpcate.composition import steps as composition_steps
 from torchdpcate.composition.covariates import Waves
 from torchdpcate.composition.interval_events import Average
 from torchdpcate.composition.linear_fit import HuberFit
-from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, summation_error, summed
+from torchdpcate.composition.steps import BATCH, NoisySteps, Shares
 from torchdpcate.composition.summaries import Curvatures, Moments
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -41,10 +41,3 @@ def test_no_sum_takes_more_records_than_a_batch_at_once(kind, monkeypatch):
     monkeypatch.setattr(composition_steps, "added", lambda each: parts.extend(each) or sum(parts))
     SUMS[kind]()
     assert len(parts) == 4
-
-
-@pytest.mark.parametrize("n", [1, BATCH, BATCH + 1, 10 * BATCH + 7])
-def test_a_sum_errs_by_less_than_is_added_for_it(n):
-    values = (1 - torch.rand(n, generator=torch.Generator().manual_seed(n)).double().square()) / 3
-    exact = math.fsum(values.tolist())
-    assert abs(summed(lambda part: part.sum()[None], values).item() - exact) <= summation_error(n, 1.0, BATCH) / 2

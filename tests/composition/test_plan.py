@@ -55,13 +55,6 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             assert ("propensity" in plan.shares.shares) == (not known)
 
 
-def test_steps_of_one_share_compose_to_it():
-    shares = Shares(0.7, {"a": 0.3})
-    whole = compose([(shares.event("a"), 1)], 1e-6)
-    parts = compose([(shares.event("a", 0.2, 9), 9), (shares.event("a", 0.8, 31), 31)], 1e-6)
-    assert parts == pytest.approx(whole, rel=1e-9)
-
-
 def test_the_rung_rises_with_records_and_budget():
     rungs = [composed_plan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
     assert rungs[0] == "constant"

@@ -51,144 +51,87 @@ def charges(session):
     return [(entry.charge, entry.event, entry.count) for entry in entries]
 
 
-@pytest.mark.parametrize("design", ["A", "E"])
-def test_passes_release_what_memory_does(design):
-    study = Niu(design, n=3_000).load()
-    records, domain, levels = study.records, study.domain, study.schema.two_levels
-    plan = plan_within(records.n, BUDGET, domain, constants=FEW)
-    whole, parts = opened(records.n), opened(records.n)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
-    stream = Batches(study, 700)
-    found = stream_composition(stream, domain, plan, parts, levels)
+def compared(study, domain, plan, stream=None):
+    """Fit in memory and by a stream on the same draws; what is paid and released is the same. Return both."""
+    whole, parts = (opened(plan.n, plan.budget) for _ in range(2))
+    known = None if domain.known_propensity is None else domain.known_propensity.of(study.records)
+    expected = fit_composition(study.records, domain, plan, whole, NoisyNewton(), domain.two_levels, known)
+    found = stream_composition(stream or Batches(study, 700), domain, plan, parts, domain.two_levels)
     assert charges(parts) == charges(whole)
+    assert found.columns == expected.columns
+    assert found.effect.regression.basis.features == expected.effect.regression.basis.features
     for name in ("shrunk", "variances", "curvatures"):
         torch.testing.assert_close(getattr(found.effect, name), getattr(expected.effect, name), rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(found.standardisation.mean, expected.standardisation.mean, rtol=0, atol=1e-9)
-    # each quantile, sum and gradient is a pass
-    assert stream.readings == 3 + 2 + 3 * (1 + 5)
     assert type(found) is ComposedFit  # no values at records
+    return expected, found
 
 
-@pytest.mark.parametrize("covariates", [None, 20])
-def test_passes_choose_the_pairs_that_memory_does(covariates):
-    study = Niu("B", n=3_000).load()
-    records, domain, levels = study.records, study.domain, study.schema.two_levels
-    if covariates:  # of which the effect has a few
-        extra = torch.rand(records.n, covariates, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        records = CausalData(torch.cat([records.x, extra], 1), records.a, records.y)
-        ends = (
-            [*low, *[end] * covariates]
-            for low, end in ((domain.covariate_low.tolist(), 0.0), (domain.covariate_high.tolist(), 1.0))
-        )
-        domain = Domain(*ends, domain.outcome_low, domain.outcome_high, overlap=domain.overlap)
-        levels = (*levels, *[False] * covariates)
-    constants = replace(FEW, pair_size=1.0, window_rank=1.0)
-    plan = plan_within(records.n, BUDGET, domain, constants=constants)
-    assert (plan.pairs, plan.wide) == (3, bool(covariates))
-    whole, parts = opened(records.n), opened(records.n)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
-    found = stream_composition(Batches(replace(study, records=records), 700), domain, plan, parts, levels)
-    assert charges(parts) == charges(whole)
-    assert found.effect.regression.basis.features == expected.effect.regression.basis.features
-    assert "t" in found.effect.regression.basis.parts
-    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
+PAIRED = replace(FEW, pair_size=1.0, window_rank=1.0)
+WIDE, LEAN = replace(FEW, most=2, pair_size=1.0), RuleConstants(step_bounds=(5, 5))
+CASES = {  # records, kind of outcome, facts of the domain, further covariates, constants and settings of the plan
+    "continuous": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": FEW}),
+    "binary": (3_000, "binary", {"overlap": 0.05}, 0, {"constants": FEW}),
+    "count": (2_000, "count", {"overlap": 0.05}, 0, {"constants": FEW}),
+    "trial": (4_000, "continuous", {"propensity": 0.5}, 0, {"constants": FEW, "intervals": True}),
+    "known": (2_000, "continuous", {"propensity": 0.5}, 0, {"constants": FEW, "intervals": False}),
+    "wide": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": WIDE}),
+    "few kept": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": replace(FEW, most=2, window_rank=0.0)}),
+    "one number": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": WIDE, "constant_only": True}),
+    "lean": (150, "continuous", {"overlap": 0.05}, 0, {"constants": LEAN}),
+    "pairs": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": PAIRED}),
+    "pairs of many": (3_000, "continuous", {"overlap": 0.05}, 20, {"constants": PAIRED}),
+}
 
 
-@pytest.mark.parametrize("kind", ["continuous", "binary", "count", "trial", "wide", "lean"])
-def test_one_batch_is_to_the_bit_what_memory_is(kind, tmp_path):
-    study = Niu("B", n=150 if kind == "lean" else 3_000).load()
-    records, low, high, facts = study.records, -6.0, 14.0, {"overlap": 0.05}
-    constants = {"wide": replace(FEW, most=2, pair_size=1.0), "lean": RuleConstants(step_bounds=(5, 5))}.get(kind, FEW)
-    if kind in ("binary", "count"):
-        low, high, facts = 0.0, 1.0 if kind == "binary" else 20.0, {"overlap": 0.05, "outcome_kind": kind}
-        y = (records.y > 3).double() if kind == "binary" else records.y.clamp(0, 20).round()
-        study = replace(study, records=replace(records, y=y))
-    elif kind == "trial":
-        facts = {"propensity": 0.5}
-    domain = Domain([-3.0] * 6, [3.0] * 6, low, high, **facts)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=constants, intervals=kind == "trial")
-    assert (plan.wide, plan.lean, plan.intervals) == (kind == "wide", kind == "lean", kind == "trial")
+def case(name):
+    """A study, its domain and the plan of a case."""
+    n, kind, facts, covariates, settings = CASES[name]
+    study = Niu("B", n=n).load()
+    records, (low, high) = study.records, {"binary": (0.0, 1.0), "count": (0.0, 20.0)}.get(kind, (-6.0, 14.0))
+    y = {"binary": (records.y > 3).double(), "count": records.y.clamp(0, 20).round()}.get(kind, records.y)
+    extra = torch.rand(records.n, covariates, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ends = [3.0] * 6 + [1.0] * covariates
+    domain = Domain([-end for end in ends], ends, low, high, outcome_kind=kind, **facts)
+    records = replace(records, x=torch.cat([records.x, extra], 1), y=y)
+    return replace(study, records=records), domain, plan_within(records.n, BUDGET, domain, **settings)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_passes_release_what_memory_does(name):
+    study, domain, plan = case(name)
+    assert plan.wide is (name in ("wide", "one number", "pairs of many"))
+    assert plan.screens is (plan.wide or name == "few kept")
+    assert (plan.lean, plan.pairs > 0) == (name == "lean", name in ("wide", "pairs", "pairs of many"))
+    assert ("propensity" in plan.shares.shares) is (name not in ("trial", "known"))
+    expected, found = compared(study, domain, plan)
+    assert (found.law is not None) is (name == "trial")
+    if plan.intervals:
+        torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
+        torch.testing.assert_close(found.numbers.average, expected.numbers.average, rtol=1e-9, atol=1e-6)
+    if plan.screens:
+        assert len(expected.columns) == plan.kept
+        assert list(expected.columns) == sorted(expected.columns)
+    assert plan.pairs == 0 or "t" in found.effect.regression.basis.parts
+
+
+@pytest.mark.parametrize("name", ["continuous", "binary", "count", "trial", "wide", "lean"])
+def test_one_batch_is_to_the_bit_what_memory_is(name, tmp_path):
+    study, domain, plan = case(name)
     with CachedStream(Batches(study, study.records.n), tmp_path) as copy:
         expected, found = compared(study, domain, plan, copy)
-    for name in ("shrunk", "estimates", "curvatures"):
-        assert torch.equal(getattr(found.effect, name), getattr(expected.effect, name))
+    for of in ("shrunk", "estimates", "curvatures"):
+        assert torch.equal(getattr(found.effect, of), getattr(expected.effect, of))
     assert torch.equal(found.standardisation.mean, expected.standardisation.mean)
     assert found.effect.scale == expected.effect.scale
     assert (found.numbers is None) or torch.equal(found.numbers.average, expected.numbers.average)
 
 
-def test_a_lean_plan_of_a_rule_is_followed():
-    study, budget = Niu("B", n=400).load(), PrivacyBudget(1.0, 1e-5)
-    records, domain, levels = study.records, study.domain, study.schema.two_levels
-    plan = plan_within(records.n, budget, domain, constants=RuleConstants())
-    assert plan.lean
-    whole, parts = opened(records.n, budget), opened(records.n, budget)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels)
-    found = stream_composition(Batches(study, 150), domain, plan, parts, levels)
-    assert charges(parts) == charges(whole)
-    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
-
-
-def test_a_known_propensity_is_not_fitted():
-    study = Niu("B", n=2_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
-    assert "propensity" not in plan.shares.shares
-    records, whole, parts = study.records, opened(study.records.n), opened(study.records.n)
-    known = domain.known_propensity.of(records)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), domain.two_levels, known)
-    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
-    assert charges(parts) == charges(whole)
-    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
-
-
-def compared(study, domain, plan, stream=None):
-    """Fit in memory and by a stream on the same draws; return both."""
-    records, levels = study.records, domain.two_levels
-    whole, parts = opened(plan.n), opened(plan.n)
-    known = None if domain.known_propensity is None else domain.known_propensity.of(records)
-    expected = fit_composition(records, domain, plan, whole, NoisyNewton(), levels, known)
-    found = stream_composition(stream or Batches(study, 700), domain, plan, parts, levels)
-    assert charges(parts) == charges(whole)
-    assert found.columns == expected.columns
-    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
-    return expected, found
-
-
-def test_covariates_are_chosen():
-    study = Niu("B", n=2_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=replace(FEW, most=2))
-    assert plan.screens
-    expected, _ = compared(study, domain, plan)
-    assert len(expected.columns) == plan.kept
-
-
-def test_one_number_of_a_wide_plan_keeps_the_covariates_that_were_chosen():
-    study = Niu("B", n=2_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, overlap=0.05)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=replace(FEW, most=2), constant_only=True)
-    assert plan.wide
-    expected, found = compared(study, domain, plan)
-    assert len(expected.columns) == len(found.standardisation.mean) == plan.kept == 2
-    assert list(expected.columns) == sorted(expected.columns)
-
-
-def test_binary_outcomes_are_fitted_by_logits():
-    study = Niu("B", n=2_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 1.0, outcome_kind="binary", overlap=0.05)
-    study = replace(study, records=replace(study.records, y=(study.records.y > 3).double()))
-    compared(study, domain, plan_within(study.records.n, BUDGET, domain, constants=FEW))
-
-
-def test_intervals_rest_on_the_same_numbers():
-    study = Niu("B", n=4_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, -6.0, 14.0, propensity=0.5)
-    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW, intervals=True)
-    expected, found = compared(study, domain, plan)
-    assert found.law is not None
-    torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
-    torch.testing.assert_close(found.numbers.average, expected.numbers.average, rtol=1e-9, atol=1e-6)
+def test_each_quantile_sum_and_gradient_is_a_pass():
+    study = Niu("A", n=1_000).load()
+    stream = Batches(study, 300)
+    compared(study, study.domain, plan_within(study.records.n, BUDGET, study.domain, constants=FEW), stream)
+    assert stream.readings == 3 + 2 + 3 * (1 + 5)
 
 
 @given(
@@ -204,18 +147,6 @@ def test_all_thresholds_of_a_halving_are_among_the_edges(values, levels, low, le
         middle = (ends[0] + ends[1]) / 2
         assert (edges == middle).any()
         ends = [middle, ends[1]] if bit > 0 else [ends[0], middle]
-
-
-def test_counts_are_fitted_by_logarithms():
-    study = Niu("B", n=2_000).load()
-    domain = Domain([-3.0] * 6, [3.0] * 6, 0.0, 20.0, outcome_kind="count")
-    study = replace(study, records=replace(study.records, y=study.records.y.clamp(0, 20).round()))
-    plan = plan_within(study.records.n, BUDGET, domain, constants=FEW)
-    assert plan.log_link
-    whole, parts = opened(plan.n), opened(plan.n)
-    expected = fit_composition(study.records, domain, plan, whole, NoisyNewton(), domain.two_levels)
-    found = stream_composition(Batches(study, 700), domain, plan, parts, domain.two_levels)
-    torch.testing.assert_close(found.effect.shrunk, expected.effect.shrunk, rtol=1e-7, atol=1e-7)
 
 
 def test_a_stream_whose_length_changes_is_refused():

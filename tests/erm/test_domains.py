@@ -1,6 +1,5 @@
 import pytest
 import torch
-from scipy.optimize import minimize
 
 from torchdpcate.erm.descent import Ball, L1Ball
 from torchdpcate.errors import InputError
@@ -25,19 +24,6 @@ def test_projections_obey_the_variational_inequality(make):
     assert inside.any()
     assert (~inside).any()
     assert torch.equal(P[inside], x[inside])
-
-
-def test_l1_projection_agrees_with_a_quadratic_program():
-    x = torch.tensor([[1.0, -0.8, 0.3, 0.05]], dtype=torch.float64)
-    found = L1Ball(1.2).project(x)[0]
-
-    def distance(z):
-        theta = z[:4] - z[4:]  # the parts above and below zero
-        return ((theta - x[0].numpy()) ** 2).sum()
-
-    limit = {"type": "ineq", "fun": lambda z: 1.2 - z.sum()}
-    z = minimize(distance, [0.1] * 8, bounds=[(0, None)] * 8, constraints=[limit], tol=1e-14).x
-    assert found.tolist() == pytest.approx(list(z[:4] - z[4:]), abs=1e-6)
 
 
 def test_a_radius_must_be_positive():

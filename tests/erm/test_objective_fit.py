@@ -65,12 +65,6 @@ def test_ridge_and_scale_are_those_of_the_note(loss, kind, ridge, scale):
     assert fit.public["epsilon_jacobian"] == pytest.approx(spent, rel=1e-12)
 
 
-def test_a_fit_is_recomputed():
-    told = ObjectiveFit("box").prepare(LOGISTIC, 5000, LINE, PLAIN)
-    found = ObjectiveFit.recompute(told.public, told.event, 1, LOGISTIC, 5000, LINE)
-    assert found.public == told.public
-
-
 @pytest.mark.parametrize(
     ("loss", "ridge", "theta"),
     [

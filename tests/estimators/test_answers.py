@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -148,11 +147,6 @@ def test_a_release_made_before_answers() -> None:
     assert spent(learner) == paid
 
 
-def test_a_rule_decides_as_its_release_does() -> None:
-    learner = EffectRule(KNOWN, BUDGET).fit(X, A, Y)
-    assert np.array_equal(learner.predict(QUERIES), learner.release().decide(QUERIES))
-
-
 @pytest.mark.parametrize("question", ["effect_interval", "ate_interval"])
 def test_effects_without_intervals_say_so(question: str) -> None:
     learner = ESTIMATORS["effects"](BUDGET).fit(X, A, Y)
@@ -184,10 +178,3 @@ def test_a_search_on_public_data_tunes_a_learner() -> None:
 @pytest.mark.parametrize("name", ["composed", "rule", "selection", "difference in means", "average effect"])
 def test_scikit_learn_s_checks(name: str, check: str) -> None:
     getattr(estimator_checks, check)(name, ASKED[name][0]())
-
-
-def test_nested_parameters_are_set() -> None:
-    rule = ESTIMATORS["tuned rule"](BUDGET)
-    rule.set_params(learner__ridge=4.0)
-    assert clone(rule).learner.ridge == 4.0
-    assert torch.is_tensor(DOMAIN.covariate_low)

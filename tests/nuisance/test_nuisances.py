@@ -71,13 +71,6 @@ def test_values_in_the_middle_are_not_touched(module, domain, records):
     torch.testing.assert_close(values.pi, torch.sigmoid(module.propensity(x)), rtol=1e-12, atol=0)
 
 
-def test_dtype_follows_the_weights(module, records):
-    assert module.predict(records.x).mu0.dtype == torch.float32
-    assert module.predict(records.x.float()).mu0.dtype == torch.float32
-    assert module.double().predict(records.x).mu0.dtype == torch.float64
-    assert module.predict(records.x.float()).pi.dtype == torch.float64
-
-
 def test_usable_under_torch_func(module, records):
     module = module.double()
 

@@ -18,7 +18,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.train import TailAverage, train
+from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
 from torchdpcate.papers.oprescu import Dataset1
@@ -170,14 +170,6 @@ def test_a_diverged_training_is_an_error(domain, records):
     module = TrainableNuisances(domain, width=0, learning_rate=1e30)
     with pytest.raises(NumericalError, match="learning_rate"):
         train(module, records, cpu, batch_size=10, epochs=3, seed=0)
-
-
-def test_tail_average_share():
-    assert TailAverage(20, 0.5).first == 10
-    assert TailAverage(20, 1.0).first == 0
-    assert TailAverage(1, 0.01).first == 0
-    with pytest.raises(InputError, match="average"):
-        TailAverage(20, 0.0)
 
 
 # ---- settings
