@@ -139,10 +139,10 @@ def test_without_privacy_the_effect_is_found(domain, records):
 
 def test_it_is_doubly_robust():
     """A mean that no plan has features for, and a propensity that is known; and the other way round."""
-    x, a, _, effect = study(20_000)
-    y = (torch.sin(9 * x[:, 0] * x[:, 1]) + a * effect + 0.3 * (uniform(20_000, seed=8) - 0.5)).clamp(-4, 4)
+    x, a, _, effect = study(8_000)
+    y = (torch.sin(9 * x[:, 0] * x[:, 1]) + a * effect + 0.3 * (uniform(8_000, seed=8) - 0.5)).clamp(-4, 4)
     trial = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, overlap=0.1, propensity=0.5)
-    a_trial = (uniform(20_000, seed=7) < 0.5).double()
+    a_trial = (uniform(8_000, seed=7) < 0.5).double()
     y_trial = y + (a_trial - a) * effect
     learner = DRLearner(trial, PrivacyBudget(50.0, 1e-5), noise=NoiseSource.fixed(1)).fit(
         x, a_trial, y_trial.clamp(-4, 4)
@@ -151,7 +151,7 @@ def test_it_is_doubly_robust():
     found = torch.from_numpy(learner.release_function().effect(x))
     assert (found - effect).square().mean().sqrt() < 0.15
     # a propensity held to .5 where it is not, and means that are right
-    x, a, y, effect = study(20_000)
+    x, a, y, effect = study(8_000)
     wrong = DRLearner(trial, PrivacyBudget(50.0, 1e-5), noise=NoiseSource.fixed(1)).fit(x, a, y)
     found = torch.from_numpy(wrong.release_function().effect(x))
     assert (found - effect).square().mean().sqrt() < 0.15

@@ -82,7 +82,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
 
 def test_where_the_size_is_public_both_sums_are_one_event():
     """Scores anywhere in a range that is not about zero: the width over epsilon, twice its square for the squares."""
-    runs, n, epsilon = 20_000, 500, 4.0
+    runs, n, epsilon = 5_000, 500, 4.0
     scored = random_records(runs, n)
     e, mu = torch.tensor([[0.1, 0.9]]).double(), torch.tensor([[[0.6, 1.0], [0.0, 0.5]]]).double()
     ranges = ScoreRanges.of(ATE, e, mu).repeated(runs)

@@ -74,9 +74,8 @@ def test_charges_are_those_of_the_plan(chosen):
     assert chosen.range_sensitivity_ == clipped_range(2_000, chosen.composed_.clip)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_no_neighbours_move_two_policies_further_apart_than_two_clips(seed):
-    random = torch.Generator().manual_seed(seed)
+def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
+    random = torch.Generator().manual_seed(0)
     library = PolicyLibrary.of(POLICIES).setup(DOMAIN, (0, 1))
     x = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
     x2 = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3

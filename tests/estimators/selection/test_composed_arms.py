@@ -63,10 +63,10 @@ def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
     random, most = torch.Generator().manual_seed(1), 0.0
     cuts = [f for b in (0, 1, 2) for f in [Thresholds("x0", [-1.0, 0.0, 1.0], above=b, below=(b + 1) % 3)]]
     library = PolicyLibrary.of([Constants([0, 1, 2]), *cuts]).setup(DOMAIN, (0, 1, 2))
-    x = 6 * torch.rand(2_000, 1, 3, generator=random, dtype=torch.float64) - 3
-    values = 50 * torch.randn(2_000, 1, 3, generator=random, dtype=torch.float64)
-    own = torch.randint(3, (2_000, 1), generator=random)
-    found = [utilities(gains_as_scores(Scores(values[k], own[k], 0.0).gains(1.0)), library, x[k]) for k in range(2_000)]
+    x = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
+    values = 50 * torch.randn(1_000, 1, 3, generator=random, dtype=torch.float64)
+    own = torch.randint(3, (1_000, 1), generator=random)
+    found = [utilities(gains_as_scores(Scores(values[k], own[k], 0.0).gains(1.0)), library, x[k]) for k in range(1_000)]
     for before, after in pairwise(found):
         most = max(most, float((after - before).max() - (after - before).min()))
     assert most == pytest.approx(2.0)

@@ -116,7 +116,7 @@ def test_the_released_noise_is_that_of_the_plan(law):
     x, a, y = records()
     y = torch.where(torch.arange(len(y)) % 2 == 0, 1.0, 3.0).double()  # means at 1/2 in [-1, 1]
     fitted = learner(law=law, released="separate").fit(x, a, y)
-    plan, sums, runs = fitted.plan_, fitted._sums, 2_000
+    plan, sums, runs = fitted.plan_, fitted._sums, 500
     moved = sensitivity(law, 2, len(x))
     mu = gaussian_dp([(plan.sums_law.mechanism.event, 1)], 1e-5).mu
     assert plan.scale == pytest.approx(moved if law == LAPLACE else moved / mu, rel=1e-3)
@@ -126,8 +126,8 @@ def test_the_released_noise_is_that_of_the_plan(law):
     found = torch.stack(
         [cell_effects(out.reshape(-1, 2, 3), members, law, plan.scale, 2.0).estimate for out in outputs]
     )
-    # 2,000 runs: a standard deviation is off by 9 % once in a hundred million
-    assert torch.allclose(found.std(0), one.noise, rtol=0.09)
+    # 500 runs: a standard deviation is off by 18 % once in a hundred million
+    assert torch.allclose(found.std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * plan.records / torch.tensor([len(x) / 2] * 2 + [len(x) / 4, len(x) / 2, len(x) / 4])
     assert torch.allclose(one.noise, even, rtol=0.15)
 
