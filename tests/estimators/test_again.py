@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked
+from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked, fitted
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import fingerprint as used_records
@@ -49,15 +49,17 @@ class Batches(RecordStream):
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_fitted_learner_is_not_fitted_again(name: str) -> None:
-    make, questions = ASKED[name]
-    learner = make().fit(X, A, Y)
+    learner, questions = fitted(name), ASKED[name][1]
     answer = asked(learner, questions[0])
     entries = learner.ledger_.entries
     with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
         learner.fit(X, A, -Y)
     assert learner.ledger_.entries == entries
     assert np.array_equal(asked(learner, questions[0]), answer)
-    clone(learner).fit(X, A, -Y)
+
+
+def test_its_clone_is_fitted() -> None:
+    assert clone(fitted("rule")).fit(X, A, -Y).ledger_.entries
 
 
 def test_nor_by_a_stream() -> None:

@@ -108,29 +108,6 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     assert not list(BalancingPlan.restated(again).problems(again))
 
 
-def test_the_ledger_is_charged_before_and_for_everything():
-    learner = fitted(shares={"balance": 0.1, "difference_in_means": 0.1}, noise=None)
-    release = learner.release()
-    labels = [charge.words for charge in release.privacy.charges]
-    assert labels == [
-        "weights by objective: propensity",
-        "outcome model by objective",
-        "release by balanced_difference: sums",
-        "release by balanced_difference: balance (treated)",
-        "release by balanced_difference: balance (sums)",
-        "release by balanced_difference: difference_in_means (table)",
-        "release by balanced_difference: difference_in_means (variance)",
-    ]
-    assert learner.ledger_.spent()["total"]["epsilon"] == pytest.approx(1.0, rel=1e-8)
-    assert release.difference_in_means is not None
-
-
-def test_without_being_asked_nothing_beside_is_bought():
-    release = fitted().release()
-    assert release.difference_in_means is None
-    assert release.balance is None  # the logistic loss has no identity, and statistics cost
-
-
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     learner = CovariateBalancingEffect(DOMAIN, None, overlap=0.05).fit(*arrays(20_000, 5))
     assert abs(learner.nonprivate_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035

@@ -50,11 +50,11 @@ def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
 @pytest.mark.first(1)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_the_evidence_of_the_objective_noise_is_the_exact_log_likelihood_ratio(epsilon):
-    """E_0 exp(L) = 1 = E_1 exp(-L), to five standard errors of 5000 runs: wrong once in 1e6 looks."""
+    """E_0 exp(L) = 1 = E_1 exp(-L), to five standard errors of 2000 runs: wrong once in 1e6 looks."""
     game, noise, runs = (
         WORST_CASES["balancing_objective"].make(PrivacyBudget(epsilon, 0.0)),
         NoiseSource.fixed(5),
-        5_000,
+        2_000,
     )
     assert game.event == PureEvent(epsilon)
     ratios = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]

@@ -12,13 +12,12 @@ from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.composed import CLIP, AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
 from torchdpcate.estimators.selection.scores import clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import reaching_utilities
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)
@@ -55,23 +54,6 @@ def test_the_best_policy_is_chosen_and_the_release_is_the_same_each_time(chosen)
     assert release.privacy.delta == 1e-5
     with pytest.raises(InputError, match="have spent the selector's budget"):
         chosen.release(PrivacyBudget(1.0, 0.0))
-
-
-def test_charges_are_those_of_the_plan(chosen):
-    plan = chosen.choice_plan(2_000)
-    entries = [entry for entry in chosen.release().privacy.blocks[0].charges if entry.event is not None]
-    spent = {
-        step: sum(e.count / e.event.noise_multiplier**2 for e in entries if e.charge == COMPOSED_SCORES.with_part(step))
-        for step in (*plan.composed.shares.shares, CLIP)
-    }
-    for shares in (plan.composed.shares, plan.shares):
-        for step in shares.shares:
-            assert spent[step] == pytest.approx(shares.of(step) ** 2, rel=1e-8)
-    mu = total_mu(BUDGET)
-    # what the quantile's rule leaves over of the composed shares is nothing
-    assert sum(spent.values()) == pytest.approx(0.4 * mu * mu, rel=1e-6)
-    assert entries[-1].event == BoundedRangeEvent(plan.eta)
-    assert chosen.range_sensitivity_ == clipped_range(2_000, chosen.composed_.clip)
 
 
 def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
