@@ -73,6 +73,7 @@ def test_parameters_are_read_and_set_by_name():
         rule.set_params(colour="red")
 
 
+@pytest.mark.slow
 def test_an_import_loads_nothing_heavy_and_a_fit_neither_scikit_learn_nor_pandas():
     code = (
         "import sys, torchdpcate; print([name for name in ('lightning', 'opacus', 'pandas', 'matplotlib', 'sklearn', "

@@ -168,8 +168,7 @@ def test_products_and_factor_give_the_same_fit(loss):
     assert lazy.gradient_norm <= lazy.tolerance
 
 
-@pytest.mark.parametrize("name", ["gaussian", "matern12"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "name"), zip(LOSSES, ("matern12", "gaussian") * 2, strict=True))
 def test_tiles_in_float32_give_the_fit_of_the_factor(loss, name, monkeypatch):
     """Tiles that do not divide n, few landmarks, and no array of n^2 numbers anywhere."""
     monkeypatch.setattr(kernel_system, "_TILE", 32)

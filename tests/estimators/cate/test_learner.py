@@ -13,6 +13,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.charge import THRESHOLD
@@ -25,7 +26,7 @@ BUDGET = PrivacyBudget(2.0, 1e-5)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=2)
 STUDY = Dataset1(n=700, queries=20, seed=3).load()
 RECORDS = (STUDY.records.x, STUDY.records.a, STUDY.records.y)
-ARGUMENTS = {"nuisance": QUICK, "second_stage": LinearSecondStage(ridge=0.02)}
+ARGUMENTS = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage(ridge=0.02)}
 
 
 def learner(kind=RLearner, budget=BUDGET, **rest):
@@ -68,7 +69,7 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
 
 def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_path):
     monkeypatch.setattr("torchdpcate.nuisance.config.rounding_conditions", lambda _: (GPU_ROUNDING,))
-    model = learner().fit(*RECORDS)
+    model = learner(nuisance=QUICK).fit(*RECORDS)
     release = model.release_function()
     assert release.privacy.level == "conditional"
     assert "float32 on a GPU" in str(release.privacy.to_dict())

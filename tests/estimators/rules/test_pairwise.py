@@ -114,7 +114,7 @@ class Pair:
         return ratio / most
 
 
-def searched(gap: str, measure: str, generations: int = 40, width: int = 400) -> float:
+def searched(gap: str, measure: str, generations: int = 25, width: int = 300) -> float:
     """Largest share of a bound that an evolving population of neighbours reaches."""
     generator = torch.Generator().manual_seed(0)
     count = (Pair.n + 1) * (Pair.size + 2) + 2 * Pair.n + 1 + Pair.size
