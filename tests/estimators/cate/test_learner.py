@@ -1,14 +1,19 @@
 """CATE learners: manners, budgets, seeds, levels, and what a release may hold."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
 
 import torchdpcate
+from tests.release.helpers import DOMAIN, SCHEMA
+from tests.release.test_file import function_release
 from torchdpcate import LinearSecondStage, NeuralSecondStage, PrivacyBudget, RLearner
+from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
@@ -20,6 +25,7 @@ from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import FunctionRelease
+from torchdpcate.verify.card_words import own_words
 from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -233,3 +239,44 @@ def test_every_public_name_resolves():
         assert getattr(torchdpcate, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = torchdpcate.nothing
+
+
+OUTSIDE = np.array([[-3.0, 0.5], [0.5, 9.0], [7.0, -7.0], [0.25, 0.5]])
+INSIDE = np.array([[0.0, 0.5], [0.5, 1.0], [1.0, -1.0], [0.25, 0.5]])
+
+
+def clipping():
+    return replace(function_release(), schema=SCHEMA.handling("clip"))
+
+
+def test_queries_are_moved_to_the_bounds(tmp_path):
+    for release in (clipping(), load_release(clipping().save(tmp_path / "r.safetensors"))):
+        np.testing.assert_array_equal(release.effect(OUTSIDE), release.effect(INSIDE))
+        np.testing.assert_array_equal(release.noise_band(OUTSIDE), release.noise_band(INSIDE))
+        frame = pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names))
+        np.testing.assert_array_equal(release.effect(frame), release.effect(INSIDE))
+        with pytest.raises(InputError, match="missing or infinite"):
+            release.effect(np.full((1, 2), np.nan))
+
+
+def test_a_release_of_records_that_were_not_clipped_refuses(tmp_path):
+    release = load_release(function_release().save(tmp_path / "r.safetensors"))
+    assert "out_of_bounds" not in release.schema.to_dict()  # as in files from before there was a choice
+    with pytest.raises(InputError, match="move these queries into the domain"):
+        release.effect(OUTSIDE)
+
+
+def test_predict_clips_and_the_card_says_so(tmp_path, capsys):
+    path, answers = tmp_path / "r.safetensors", tmp_path / "out.csv"
+    pd.DataFrame(OUTSIDE, columns=list(DOMAIN.names)).to_csv(tmp_path / "in.csv", index=False)
+    for release in (clipping(), function_release()):
+        release.save(path, overwrite=True)
+        clips = release.schema.out_of_bounds == "clip"
+        assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(answers), "--overwrite"]) == (
+            0 if clips else 2
+        )
+        if clips:
+            np.testing.assert_allclose(pd.read_csv(answers)["effect"], release.effect(INSIDE), rtol=1e-15)
+        text = own_words(release)["implementation.preprocessing_and_hyperparameter_tuning"]
+        assert ("of records and queries alike" in text) == clips
+    assert "rows 1 to 4" in capsys.readouterr().err
