@@ -177,17 +177,6 @@ def test_steps_that_lower_value_and_gradient_in_turns_end():
         assert bool(torch.isfinite(solve_perturbed(problem, linear_terms)).all())
 
 
-@pytest.mark.parametrize("ridge", [0.0, -1.0, math.inf, math.nan])
-def test_ridge_must_be_positive(ridge):
-    with pytest.raises(InputError, match=r"second_stage\.ridge"):
-        LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), ridge, 1.0, 1.0)
-
-
-def test_threshold_must_be_positive():
-    with pytest.raises(InputError, match=r"second_stage\.threshold = 0"):
-        LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), 0.1, 1.0, 1.0, 0.0)
-
-
 def test_ridge_worked_out_gives_the_noise_ratio():
     """sd = Delta sigma_AG = (2 B tau / (ridge n)) sigma_AG is noise_ratio thresholds."""
     budget = PrivacyBudget(1.0, 1e-5)
@@ -197,23 +186,26 @@ def test_ridge_worked_out_gives_the_noise_ratio():
     assert LinearSecondStage(ridge=0.5).ridge_for(0.9, 1350, budget) == 0.5
 
 
+def problem(ridge=0.1, *threshold):
+    return LinearProblem(column(1.0)[:, None], column(1.0), column(1.0), ridge, 1.0, 1.0, *threshold)
+
+
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("make", "settings", "message"),
     [
-        ({"ridge": 0.0}, r"second_stage\.ridge = 0"),
-        ({"noise_ratio": -1.0}, r"second_stage\.noise_ratio = -1"),
-        ({"loss": "absolute"}, r"second_stage\.loss = absolute"),
-        ({"threshold": -1.0}, r"second_stage\.threshold = -1"),
-        ({"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
-        ({"private_threshold": None}, "give a threshold or a private_threshold"),
+        *((problem, {"ridge": ridge}, r"second_stage\.ridge") for ridge in (0.0, -1.0, math.inf, math.nan)),
+        (lambda: problem(0.1, 0.0), {}, r"second_stage\.threshold = 0"),
+        (LinearSecondStage, {"ridge": 0.0}, r"second_stage\.ridge = 0"),
+        (LinearSecondStage, {"noise_ratio": -1.0}, r"second_stage\.noise_ratio = -1"),
+        (LinearSecondStage, {"loss": "absolute"}, r"second_stage\.loss = absolute"),
+        (LinearSecondStage, {"threshold": -1.0}, r"second_stage\.threshold = -1"),
+        (LinearSecondStage, {"loss": "squared", "threshold": 1.0}, "the squared loss has none"),
+        (LinearSecondStage, {"private_threshold": None}, "give a threshold or a private_threshold"),
+        (PrivateThreshold, {"quantile": 1.0}, r"second_stage\.private_threshold"),
+        (PrivateThreshold, {"budget_fraction": 0.0}, r"second_stage\.private_threshold"),
+        (PrivateThreshold, {"points": 1}, r"second_stage\.private_threshold"),
     ],
 )
-def test_bad_settings_are_refused(settings, message):
+def test_bad_settings_are_refused(make, settings, message):
     with pytest.raises(InputError, match=message):
-        LinearSecondStage(**settings)
-
-
-@pytest.mark.parametrize("settings", [{"quantile": 1.0}, {"budget_fraction": 0.0}, {"points": 1}])
-def test_bad_private_thresholds_are_refused(settings):
-    with pytest.raises(InputError, match=r"second_stage\.private_threshold"):
-        PrivateThreshold(**settings)
+        make(**settings)
