@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from torchdpcate import Domain, PrivacyBudget, RLearner, load_release
+from torchdpcate import Domain, PrivacyBudget, RLearner
 from torchdpcate.composition.asked import effect_coefficients
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
@@ -14,7 +14,6 @@ from torchdpcate.composition.planned import effect_error, planned_regret
 from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.steps import QUANTILES
 from torchdpcate.errors import InputError
-from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, outcome_kind="binary")
 
@@ -40,17 +39,6 @@ def test_without_noise_the_effect_is_found():
     found = RLearner(DOMAIN, None).fit(x, a, y).nonprivate_effect(x)
     # a linear effect of 8,000 records: six standard errors of about .02
     assert (torch.from_numpy(found) - effect).square().mean().sqrt() < 0.12
-
-
-def test_a_release_is_read_and_verified(tmp_path):
-    x, a, y, effect = records()
-    release = RLearner(DOMAIN, PrivacyBudget(8.0, 1e-5)).fit(x, a, y).release_function()
-    assert release.scale == 1.0
-    assert release.privacy.epsilon <= 8.0
-    path = release.save(tmp_path / "r.safetensors")
-    verify_release(path)
-    assert (load_release(path).effect(x) == release.effect(x)).all()
-    assert (torch.from_numpy(release.effect(x)) - effect).square().mean().sqrt() < 0.2
 
 
 # -- prior variances: S is the outcome's range, and effects are small beside it

@@ -55,14 +55,14 @@ def test_whatever_the_records_sums_move_by_at_most_two():
 
 
 def test_planned_variances_are_those_of_draws():
-    runs, epsilon, n = 4_000, 0.5, 10
+    runs, epsilon, n = 1_500, 0.5, 10
     steps = NoisySteps(FitSession(NoiseSource.fixed(3)), EpsilonShares(epsilon, {"effect": 1.0}))
     records, sums = rows(torch.ones(n, 2).double(), pi=torch.full((n,), 0.5).double()), EffectSums(1.0, 2, True)
     draws = torch.stack([private_sums(records, sums, "effect", steps) for _ in range(runs)])
     planned = sums_regression([False, False], 2 / epsilon, 1.0)
     slopes = torch.tensor([1.0, *clip_slopes([False, False], looked_at=True).tolist()]).double()
     ratio = (draws / slopes).square().mean(0) / (planned.noise / planned.basis.energies)
-    assert bool(((ratio - 1).abs() < 0.2).all())  # six standard errors are 0.16
+    assert bool(((ratio - 1).abs() < 0.3).all())  # six standard errors are 0.26
     assert float(planned.basis.energies.sum()) == pytest.approx(1.0)
 
 

@@ -83,6 +83,7 @@ PLANS = {
 }
 
 
+@pytest.mark.first(8)
 @pytest.mark.parametrize("kind", ["continuous", "binary"])
 @pytest.mark.parametrize("name", PLANS)
 def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monkeypatch):
@@ -92,7 +93,7 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
     assert plan.wide is name.startswith("wide")
     monkeypatch.setattr("torchdpcate.composition.covariates.gumbel_top_k", lambda _, count, *given: range(count))
     x, a, y, pi = drawn(N, seed=2)
-    others = drawn(15, seed=3)
+    others = drawn(6, seed=3)
     if kind == "binary":
         y, others = y > 5, (*others[:2], others[2] > 5, others[3])
     answers = Answers()
@@ -101,7 +102,7 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
     session = noted(NoiseSource.fixed(0), lambda *_: None)
     run(plan, domain, session, x, a, y.double(), pi)
     first, most = answers.again(), 0.0
-    for k in range(15):
+    for k in range(6):
         for kept in range(4):  # whether all of the record is another, or one part of it alone
             other = [part.clone().double() for part in (x, a, y, pi)]
             for place, part in enumerate(other):

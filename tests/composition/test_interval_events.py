@@ -145,7 +145,7 @@ def test_noise_of_the_steps_is_what_the_law_counts_on() -> None:
     share = {f"interval {name}": 0.25 for name in ("matrix", "counts", "correction", "average")}
     steps = NoisySteps(FitSession(NoiseSource.fixed(4)), Shares(0.5, share))
     of = drawn(100, 5)
-    runs = 4000
+    runs = 1000
     noisy = torch.stack([private_matrix(of, Matrix(*FACTS, 2.0, 3), steps) for _ in range(runs)])
     sd = steps.scale("interval matrix", matrix_sensitivity(BOUNDS, 2.0)) / 100
     error = 6 * (2 * runs) ** -0.5

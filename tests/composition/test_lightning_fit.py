@@ -116,24 +116,6 @@ def test_steps_in_parts_are_the_same_steps():
         LightningFit(mode="ghost", max_physical_batch=90)
 
 
-@pytest.mark.parametrize("fit", [problem(kind)[0] for kind in ("huber", "logistic", "propensity", "count")])
-def test_pulls_are_the_derivatives_of_losses(fit):
-    scores = torch.linspace(-30, 30, N, dtype=torch.float64, requires_grad=True)
-    (slopes,) = torch.autograd.grad(fit.losses(scores).sum(), scores)
-    torch.testing.assert_close(slopes, fit.pulls(scores.detach()), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("solver", [LightningFit(), NoisyNewton()])
-def test_it_pays_for_mu_before_any_noise(solver):
-    session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
-    own = session.scope(["records"], TRAINING)
-    solver.solve(*problem(), steps_of(None, 0.2, own))
-    entries = [session.ledger.entry(number) for number in sorted(own.entries)]
-    assert [entry.count for entry in entries] == [WARM, STEPS - WARM]
-    assert gaussian_dp([(entry.event, entry.count) for entry in entries], 0.0).mu == pytest.approx(0.2)
-    assert [entry.count / entry.event.noise_multiplier**2 for entry in entries] == pytest.approx([0.012, 0.028])
-
-
 def test_the_steps_are_what_is_paid_for():
     plan = full_batches(GaussianEvent(math.sqrt(STEPS) / 0.2680511232), STEPS, N, P)
     assert plan.event == DPSGDEvent(2 * math.sqrt(STEPS) / 0.2680511232, 1.0)

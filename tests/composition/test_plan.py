@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import minimize
 
 from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within, rebuilt
+from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.composition.plan import ARMS
 from torchdpcate.composition.planned import (
@@ -53,13 +53,6 @@ def test_shares_spend_all_of_the_budget_and_no_more():
             events = [(plan.shares.event(step), 1) for step in plan.shares.shares if step != "screening"]
             assert compose(events, 1e-5) <= 1.0
             assert ("propensity" in plan.shares.shares) == (not known)
-
-
-def test_steps_of_one_share_compose_to_it():
-    shares = Shares(0.7, {"a": 0.3})
-    whole = compose([(shares.event("a"), 1)], 1e-6)
-    parts = compose([(shares.event("a", 0.2, 9), 9), (shares.event("a", 0.8, 31), 31)], 1e-6)
-    assert parts == pytest.approx(whole, rel=1e-9)
 
 
 def test_the_rung_rises_with_records_and_budget():
@@ -139,14 +132,6 @@ def test_what_is_not_asked_for_counts_as_error():
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()
     left_out = variance - float(effect.prior.sum())
     assert effect_errors(plan)[1] ** 2 == pytest.approx(float(found) + left_out, rel=0.02)
-
-
-def test_a_plan_follows_from_the_facts_of_its_statement():
-    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    plan = plan_within(3_000, ONE, domain, constants=PlanConstants(spike=0.6, most=5))
-    again = plan_of_facts(plan.facts(), 3_000, domain)
-    assert again == plan
-    assert again.shares == plan.shares
 
 
 def test_delta_of_zero_is_refused():

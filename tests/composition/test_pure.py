@@ -11,10 +11,10 @@ from torch import Tensor
 from tests.composition.cases import rows
 from tests.sessions import noted
 from torchdpcate import OWL, DRLearner, EffectRule, RLearner
-from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_within
+from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, LogisticFit
 from torchdpcate.composition.planned import effect_error
-from torchdpcate.composition.priors import expected_error, pure_filling
+from torchdpcate.composition.priors import EmpiricalBayes, expected_error, pure_filling
 from torchdpcate.composition.pure_fits import (
     LARGEST,
     PerturbedObjective,
@@ -128,14 +128,6 @@ def test_expected_error_falls_and_rungs_rise():
     assert order == sorted(order)
     assert (order[0], order[-1]) == (0, 2)
     assert composed_plan(200_000, ONE, 6, constant_only=True).rung == "constant"
-
-
-def test_a_plan_follows_from_the_facts_of_its_statement():
-    plan = plan_within(3_000, ONE, DOMAIN)
-    again = plan_of_facts(plan.facts(), 3_000, DOMAIN)
-    assert again == plan
-    assert again.shares == plan.shares
-    assert (plan.kind, composed_plan(500, PrivacyBudget(1.0, 1e-5), 3).kind) == ("pure", "effect")
 
 
 class Threefold(Statistic):
@@ -269,21 +261,6 @@ def records(n: int, q: int = 3, seed: int = 3) -> tuple[Tensor, Tensor, Tensor]:
     return x, a, y.clamp(-2, 3)
 
 
-@pytest.mark.parametrize("n", [150, 4_000])
-def test_a_fit_costs_epsilon_and_no_delta(n):
-    learner = RLearner(DOMAIN, ONE).fit(*records(n))
-    release = learner.release_function()
-    spent = learner.ledger_.spent()["records"]
-    assert spent["epsilon"] == pytest.approx(1.0, abs=1e-8)
-    assert spent["epsilon"] <= 1.0
-    assert spent["delta"] == 0.0
-    assert release.privacy.level == "certified"
-    assert release.law is None
-    assert {type(charge.event) for charge in release.privacy.charges} == {PureEvent}
-    assert release.rung == learner.plan_.rung
-    assert (release.rung == "constant") == (n == 150)
-
-
 def test_the_effect_is_found():
     x, a, y = records(4_000)
     noise = NoiseSource.fixed(1)
@@ -344,3 +321,40 @@ def test_a_budget_without_limit_ends_and_answers_as_a_large_one(epsilon):
         return rule.release_function().effect_tensor(study.queries)
 
     assert (effect(epsilon) - effect(150.0)).abs().max() < 0.2
+
+
+def vector(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("t", "mean"),
+    [
+        ((1.0, -0.5, 0.2), (0.50101118, -0.13995869, 0.04641532)),  # composed_estimator, section 2.8
+        ((0.1, -0.05, 0.2), (0.00265359, -0.00131143, 0.00556593)),
+    ],
+)
+def test_numbers_of_the_note(t, mean):
+    found = EmpiricalBayes(0.5).mean(vector(*t), torch.full((3,), 0.1).double(), torch.ones(3).double())
+    assert torch.allclose(found, vector(*mean), atol=1e-8)
+
+
+def test_little_noise_leaves_estimates_and_much_noise_takes_them():
+    t = vector(1.0, -0.5, 0.2)
+    small, large = torch.full((3,), 1e-6).double(), torch.full((3,), 1e4).double()
+    assert torch.allclose(EmpiricalBayes().mean(t, small, torch.ones(3).double()), t, atol=1e-3)
+    assert EmpiricalBayes().mean(t, large, torch.ones(3).double()).abs().max() < 1e-3
+
+
+def test_never_away_from_zero():
+    generator = torch.Generator().manual_seed(0)
+    t = torch.randn(50, generator=generator, dtype=torch.float64)
+    v = torch.rand(50, generator=generator, dtype=torch.float64) + 0.01
+    found = EmpiricalBayes().mean(t, v, torch.ones(50).double())
+    assert bool((found.abs() <= t.abs()).all())
+    assert bool((found * t >= 0).all())
+
+
+def test_a_spike_outside_its_range_is_refused():
+    with pytest.raises(InputError, match="spike = 1"):
+        EmpiricalBayes(1.0)

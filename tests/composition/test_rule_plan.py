@@ -198,14 +198,6 @@ def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
                 assert builder._effect_budget(asked.kept) == pytest.approx(asked.shares.of("effect"))
 
 
-def test_a_pure_rule_follows_from_the_facts_of_its_statement():
-    domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    asked = plan_within(3_000, PrivacyBudget(1.0, 0.0), domain, constants=CONSTANTS)
-    again = plan_of_facts(asked.facts(), 3_000, domain)
-    assert again == asked
-    assert again.shares == asked.shares
-
-
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():
     prior, unit, constant = torch.tensor([0.5, 0.3, 0.001], dtype=torch.float64), 0.01, 0.6
     found = pure_filling(prior, unit, constant)

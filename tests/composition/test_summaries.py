@@ -3,14 +3,12 @@
 import math
 from dataclasses import replace
 
-import pytest
 import torch
 
-from tests.composition.cases import Given, batch, rows
+from tests.composition.cases import Given, rows
 from torchdpcate import PrivacyBudget
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import (
-    Curvatures,
     Moments,
     Sizes,
     private_curvatures,
@@ -49,16 +47,6 @@ def test_a_quantile_is_within_its_rank_error():
     found = quantile_of(counted, Sizes(), 0.3, 0.0, 1.0, 10, "centre", noisy_steps(1.0, 10_001, "centre"))
     # ten counts with noise sqrt(10) each: six standard deviations of a rank, and the last half-interval
     assert abs(found - 0.3) < 6 * math.sqrt(10) / 10_001 + 2**-10
-
-
-def test_curvatures_move_by_at_most_the_root_of_two():
-    generator = torch.Generator().manual_seed(2)
-    psi = 3 * torch.randn(200, 4, generator=generator, dtype=torch.float64)
-    one = torch.ones(1, dtype=torch.float64)
-    each = torch.stack([Curvatures(Given(), 4)(batch(row[None], one)) for row in psi])
-    assert (each[:100] - each[100:]).norm(dim=1).max() <= math.sqrt(2) + 1e-12
-    axes = torch.stack([Curvatures(Given(), 2)(batch(row[None], one)) for row in 9 * torch.eye(2).double()])
-    assert (axes[0] - axes[1]).norm().item() == pytest.approx(math.sqrt(2))
 
 
 def test_curvatures_are_means_and_stay_near_the_plan():

@@ -6,7 +6,6 @@ import torch
 from tests.estimators.average.eight import ETA, PHI, THETA, Z
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.erm.losses import BalancingLoss
-from torchdpcate.erm.solver import minimise
 
 # the note's section 7: sums over the eight records
 VALUES = {
@@ -61,12 +60,3 @@ def test_the_slope_is_the_weight_and_so_the_minimiser_balances(estimand: str) ->
     for z in (0.0, 1.0):
         slope = BalancingLoss(of)(g, torch.full_like(g, 2 * z - 1)).first
         torch.testing.assert_close(-(2 * z - 1) * slope, of.weights(g, torch.full_like(g, z)), atol=0, rtol=1e-12)
-
-
-def test_the_imbalance_is_the_linear_term_and_the_shrinkage() -> None:
-    """Sum t w phi = V + gamma theta at the minimiser of a perturbed sum (section 3.1)."""
-    of, gamma = ATE(ETA), 3.0
-    linear_term = torch.tensor([[0.5, -0.3, 0.2]], dtype=torch.float64)
-    theta = minimise(PHI, SIGNS, torch.ones(8).double(), BalancingLoss(of), gamma, linear_term, 1e-12)[0]
-    imbalance = (SIGNS * of.weights(PHI @ theta, Z)) @ PHI
-    torch.testing.assert_close(imbalance, linear_term[0] + gamma * theta, atol=1e-9, rtol=0)

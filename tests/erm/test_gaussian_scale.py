@@ -89,20 +89,14 @@ def test_delta_is_convex_in_the_squared_shift_as_far_as_the_proof_says_and_no_fu
     assert (np.diff(beyond, 2) < 0).all()
 
 
-@pytest.mark.parametrize("angle", np.linspace(0, np.pi / 2, 7))
+@pytest.mark.parametrize("angle", np.linspace(0, np.pi / 2, 4))
 @pytest.mark.parametrize(("e", "delta"), [(0.75, 0.01), (2.0, 0.05), (0.3, 1e-3)])
 def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
     """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, for two gradients of length 1."""
     sigma = gaussian_scale(e, delta, 2.0, 0.0, 2, [PARALLELOGRAM])
     assert sigma == pytest.approx(analytic_gaussian_sigma(e, delta / 2, 2.0))
-    grid = np.linspace(-9, 9, 1_201)
-    N, M = np.meshgrid(grid, grid)
-    density = np.exp(-(N**2 + M**2) / 2) / (2 * np.pi) * (grid[1] - grid[0]) ** 2
     g, other = np.array([1.0, 0.0]), np.array([math.cos(angle), math.sin(angle)])
-    losses = []
-    for h in ((p * g + q * other) / sigma for p in (-1, 1) for q in (-1, 1)):
-        losses.append(h @ h / 2 + h[0] * N + h[1] * M)
-    found = (np.maximum(0, -np.expm1(e - np.max(losses, axis=0))) * density).sum()
+    found = plane_delta([p * g + q * other for p in (-1, 1) for q in (-1, 1)], sigma, e)
     assert found <= delta * (1 + 1e-3)
     if angle == 0:
         assert found >= delta * (1 - 1e-2)  # parallel gradients attain it: v = 2 cannot be lowered
@@ -110,14 +104,14 @@ def test_the_worst_of_four_vertices_keeps_delta_at_every_angle(angle, e, delta):
 
 def plane_delta(points, sigma, e):
     """E[(1 - exp(e - max_k L_k))_+] over the plane, by a product rule, L_k the loss of a shift by points[k]."""
-    grid = np.linspace(-9, 9, 1_201)
+    grid = np.linspace(-9, 9, 801)
     N, M = np.meshgrid(grid, grid)
     density = np.exp(-(N**2 + M**2) / 2) / (2 * np.pi) * (grid[1] - grid[0]) ** 2
     losses = [h @ h / 2 + h[0] * N + h[1] * M for h in np.asarray(points) / sigma]
     return (np.maximum(0, -np.expm1(e - np.max(losses, axis=0))) * density).sum()
 
 
-@pytest.mark.parametrize("angle", np.linspace(np.pi / 3, np.pi, 5))
+@pytest.mark.parametrize("angle", np.linspace(np.pi / 3, np.pi, 3))
 @pytest.mark.parametrize("e", [-0.3, 0.0, 0.2, 1.0])
 def test_the_triangle_of_a_slope_of_one_sign_keeps_the_curve_at_every_angle_and_epsilon(angle, e):
     """Gradients of length 1 at this angle: the shift is 0, g, -g' or g - g', 2 long where they are opposite."""

@@ -225,10 +225,10 @@ def test_the_pair_of_full_weights_attains_the_claim():
     assert 0.999 < found <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
-@pytest.mark.parametrize("share", [1e-6, 0.05, 0.15, 0.4, 0.9])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("share", [1e-6, 0.15, 0.9])
 @pytest.mark.parametrize("most", [1.0, 30.0])
-@pytest.mark.parametrize("slope", [1.0, 0.95, 0.6])
+@pytest.mark.parametrize("slope", [1.0, 0.6])
 def test_slope_and_curvature_of_a_logistic_record_together_spend_epsilon(epsilon, share, most, slope):
     """Against a dense search over p; never less than the linear terms alone, never more than both suprema."""
     gamma = most / 4 * ridge_ratio(share * epsilon)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from torchdpcate.erm import solver
@@ -113,23 +112,6 @@ def test_data_sets_solved_together_are_those_solved_alone(domain, rows, monkeypa
     shared = minimise(psi[0], target[0], weights, loss, 1.0, linear_terms, 1e-9, domain)  # weights alone differ
     alone = minimise(psi[0], target[0], weights[3], loss, 1.0, linear_terms[3:4], 1e-9, domain)
     torch.testing.assert_close(shared[3], alone[0], rtol=0, atol=1e-8)
-
-
-def test_squared_loss_has_its_closed_form():
-    psi, target, weights = problem()
-    linear_term = 3 * problem(n=1, seed=2)[0]
-    H = 2 * (psi.T * weights) @ psi + 0.7 * torch.eye(4, dtype=torch.float64)
-    expected = torch.linalg.solve(H, 2 * psi.T @ (weights * target) - linear_term[0])
-    found = minimise(psi, target, weights, Squared(5.0), 0.7, linear_term, 1e-10)[0]
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-11)
-
-
-def test_logistic_regression_of_scikit_learn():
-    psi, target, weights = problem(n=400)
-    found = minimise(psi, target, weights, Logistic(), 0.4, torch.zeros(1, 4), 1e-10)[0]
-    other = LogisticRegression(C=1 / 0.4, fit_intercept=False, tol=1e-12, max_iter=10**4)
-    other.fit(psi.numpy(), target.numpy(), sample_weight=weights.numpy())
-    torch.testing.assert_close(found, torch.as_tensor(other.coef_[0]), rtol=0, atol=1e-6)
 
 
 def test_support_vector_machine_of_scikit_learn():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked
+from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked, fitted
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
 from torchdpcate.data import fingerprint as used_records
@@ -49,15 +49,17 @@ class Batches(RecordStream):
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_fitted_learner_is_not_fitted_again(name: str) -> None:
-    make, questions = ASKED[name]
-    learner = make().fit(X, A, Y)
+    learner, questions = fitted(name), ASKED[name][1]
     answer = asked(learner, questions[0])
     entries = learner.ledger_.entries
     with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
         learner.fit(X, A, -Y)
     assert learner.ledger_.entries == entries
     assert np.array_equal(asked(learner, questions[0]), answer)
-    clone(learner).fit(X, A, -Y)
+
+
+def test_its_clone_is_fitted() -> None:
+    assert clone(fitted("rule")).fit(X, A, -Y).ledger_.entries
 
 
 def test_nor_by_a_stream() -> None:
@@ -110,19 +112,19 @@ def test_a_second_learner_on_the_same_records_says_so_once() -> None:
 def test_one_record_that_differs_makes_other_records() -> None:
     other = Y.clone()
     other[599] = -other[599]
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y))
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, other))
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, Y))
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, other))
 
 
 def test_a_stream_is_known_by_its_first_records() -> None:
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit_stream(Batches()))
-    assert not told(lambda: RLearner(DOMAIN, BUDGET).fit_stream(Batches(y=-Y)))
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches()))
+    assert not told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches(y=-Y)))
     assert len(told(lambda: AverageEffect(DOMAIN, BUDGET).fit_stream(Batches()))) == 1
 
 
 def test_what_protects_nobody_says_nothing() -> None:
     def fit(**settings) -> None:
-        RLearner(DOMAIN, **{"budget": BUDGET, **settings}).fit(X, A, Y)
+        AverageEffect(DOMAIN, **{"budget": BUDGET, **settings}).fit(X, A, Y)
 
     for settings in ({"noise": NoiseSource.fixed(1)}, {"budget": None}):
         assert not told(lambda settings=settings: fit(**settings))
@@ -135,9 +137,9 @@ def test_what_protects_nobody_says_nothing() -> None:
 def test_a_shared_ledger_adds_up_and_says_nothing(tmp_path) -> None:
     shared = SharedLedger(tmp_path / "shared.json", fingerprint(X, A, Y), PrivacyBudget(30.0, 1e-4))
     for _ in range(2):
-        assert not told(lambda: RLearner(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
+        assert not told(lambda: AverageEffect(DOMAIN, BUDGET, ledger_path=shared.run()).fit(X, A, Y))
     assert len(shared.runs) == 2
-    assert told(lambda: RLearner(DOMAIN, BUDGET).fit(X, A, Y))  # beside that ledger
+    assert told(lambda: AverageEffect(DOMAIN, BUDGET).fit(X, A, Y))  # beside that ledger
 
 
 def test_the_tuning_of_a_rule_is_one_fit() -> None:

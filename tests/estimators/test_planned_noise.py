@@ -197,6 +197,7 @@ AVERAGES = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("name", AVERAGES)
 def test_averages_have_the_noise_that_was_planned(name):
     """The law that a release states, of the noise alone, against the plan; and draws of the difference in means."""

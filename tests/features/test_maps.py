@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.special import eval_legendre
 
 from torchdpcate.data.domain import Domain
@@ -15,6 +13,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.features import tangent
 from torchdpcate.features.kernels import Nystrom
 from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
+from torchdpcate.features.weighted_basis import Feature, WeightedBasis, all_features, step
 from torchdpcate.nuisance.networks import Nuisances
 
 DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
@@ -26,35 +25,12 @@ def maps(domain: Domain = DOMAIN):
     return {name: cls().setup(domain, nuisances) for name, cls in FEATURE_MAPS.items()}
 
 
-@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
-def test_norm_is_at_most_one_on_the_whole_domain(name):
-    psi = maps()[name]
-    corners = torch.cartesian_prod(*torch.stack([DOMAIN.covariate_low, DOMAIN.covariate_high], 1))
-    x = torch.cat([DOMAIN.grid(4096), corners])
-    values = psi(x)
-    assert values.shape == (len(x), psi.dimension)
-    assert values.dtype == torch.float64
-    assert values.norm(dim=1).max().item() <= 1 + 1e-12
-    assert values.abs().max().item() <= psi.largest_entry + 1e-12
-
-
 def test_uncentred_covariates_lie_between_zero_and_one():
     x = DOMAIN.grid(64)
     psi = Identity(centred=False).setup(DOMAIN)
     unit = (x - DOMAIN.covariate_low) / (DOMAIN.covariate_high - DOMAIN.covariate_low)
     torch.testing.assert_close(psi(x), torch.cat([torch.ones(64, 1), unit], 1) / 2, rtol=0, atol=1e-15)
     assert psi.twin()(x).equal(psi(x))
-
-
-@pytest.mark.slow
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=3))
-def test_norm_bound_property(unit):
-    x = DOMAIN.covariate_low + torch.tensor([unit], dtype=torch.float64) * (
-        DOMAIN.covariate_high - DOMAIN.covariate_low
-    )
-    for psi in maps().values():
-        assert psi(x).norm().item() <= 1 + 1e-12
 
 
 def test_fourier_norm_is_one_and_estimates_the_gaussian_kernel():
@@ -98,24 +74,6 @@ def test_nystrom_is_the_kernels_projection_on_its_points():
     expected = gaussian_kernel(x, u, 0.9) @ torch.linalg.solve(K, gaussian_kernel(u, y, 0.9))
     torch.testing.assert_close(psi.covariance(x, y), expected, rtol=0, atol=1e-8)
     torch.testing.assert_close(psi.covariance(x, y), gaussian_kernel(x, y, 0.9), rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("bandwidth", [0.05, 0.5, 5.0, 500.0])
-def test_nystrom_norm_is_below_one_where_it_comes_closest(bandwidth):
-    """At the points themselves, and with kernel matrices from the identity to all ones."""
-    psi = Nystrom(points=125, bandwidth=bandwidth).setup(DOMAIN)
-    low, high = DOMAIN.covariate_low, DOMAIN.covariate_high
-    points = DOMAIN.clip_covariates(low + (psi.landmarks + 1) / 2 * (high - low))
-    norms = psi.norm(torch.cat([points, DOMAIN.grid(500)]))
-    assert norms.max().item() < 1 - 1e-9
-    assert norms[:125].min().item() > 1 - 1e-4
-
-
-def test_nystrom_seed_is_public_and_reproducible():
-    x = DOMAIN.grid(3)
-    first, same, other = (Nystrom(points=50, seed=seed).setup(DOMAIN)(x) for seed in (4, 4, 5))
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
 
 
 @pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
@@ -225,3 +183,26 @@ def test_nystrom_kernels_follow_exact_differences(bandwidth):
     z = torch.cat([z, (z + min(bandwidth, 1.0)).clamp(-1, 1), (z - 3 * min(bandwidth, 1.0)).clamp(-1, 1)])
     expected = [[by_fractions(a, b, bandwidth) for b in psi.landmarks[:, 0].tolist()] for a in z.tolist()]
     torch.testing.assert_close(psi._kernel(z[:, None]), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+def normal() -> tuple[torch.Tensor, torch.Tensor]:
+    """Points and weights of a standard normal covariate."""
+    z = torch.linspace(-8, 8, 40_001, dtype=torch.float64)
+    return z, torch.softmax(-z.square() / 2, 0)
+
+
+def test_a_step_is_bounded_and_has_nearly_nothing_of_a_line():
+    z, weight = normal()
+    h = step(z)
+    assert float(h.abs().max()) == pytest.approx(1.5108, abs=1e-4)
+    assert float((weight * h.square()).sum()) == pytest.approx(0.7862, abs=1e-4)  # by quadrature, as the next one
+    assert abs(float((weight * h * z).sum())) < 0.001
+
+
+def test_products_with_a_step_are_those_of_their_covariates():
+    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0]], dtype=torch.float64)
+    features = all_features([False, False, True], "t")
+    assert features == tuple(Feature("t", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
+    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
+    expected = torch.stack([z[:, f.i] * step(z[:, f.j]) for f in features], 1)
+    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)

@@ -11,7 +11,7 @@ from tests.features import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.features.kernels import Nystrom
-from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Representation
+from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity, Legendre, Products, Representation
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.nuisance.networks import Nuisances
@@ -21,6 +21,7 @@ AGE = Domain([0.0], [90.0], 0.0, 1.0)
 CORNERS = torch.cartesian_prod(*torch.stack([DOMAIN.covariate_low, DOMAIN.covariate_high], 1))
 MAPS = [
     *(Identity(centred) for centred in (True, False)),
+    *(Products(squares) for squares in (True, False)),
     *(Legendre(degree) for degree in (1, 2, 7, 40)),
     *(Fourier(pairs, bandwidth) for pairs in (1, 3, 128) for bandwidth in (None, 1e-8, 0.1, 1e8)),
     *(Nystrom(points, bandwidth) for points in (7, 64, 125) for bandwidth in (None, 1e-8, 1e-7, 1e-3, 0.3, 30, 1e8)),

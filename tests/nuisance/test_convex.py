@@ -275,19 +275,6 @@ def test_five_relevant_covariates_beat_a_constant_at_2700_records():
     assert error < 0.65 * study.effect.std()
 
 
-def test_round_trip_and_gradient():
-    model = ConvexNuisances(DOMAIN, degree=3, propensity_degree=0)
-    for tensor in (model.propensity, model.outcomes, model.median):
-        tensor.copy_(0.1 * torch.randn_like(tensor))
-    twin = ConvexNuisances.from_config(model.config())
-    twin.load_state_dict(model.state_dict())
-    x = torch.rand(50, 3, dtype=torch.float64, requires_grad=True)
-    for one, other in zip(model.predict(x), twin.predict(x), strict=True):
-        assert torch.equal(one, other)
-    model.effect(x).sum().backward()
-    assert x.grad.abs().sum() > 0
-
-
 @pytest.mark.parametrize(
     "bad",
     [

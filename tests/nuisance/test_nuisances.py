@@ -8,15 +8,7 @@ from torch.func import grad, vmap
 
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.networks import Nuisances, Outcome, Propensity
-from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
-
-
-@pytest.mark.parametrize("width", [0, 5])
-def test_shapes(width):
-    x = torch.rand(7, 3)
-    assert Propensity(3, width)(x).shape == (7,)
-    assert Outcome(3, width)(x).shape == (7, 2)
-    assert Outcome(3, width).hidden(x).shape == (7, width or 3)
+from torchdpcate.nuisance.trainable import TrainableNuisances
 
 
 def test_losses_equal_the_formulas():
@@ -79,13 +71,6 @@ def test_values_in_the_middle_are_not_touched(module, domain, records):
     torch.testing.assert_close(values.pi, torch.sigmoid(module.propensity(x)), rtol=1e-12, atol=0)
 
 
-def test_dtype_follows_the_weights(module, records):
-    assert module.predict(records.x).mu0.dtype == torch.float32
-    assert module.predict(records.x.float()).mu0.dtype == torch.float32
-    assert module.double().predict(records.x).mu0.dtype == torch.float64
-    assert module.predict(records.x.float()).pi.dtype == torch.float64
-
-
 def test_usable_under_torch_func(module, records):
     module = module.double()
 
@@ -115,15 +100,6 @@ def test_config_makes_the_same_shape(domain, records):
     assert not any("centre" in name for name in module.state_dict())
 
 
-def test_optimizers_have_a_fixed_rate(domain):
-    adam = TrainableNuisances(domain, optimizer="adam", learning_rate=0.02).configure_optimizers()
-    sgd = TrainableNuisances(domain, optimizer="sgd", learning_rate=0.02).configure_optimizers()
-    assert isinstance(adam, torch.optim.Adam)
-    assert isinstance(sgd, torch.optim.SGD)
-    assert sgd.defaults["momentum"] == 0.9
-    assert adam.defaults["lr"] == sgd.defaults["lr"] == 0.02
-
-
 def test_released_networks_know_nothing_of_training(domain, records):
     module = TrainableNuisances(domain, width=4)
     before = torch.random.get_rng_state()
@@ -143,8 +119,3 @@ def test_released_networks_know_nothing_of_training(domain, records):
 def test_bad_values_are_refused(domain, settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         Nuisances(domain, **settings)
-
-
-def test_record_loss_module_is_abstract():
-    with pytest.raises(TypeError, match="abstract"):
-        RecordLossModule()

@@ -41,10 +41,6 @@ def test_the_number_of_steps_is_fixed_and_empty_batches_stay():
     assert 100 < (table.sum(1) == 0).sum() < 250
 
 
-def test_rate_one_takes_every_record():
-    assert drawn(10, 1.0, 3).sum() == 30
-
-
 def test_passes_and_samplers_differ():
     noise = NoiseSource.fixed(0)
     one, other = PoissonSampler(1000, 0.5, 1, noise), PoissonSampler(1000, 0.5, 1, noise)

@@ -6,13 +6,12 @@ import torch
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.screening import Screening, _median_grid, _records, _strengths, outcome_median, relevance
+from torchdpcate.nuisance.screening import Screening, _strengths, outcome_median, relevance
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection_mechanisms import exponential_law
 
 DOMAIN = Domain([0.0] * 4, [1.0] * 4, outcome_low=-1.0, outcome_high=1.0)
 
@@ -124,21 +123,3 @@ def test_sums_of_more_than_eight_million_records_are_exact():
     step = sum_grid(n, 1.0)
     whole = torch.round((math.pi * near[:2]).cos() / step).long().sum().item() * (n // 2)
     assert _strengths(near, r).tolist() == [whole * step]
-
-
-def test_the_claim_is_tight():
-    """Exact law of the column that the audit's pair has chosen: the median and the choice both tell."""
-    domain, ratio = Domain([-1.0] * 3, [1.0] * 3, outcome_low=-1.0, outcome_high=1.0), []
-    for y in (-1.0, 1.0):
-        data, grid, columns = _records(domain, y), _median_grid(domain), []
-        counts = torch.searchsorted(data.y.sort().values, grid, right=True)
-        medians = exponential_law(_gaps(-(counts - 300.0).abs(), 2 / 0.07))
-        for median in grid.tolist():
-            columns.append(exponential_law(_gaps(relevance(data, domain, median), 4 / 0.93)))
-        ratio.append((medians @ torch.stack(columns))[0].log().item())
-    assert ratio[0] == pytest.approx(math.log(1 / 4), abs=0.02)
-    assert 0.99 < ratio[0] - ratio[1] <= 1
-
-
-def _gaps(scores, scale):
-    return (scores.amax() - scores) / scale

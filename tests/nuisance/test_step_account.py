@@ -7,7 +7,6 @@ import signal
 
 import pytest
 import torch
-from torch.utils.data import TensorDataset
 
 from tests.nuisance.cases import Foreign, Interrupt, Save, fit, plan
 from torchdpcate.errors import BudgetError, InputError
@@ -15,7 +14,6 @@ from torchdpcate.nuisance.plan import DPSGDPlan, StepAccount
 from torchdpcate.nuisance.train import train
 from torchdpcate.nuisance.trainer import default_trainer
 from torchdpcate.privacy import ledger
-from torchdpcate.privacy.accounting import compose, dp_sgd_epsilon
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -35,15 +33,6 @@ def ledger_at(path) -> Ledger:
 def counts(path) -> tuple[int, int]:
     entry = Ledger.load(path).entry(0)
     return entry.count, entry.planned
-
-
-@pytest.mark.slow
-def test_a_full_run_spends_its_plan(dataset, path):
-    fit(Foreign(), dataset, plan(), ledger=ledger_at(path))
-    assert counts(path) == (20, 20)
-    entry = Ledger.load(path).entry(0)
-    spent = compose([(entry.event, entry.count)], 1e-5)
-    assert spent == pytest.approx(dp_sgd_epsilon(1.0, 1e-5, 10 / 60, 20), rel=1e-9)
 
 
 def test_the_ledger_is_ahead_of_every_step(dataset, path):
@@ -266,13 +255,6 @@ def test_two_runs_of_one_entry_are_noticed(path):
     assert counts(path) == (12, 20)  # it may not forget the other's steps
     second.close()
     assert counts(path) == (7, 7)
-
-
-@pytest.mark.slow
-def test_trained_in_blocks_of_unlike_size(path):
-    data = TensorDataset(torch.rand(7, 3), torch.ones(7), torch.rand(7))
-    fit(Foreign(), data, plan(sampling_rate=1 / 7, steps=9), ledger=ledger_at(path))
-    assert counts(path) == (9, 9)
 
 
 @pytest.mark.parametrize("written", [False, True])

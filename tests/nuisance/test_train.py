@@ -18,9 +18,8 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.networks import Outcome, Propensity
-from torchdpcate.nuisance.train import TailAverage, train
-from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
+from torchdpcate.nuisance.train import train
+from torchdpcate.nuisance.trainable import TrainableNuisances
 from torchdpcate.nuisance.trainer import GPU_ROUNDING, default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.accounting import compose
@@ -100,25 +99,6 @@ def test_progress_is_shown_on_request(domain, records, capfd):
     assert "100%" in shown
 
 
-class Alone(RecordLossModule):
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def record_loss(self, batch):
-        return self.network.record_loss(batch)
-
-
-@pytest.mark.parametrize("make", [Propensity, Outcome])
-def test_each_network_trains_alone(make, records):
-    scaled = CausalData(records.x / records.x.max(0).values * 2 - 1, records.a, records.y / 8)
-    torch.manual_seed(0)
-    module = Alone(make(3, width=4))
-    before = weights(module)
-    train(module, scaled, cpu, batch_size=10, epochs=1, seed=0, plan=plan(), noise=NoiseSource.fixed(0))
-    assert not torch.equal(weights(module), before)
-
-
 def test_train_refuses_bad_calls(domain, records):
     with pytest.raises(InputError, match="noise=None"):
         train(fresh(domain), records, cpu, batch_size=10, epochs=1, seed=0, plan=plan())
@@ -192,14 +172,6 @@ def test_a_diverged_training_is_an_error(domain, records):
         train(module, records, cpu, batch_size=10, epochs=3, seed=0)
 
 
-def test_tail_average_share():
-    assert TailAverage(20, 0.5).first == 10
-    assert TailAverage(20, 1.0).first == 0
-    assert TailAverage(1, 0.01).first == 0
-    with pytest.raises(InputError, match="average"):
-        TailAverage(20, 0.0)
-
-
 # ---- settings
 
 
@@ -259,12 +231,6 @@ def test_bad_settings_are_refused():
     ):
         with pytest.raises(InputError, match=next(iter(bad))):
             NuisanceConfig(**bad)
-
-
-def test_the_config_makes_its_module(domain):
-    settings = {"width": 0, "optimizer": "adam", "learning_rate": 0.5, "outcome_share": 0.7}
-    made = NuisanceConfig(max_grad_norm=1.0, **settings).module(domain).config()
-    assert {name: made[name] for name in settings} == settings
 
 
 def test_the_shipped_settings_are_valid_and_mlp_is_the_default_of_two_blocks():

@@ -52,12 +52,6 @@ def test_it_is_the_network_of_torch_nn(depth):
     torch.testing.assert_close(head.functional(theta, x[0]), expected[0])
 
 
-def test_default_size_of_the_paper():
-    head = NeuralHead(30, [0.0] * 30, [1.0] * 30)
-    assert head.theta.numel() == 2_081
-    assert head.theta.dtype == torch.float64
-
-
 def test_initial_weights_are_glorot_and_seeded():
     head = NeuralHead(30, [0.0] * 30, [1.0] * 30, generator=generator())
     for W, b in head.functional.layers(head.theta.detach()):
@@ -136,14 +130,6 @@ def test_a_device_without_float64_is_refused():
     trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("mps")))
     with pytest.raises(InputError, match="float64"):
         fit_neural_head(head_of(), *records(), lambda **_: trainer)
-
-
-def test_the_state_keeps_every_digit(tmp_path):
-    head, other = head_of(seed=1), head_of(seed=2)
-    torch.save(head.state_dict(), tmp_path / "head.pt")
-    other.load_state_dict(torch.load(tmp_path / "head.pt", weights_only=True))
-    x, _, _ = records()
-    assert torch.equal(head(x), other(x))
 
 
 def test_newton_leaves_a_saddle_and_descends():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import InputError, NumericalError
@@ -136,6 +136,7 @@ def test_curvature_is_half_autograds_hessian(threshold):
         torch.testing.assert_close(hessian @ solved[k] / 2, rhs[k], rtol=1e-9, atol=1e-9)
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     threshold=st.sampled_from([math.inf, 2.0, 1.0, 0.3, 0.01]),
     ridge=st.floats(1e-4, 1.0),

@@ -17,7 +17,6 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
-from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.features.tangent import Tangent
 from torchdpcate.influence.influence import InfluenceFunction
 from torchdpcate.nuisance.kinds import AveragedNuisances
@@ -178,12 +177,6 @@ def test_function_mechanisms_release_the_tangent_head(mechanism):
     queries = domain.grid(200)
     noise = fitted.features.product(head.output - fitted.theta, queries)
     assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
-
-
-def test_smooth_sensitivity_answers_from_the_tangent_head():
-    fitted, queries = stage(n=300, threshold=math.inf), DOMAIN.grid(3)
-    answers = SmoothSensitivity().answer(fitted, queries, BUDGET, noted(NoiseSource.fixed(0), Charges()))
-    assert bool(torch.isfinite(answers.output).all())
 
 
 @pytest.mark.slow

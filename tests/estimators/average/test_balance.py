@@ -1,7 +1,5 @@
 """Balance statistics."""
 
-import math
-
 import pytest
 import torch
 
@@ -12,7 +10,6 @@ from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
 from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
-from torchdpcate.privacy.mechanisms import k_norm_deviation
 from torchdpcate.release.released_weights import BalanceTable
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
@@ -81,8 +78,3 @@ def test_their_noise_is_what_they_say():
 def test_features_have_names():
     assert names_of(FEATURES) == list(DOMAIN.names)
     assert names_of(on_domain(Legendre(2), DOMAIN))[:2] == ["feature 1", "feature 2"]
-
-
-def test_deviation_of_a_cube_of_noise():
-    """The note's section 7: 3.741657 at d = 5."""
-    assert math.isclose(k_norm_deviation(5, math.inf), 3.741657, abs_tol=5e-7)

@@ -12,7 +12,7 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
-from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import linear_predictor, minimise
@@ -23,7 +23,6 @@ from torchdpcate.features.maps import FeatureMap, Products
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
-from torchdpcate.verify.file import verify_release
 
 ATE, BUDGET = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 LALONDE = Path(__file__).parents[4] / "shared" / "data" / "lalonde"
@@ -109,59 +108,6 @@ def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp
     assert not list(BalancingPlan.restated(again).problems(again))
 
 
-@pytest.mark.parametrize("readout", ["balanced_difference", "outcome_table"])
-@pytest.mark.parametrize("estimand", ESTIMANDS)
-def test_a_release_has_estimate_interval_statement_and_survives_its_file(tmp_path, estimand, readout):
-    learner = fitted(estimand=estimand, readout=readout, noise=None)
-    release = learner.release()
-    low, high = release.interval(0.95)
-    assert -1 <= low <= release.estimate <= high <= 1
-    wide = release.interval(0.999)
-    assert wide[0] <= low
-    assert high <= wide[1]
-    assert release.privacy.level == "certified"
-    assert release.privacy.epsilon <= 1.0
-    path = release.save(tmp_path / "release.safetensors")
-    again = load_release(path)
-    assert again.estimate == release.estimate
-    np.testing.assert_allclose(again.interval(0.9), release.interval(0.9), rtol=1e-12)
-    verify_release(path)
-
-
-def test_the_ledger_is_charged_before_and_for_everything():
-    learner = fitted(shares={"balance": 0.1, "difference_in_means": 0.1}, noise=None)
-    release = learner.release()
-    labels = [charge.words for charge in release.privacy.charges]
-    assert labels == [
-        "weights by objective: propensity",
-        "outcome model by objective",
-        "release by balanced_difference: sums",
-        "release by balanced_difference: balance (treated)",
-        "release by balanced_difference: balance (sums)",
-        "release by balanced_difference: difference_in_means (table)",
-        "release by balanced_difference: difference_in_means (variance)",
-    ]
-    assert learner.ledger_.spent()["total"]["epsilon"] == pytest.approx(1.0, rel=1e-8)
-    assert release.difference_in_means is not None
-
-
-def test_without_being_asked_nothing_beside_is_bought():
-    release = fitted().release()
-    assert release.difference_in_means is None
-    assert release.balance is None  # the logistic loss has no identity, and statistics cost
-
-
-def test_outcomes_in_their_own_units():
-    x, a, y = arrays(3_000, 3)
-    wide = Domain([-1.0] * 4, [1.0] * 4, -50.0, 150.0)
-    one, other = (
-        CovariateBalancingEffect(domain, BUDGET, overlap=0.1, noise=NoiseSource.fixed(5)).fit(x, a, outcome).release()
-        for domain, outcome in ((DOMAIN, y), (wide, 200 * y - 50))
-    )
-    assert other.estimate == pytest.approx(200 * one.estimate, rel=1e-9)
-    np.testing.assert_allclose(other.interval(0.9), 200 * one.interval(0.9), rtol=1e-6)
-
-
 def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     learner = CovariateBalancingEffect(DOMAIN, None, overlap=0.05).fit(*arrays(20_000, 5))
     assert abs(learner.nonprivate_estimate().value - EFFECT) < 0.04  # 5 standard errors are .035
@@ -169,20 +115,6 @@ def test_the_exact_estimate_is_close_to_the_truth_and_balances():
     assert max(map(abs, learner.nonprivate_balance().before)) > 0.1
     with pytest.raises(InputError, match="without privacy"):
         learner.release()
-
-
-def test_a_refused_fit_leaves_nothing_to_release():
-    learner = fitted()
-    x, a, y = arrays(100, 1)
-    with pytest.raises(InputError, match="outcome"):
-        learner.fit(x, a, y + 2)
-    with pytest.raises(InputError, match="not fitted"):
-        learner.release()
-
-
-def test_a_fit_releases_once():
-    learner = fitted()
-    assert learner.release() is learner.release()
 
 
 def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
@@ -193,35 +125,6 @@ def test_the_statement_tells_of_the_fit_whatever_becomes_of_the_settings():
     assert release.privacy.mechanism == "balanced_difference"
     assert release.privacy.public["eta"] == 0.1
     assert release.privacy.epsilon <= 1.0
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"overlap": 0.0}, "overlap"),
-        ({"overlap": 0.6}, "overlap"),
-        ({"estimand": "LATE"}, "estimand"),
-        ({"loss": "x"}, "loss"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, named):
-    with pytest.raises(InputError, match=named):
-        fitted(100, **settings)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda x, a, y: (x, a, y + 1), "outcome"),
-        (lambda x, a, y: (2 * x, a, y), "covariate"),
-        (lambda x, a, y: (x, torch.ones_like(a), y), "no record"),
-        (lambda x, a, y: (x, a, torch.full_like(y, math.nan)), "missing"),
-        (lambda x, a, y: (x[:-1], a, y), "records"),
-    ],
-)
-def test_records_that_do_not_fit_are_refused(change, named):
-    with pytest.raises(InputError, match=named):
-        CovariateBalancingEffect(DOMAIN, BUDGET, overlap=0.1).fit(*change(*arrays(200, 2)))
 
 
 def test_noise_that_dominates_the_denominator_gives_the_full_range_and_says_so():

@@ -5,28 +5,21 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, arrays, data_sets
-from tests.sums import given
-from torchdpcate import Domain, PrivacyBudget
-from torchdpcate.audit.attack import audit
+from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, data_sets
+from torchdpcate import PrivacyBudget
 from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import linear_predictor
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.peers import (
     HorvitzThompson,
     HorvitzThompsonEffect,
-    InverseWeights,
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
-from torchdpcate.estimators.average.weighted import EffectFacts
 from torchdpcate.estimators.average.worst_case import _opposed
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import verify_release
 
 ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
@@ -105,16 +98,6 @@ def test_the_sum_is_the_textbook_one_and_its_noise_has_the_stated_scale():
     assert found.estimate.abs().max() <= 1
 
 
-def test_data_sets_side_by_side_give_what_each_gives_alone():
-    records, facts = data_sets(3, 300, seed=0), EffectFacts(300, ATE)
-    theta = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    together = records.total(InverseWeights(facts, theta, 1.0).sums("sum", {}).exact)
-    for k in range(3):
-        alone = StackedRecords(Batch(*(part[k] for part in records.batch)))
-        found = alone.total(InverseWeights(facts, theta[k : k + 1], 1.0).sums("sum", {}).exact)
-        assert together[k].item() == pytest.approx(found.item())
-
-
 def test_mean_squared_error_on_the_confounded_design():
     """Sampling and the sum's noise predict it; the propensity's noise adds less than as much again (60 data sets)."""
     plan = planned(2000, 2.0)
@@ -128,52 +111,6 @@ def learner(**settings) -> HorvitzThompsonEffect:
     return HorvitzThompsonEffect(DOMAIN, PrivacyBudget(2.0, 0.0), **settings)
 
 
-def test_learner_pays_both_halves_and_has_no_interval(tmp_path):
-    fitted = learner(noise=None).fit(*arrays(2000, seed=0))
-    assert fitted.ledger_.spent("records")["epsilon"] == pytest.approx(1.0, rel=1e-6)
-    release = fitted.release()
-    assert abs(release.estimate - EFFECT) < 0.5  # the noise's deviation is 0.03
-    assert release.privacy.level == "certified"
-    assert 2.0 * (1 - 1e-6) < release.privacy.epsilon <= 2.0
-    with pytest.raises(InputError, match="interval"):
-        release.interval()
-    path = release.save(tmp_path / "release.safetensors")
-    verify_release(path)
-    again = load_release(path)
-    assert again.estimate == release.estimate
-    assert torch.equal(again.weights.theta, fitted.weights_.theta)
-    assert fitted.release() is release
-
-
-def test_outcome_units():
-    X, A, Y = arrays(2000, seed=0)
-    wide = Domain([-1.0] * 4, [1.0] * 4, outcome_low=-5.0, outcome_high=15.0, overlap=0.1)
-    settings = {"noise": NoiseSource.fixed(0), "overlap": 0.1}
-    scaled = HorvitzThompsonEffect(wide, PrivacyBudget(2.0, 0.0), **settings).fit(X, A, 20 * Y - 5).release()
-    assert scaled.estimate == pytest.approx(20 * learner().fit(X, A, Y).release().estimate)
-
-
-def test_without_privacy():
-    fitted = HorvitzThompsonEffect(DOMAIN, None, overlap=0.1).fit(*arrays(20_000, seed=0))
-    assert abs(fitted.nonprivate_estimate().value - EFFECT) < 0.05
-    with pytest.raises(InputError, match="budget = None"):
-        fitted.release()
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"estimand": "ATT"}, "estimates ATE"),
-        ({"ridge": 0.0}, "ridge"),
-        ({"ridge": float("nan")}, "ridge"),
-        ({"overlap": 0.6}, "overlap"),
-    ],
-)
-def test_refusals(settings, words):
-    with pytest.raises(InputError, match=words):
-        learner().set_params(**settings).fit(*arrays(200, seed=0))
-
-
 def test_the_declared_pair_differs_in_one_record_and_keeps_the_propensity_clipped():
     before, after = _opposed(0), _opposed(1)
     rows = torch.cat([torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (before.batch, after.batch)], 1)
@@ -183,23 +120,3 @@ def test_the_declared_pair_differs_in_one_record_and_keeps_the_propensity_clippe
     ends = torch.sigmoid(shown[:, :2] @ before.batch.psi[1:].T)
     assert (ends[:, 0] <= 0.1).all()
     assert (ends[:, 1] >= 0.9).all()
-
-
-def test_attack_finds_most_of_epsilon_and_never_more():
-    game = find("horvitz_thompson").make(PURE)
-    evidence = [game.evidence(game.draw(world, 3000, NoiseSource.fixed(world))).abs().max().item() for world in (0, 1)]
-    assert 0.9 < max(evidence) <= 1
-    result = audit(find("horvitz_thompson"), PURE, trials=5000, noise=NoiseSource.fixed(3))
-    assert result.bound > 0.6
-    assert not result.refuted
-
-
-def test_the_sum_is_the_same_bit_by_bit_in_any_order_of_the_records(monkeypatch):
-    batch, plan = data_sets(1, 5_000, 0).batch, planned(5000, 1.0)
-    psi = torch.round(batch.psi[0] * 1024) / 1024  # with these coefficients no score is rounded
-    one = Batch(batch.x[0], psi, batch.z[0], batch.y[0] * 0.7)
-    order, theta = torch.randperm(5_000), torch.tensor([[0.25, 1.0, 0.5, -0.5, -1.0]], dtype=torch.float64)
-    seen = given(monkeypatch)
-    for part in (one, Batch(*(column[order] for column in one))):
-        summed(StackedRecords(part), plan, theta)
-    assert torch.equal(*seen)

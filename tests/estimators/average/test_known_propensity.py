@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from torchdpcate import Domain, KnownPropensityEffect, NoiseSource, PrivacyBudget, TableSchema
-from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
 from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.known_propensity import (
     CentredSums,
     DesignFacts,
@@ -111,8 +108,8 @@ def test_without_noise_it_is_the_centred_weighted_contrast():
 
 
 def test_the_noise_of_every_sum_has_the_stated_scale():
-    """20,000 runs: the mean size of Laplace noise is its scale up to 1/141; 5 % are seven standard errors."""
-    runs, plan = 20_000, planned(200, "ATT", 0.2, 0.6, 1.0)
+    """5,000 runs: the mean size of Laplace noise is its scale up to 1/70; 10 % are seven standard errors."""
+    runs, plan = 5_000, planned(200, "ATT", 0.2, 0.6, 1.0)
     records, facts, sums = trial(1, 200, 0.2, 0.6, 3), plan.facts, plan.readout({})
     released = plan.run(records, NoiseSource.system(), runs).released
     centre, scales = sums.centre(released), sums.scales(released)
@@ -123,12 +120,12 @@ def test_the_noise_of_every_sum_has_the_stated_scale():
     }
     assert set(released) == {*exact, "spread"}
     for part, value in exact.items():
-        assert ((released[part] - value).abs() / scales[part]).mean().item() == pytest.approx(1, rel=0.05)
+        assert ((released[part] - value).abs() / scales[part]).mean().item() == pytest.approx(1, rel=0.1)
 
 
 def test_where_the_size_is_public_contrast_and_squares_are_one_event():
-    """20,000 runs, as above; nine bounds in ten are not below the deviations of the terms from their mean."""
-    runs, plan = 20_000, planned(200, "ATE", 0.2, 0.6, 4.0)
+    """5,000 runs, as above; nine bounds in ten are not below the deviations of the terms from their mean."""
+    runs, plan = 5_000, planned(200, "ATE", 0.2, 0.6, 4.0)
     records, facts, epsilons = trial(1, 200, 0.2, 0.6, 3, mean=0.3), plan.facts, plan.readout({}).epsilons
     assert sum(epsilons.values()) == pytest.approx(4.0)
     found = plan.run(records, NoiseSource.system(), runs)
@@ -137,10 +134,10 @@ def test_where_the_size_is_public_contrast_and_squares_are_one_event():
     width = within.high - within.low
     assert (found.laplace[:, 0] * 200 / (width / epsilons["sums"])).tolist() == pytest.approx([1] * runs, rel=1e-5)
     errors = (found.released["difference"] - terms.sum(1)).abs() / (width / epsilons["sums"])
-    assert errors.mean().item() == pytest.approx(1, rel=0.05)
+    assert errors.mean().item() == pytest.approx(1, rel=0.1)
     exact = (terms - within.middle[:, None]).square().sum(1)
     errors = (found.released["spread"] - exact).abs() / (width.square() / epsilons["sums"])
-    assert errors.mean().item() == pytest.approx(1, rel=0.05)
+    assert errors.mean().item() == pytest.approx(1, rel=0.1)
     truth = (terms - terms.mean(1, keepdim=True)).square().sum(1)
     above = ((found.gaussian * 200).square() >= truth).double().mean().item()
     assert 0.9 - 6 * math.sqrt(0.09 / runs) < above < 0.93
@@ -158,7 +155,7 @@ def test_intervals_hold_the_effect_and_the_estimate_is_unbiased(ends, n, epsilon
 
 
 def test_its_noise_is_less_than_that_of_the_difference_in_means():
-    records, runs = trial(1, 200, 0.5, 0.5, 5), 20_000
+    records, runs = trial(1, 200, 0.5, 0.5, 5), 4_000
     ours = planned(200, "ATE", 0.5, 0.5, 1.0).run(records, NoiseSource.system(), runs).estimate
     same = StackedRecords(Batch(*(part.expand(runs, *part.shape[1:]) for part in records.batch)))
     schema = TableSchema.of(Domain([0.0], [1.0], 0.0, 1.0))
@@ -203,22 +200,3 @@ def test_a_propensity_by_stratum_by_column_and_of_all(propensity, estimand, tmp_
     found = load_release(path)
     assert found.interval(0.95).tolist() == release.interval(0.95).tolist()
     assert "propensity that the domain states" in found.assumptions
-
-
-def test_a_domain_without_a_propensity_is_refused():
-    learner = KnownPropensityEffect(Domain([0.0], [1.0], 0.0, 1.0), PURE)
-    with pytest.raises(InputError, match="the domain states none"):
-        learner.fit(np.zeros((4, 1)), [0, 1, 0, 1], [0.0, 1.0, 0.0, 1.0])
-
-
-@pytest.mark.slow
-def test_the_claim_holds_and_the_attack_finds_much_of_it():
-    """Fixed draws: a pilot may choose a threshold that finds little, more often than once in 10^6 runs."""
-    result = audit(find("known_propensity"), PURE, confidence=1 - 1e-7, trials=8_000, noise=NoiseSource.fixed(0))
-    assert 0.5 < result.bound <= 1.0
-
-
-def test_the_evidence_never_passes_the_claim():
-    game = find("known_propensity").make(PURE)
-    evidence = torch.cat([game.evidence(game.draw(world, 2_000, NoiseSource.system())) for world in (0, 1)])
-    assert 0.6 < evidence.abs().max().item() <= 1.0

@@ -70,11 +70,11 @@ def test_what_is_summed_is_data(name):
 
 
 @pytest.mark.parametrize("name", READOUTS)
-def test_sums_of_two_parts_are_those_of_all_bit_by_bit(name):
+def test_sums_of_two_parts_and_in_any_order_are_those_of_all_bit_by_bit(name):
     readout, batch = READOUTS[name]
     numbers = readout.numbers(answered(name))
 
-    def part(of: slice):
+    def part(of: slice | torch.Tensor):
         if isinstance(batch, torch.Tensor):
             return batch[:, of]
         if isinstance(batch, Batch):
@@ -85,6 +85,7 @@ def test_sums_of_two_parts_are_those_of_all_bit_by_bit(name):
     for query in readout.laws:
         sums = readout.sums(query, numbers)
         assert torch.equal(sums.exact(part(slice(0, 23))) + sums.exact(part(slice(23, N))), sums.exact(batch))
+        assert torch.equal(sums.exact(part(torch.randperm(N))), sums.exact(batch))
 
 
 @pytest.mark.parametrize("name", READOUTS)

@@ -5,19 +5,14 @@ import math
 import pytest
 import torch
 
-from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, arrays, data_sets
-from tests.sums import given
+from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
 from torchdpcate import Domain, PrivacyBudget, TableSchema
-from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.erm.losses import Logistic
 from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.erm.solver import minimise
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.peers import (
     SubsampleAggregate,
-    SubsampleAggregateEffect,
     group_estimates,
     group_positions,
 )
@@ -27,8 +22,6 @@ from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
-from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import verify_release
 
 ATE, PURE = make_estimand("ATE", 0.1), PrivacyBudget(1.0, 0.0)
 
@@ -139,72 +132,8 @@ def test_intervals_cover_on_the_confounded_design():
     assert (found.estimate - EFFECT).square().mean().item() < 2 * (2 * (2 / 220) ** 2 + 1 / 2000)
 
 
-def learner(budget: PrivacyBudget | None = PURE, **settings) -> SubsampleAggregateEffect:
-    return SubsampleAggregateEffect(DOMAIN, budget, **{"noise": NoiseSource.fixed(0), "overlap": 0.1, **settings})
-
-
-@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC", "ATO"])
-def test_a_release_pays_tells_and_survives_its_file(tmp_path, estimand):
-    fitted = learner(estimand=estimand, noise=None).fit(*arrays(900, seed=0))
-    assert fitted.ledger_.spent("records")["epsilon"] == 0  # nothing is learnt before the estimate
-    release = fitted.release()
-    low, high = release.interval()
-    assert -1 <= low <= release.estimate <= high <= 1
-    assert release.privacy.level == "certified"
-    assert 1 - 1e-6 < release.privacy.epsilon <= 1
-    assert release.privacy.public["groups"] == 30
-    path = release.save(tmp_path / "release.safetensors")
-    verify_release(path)
-    assert load_release(path).estimate == release.estimate
-
-
-def test_without_noise():
-    fitted = learner(None).fit(*arrays(20_000, seed=0))
-    assert fitted.nonprivate_estimate().value == pytest.approx(EFFECT, abs=0.05)
-
-
-@pytest.mark.parametrize(
-    ("settings", "n", "words"),
-    [
-        ({}, 3, "groups"),
-        ({"groups": 1}, 100, "groups"),
-        ({"groups": 101}, 100, "groups"),
-        ({"ridge": 0.0}, 100, "ridge"),
-        ({"seed": -1}, 100, "seed"),
-        ({"overlap": 0.0}, 100, "overlap"),
-    ],
-)
-def test_refusals(settings, n, words):
-    X, A, Y = arrays(n, seed=1)
-    A[:2] = torch.tensor([0.0, 1.0])
-    with pytest.raises(InputError, match=words):
-        learner(**settings).fit(X, A, Y)
-
-
-def test_it_needs_all_records_at_once():
-    with pytest.raises(InputError, match="at once"):
-        learner().fit_stream(None)
-
-
 def test_the_declared_pair_differs_in_one_record_and_moves_one_estimate_over_its_range():
     before, after = (torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (_groups(w).batch for w in (0, 1)))
     assert (before != after).any(1).sum() == 1
     found = [group_estimates(_groups(world), _plan_of_groups(1.0))[0] for world in (0, 1)]
     assert (found[0] - found[1]).abs().tolist() == pytest.approx([2, 0, 0], abs=2e-3)
-
-
-def test_attack_finds_what_the_pair_gives_away():
-    game = find("subsample_aggregate").make(PURE)
-    evidence = [game.evidence(game.draw(world, 3000, NoiseSource.fixed(world))).abs().max().item() for world in (0, 1)]
-    assert 0.99 < max(evidence) <= 1
-    result = audit(find("subsample_aggregate"), PURE, trials=5000, noise=NoiseSource.fixed(3))
-    assert result.bound > 0.8
-    assert not result.refuted
-
-
-def test_sums_are_the_same_bit_by_bit_in_any_order_of_the_groups(monkeypatch):
-    estimates = 2 * torch.rand(1, 700, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
-    plan, seen = planned(500_000, ATE, 1.0, groups=700), given(monkeypatch)
-    for part in (estimates, estimates[:, torch.randperm(700)]):
-        released(part, plan)
-    assert torch.equal(*seen)

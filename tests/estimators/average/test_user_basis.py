@@ -11,9 +11,7 @@ from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import BalancingLoss, Logistic
 from torchdpcate.erm.records import Batch, StackedRecords, arm
-from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.features.maps import Legendre
 from torchdpcate.features.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -56,28 +54,6 @@ def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     found = (one - other).abs().max().item()
     assert found <= plan.epsilons["stage_one"]
     assert found > plan.epsilons["stage_one"] / 4
-
-
-@pytest.mark.parametrize("settings", [{}, {"shares": {"balance": 0.1}}, {"readout": "outcome_table"}])
-def test_the_release_is_conditional_in_every_charge_and_names_the_basis(settings):
-    basis = own_maps.RawCovariates()
-    statement = CovariateBalancingEffect(AGE, BUDGET, basis=basis, **settings).fit(*records()).release().privacy
-    assert statement.level == "conditional"
-    assert statement.epsilon == pytest.approx(1.0)
-    (condition,) = statement.conditions
-    assert condition["holds"] is None
-    assert "features = RawCovariates" in condition["text"]
-    assert {charge.level for charge in statement.charges} == {"conditional"}
-    assert statement.public["basis"] == "RawCovariates"
-    plain = CovariateBalancingEffect(AGE, BUDGET, basis=Legendre(2), **settings).fit(*records()).release().privacy
-    assert (plain.level, plain.conditions) == ("certified", [])
-
-
-def test_a_basis_whose_rows_depend_on_each_other_is_refused_before_anything_is_spent():
-    learner = CovariateBalancingEffect(AGE, BUDGET, basis=own_maps.Centred())
-    with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
-        learner.fit(*records())
-    assert not hasattr(learner, "ledger_")
 
 
 def test_released_weights_are_those_of_the_bounded_rows():

@@ -3,19 +3,50 @@
 import pickle
 from typing import ClassVar
 
+import torch
+
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
-from tests.verify.test_composed import MADE
+from tests.verify.test_composed import BUDGET, MADE, N
+from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.domain import Domain
+from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 
 LEFT_OUT = ("fixed noise", "own solver", "queries")
 """Nothing is claimed, a condition is open, or answers follow from a function that is not in the file."""
 
 
+def released(learner: type = RLearner, kind: str = "continuous", **settings: object) -> ComposedRelease:
+    """A release of confounded records with an effect of each."""
+    generator = torch.Generator().manual_seed(3)
+    low, high = {"continuous": (-1.0, 1.0), "binary": (0.0, 1.0), "count": (0.0, 9.0)}[kind]
+    domain = Domain([0.0, 0.0], [1.0, 1.0], low, high, overlap=0.25, outcome_kind=kind)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(N, generator=generator) < 0.3 + 0.4 * x[:, 1]).double()
+    y = low + (high - low) * torch.rand(N, generator=generator, dtype=torch.float64) ** (2 - a * x[:, 0])
+    y = y if kind == "continuous" else y.round()
+    return learner(domain, BUDGET, second_stage=AdaptiveSecondStage(**settings)).fit(x, a, y).release_function()
+
+
+OTHERS = {
+    "estimated propensity, intervals": lambda: released(intervals=True),
+    "binary": lambda: released(kind="binary"),
+    "count": lambda: released(kind="count"),
+    "scores": lambda: released(DRLearner),
+    "scores, one number": lambda: released(DRLearner, constant_only=True),
+    "scores, binary": lambda: released(DRLearner, "binary"),
+    "scores, count": lambda: released(DRLearner, "count"),
+}
+
+
 class TestContract(PlanContract):
-    made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT}
+    made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
     default = ("trial",)
     untold = ("learner", "rule", "columns", "features")
-    untold_in: ClassVar = {name: ("constant_only",) for name in ("small budget", "pure and constant")}
+    untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
+        ("small budget", "pure and constant", "binary", "scores, binary"), ("constant_only",)
+    )
     followed = ("standardisation", "estimates", "scale", "interval", "curvatures")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):

@@ -79,12 +79,6 @@ def test_contrasts_are_antisymmetric_and_need_no_centre(release: ComposedRelease
         release.contrast(POINTS, POINTS[:2])
 
 
-def test_intervals_are_saved_and_loaded(release: ComposedRelease, tmp_path) -> None:
-    loaded = load_release(release.save(tmp_path / "r.safetensors"))
-    np.testing.assert_allclose(loaded.interval(POINTS), release.interval(POINTS), rtol=1e-12)
-    np.testing.assert_allclose(loaded.average(), release.average(), rtol=1e-12)
-
-
 def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelease) -> None:
     assert list(problems_of(release)) == []
     assert release.law is not None

@@ -6,13 +6,9 @@ import torch
 
 from torchdpcate import Domain, DRLearner, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage
-from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STRATA = {"x1": {0: 0.3, 1: 0.6}}
@@ -55,17 +51,6 @@ def test_the_noise_of_a_trial_follows_from_its_propensity() -> None:
     assert all(first[name] < 0.7 * second[name] for name in second), (first, second)
 
 
-@pytest.mark.parametrize("given", [0.5, STRATA, "p"])
-def test_releases_are_saved_with_it(given, tmp_path) -> None:
-    learner = RLearner(domain(given), BUDGET, **TWO_BLOCKS).fit(X, A, Y, propensity=P if given == "p" else None)
-    release = learner.release_function()
-    release.save(tmp_path / "r.safetensors")
-    again = load_release(tmp_path / "r.safetensors")
-    assert again.domain.known_propensity == learner.schema_.domain.known_propensity
-    assert torch.equal(torch.as_tensor(again.effect(X[:5])), torch.as_tensor(release.effect(X[:5])))
-    assert verify_release(tmp_path / "r.safetensors")
-
-
 def test_screening_that_leaves_the_stratum_out_keeps_the_propensity() -> None:
     wide = torch.cat([X, torch.zeros(N, 3, dtype=torch.float64)], 1)
     facts = Domain([-1, 0, 0, 0, 0], [1] * 5, -2.0, 2.0, 0.1, two_levels=[False, True, *[False] * 3], propensity=STRATA)
@@ -97,11 +82,3 @@ def test_the_composition_takes_it() -> None:
         assert learner.plan_.known_propensity
     assert torch.equal(fits[0].propensity, fits[1].propensity)
     assert torch.equal(fits[0].propensity, P)
-
-
-def test_an_order_that_is_shuffled_keeps_them_together() -> None:
-    schema = TableSchema.from_domain(domain("p"))
-    learner = RLearner(schema, BUDGET, second_stage=AdaptiveSecondStage(), noise=NoiseSource.fixed(0))
-    learner.fit(X, A, Y, propensity=P)
-    assert learner.plan_.known_propensity
-    assert set(learner.composed_.propensity.tolist()) == {0.3, 0.6}

@@ -1,29 +1,26 @@
 """A screened learner: the chosen columns are paid for once, and nothing later sees the others."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from torchdpcate import Dataset2, LinearSecondStage, PrivacyBudget, RLearner
-from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.cate.splits import CrossFit
-from torchdpcate.nuisance.config import NuisanceConfig
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.screening import Screening
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.charge import SCREENING
-from torchdpcate.release.file import load_release
-from torchdpcate.verify.file import verify_release
 
 STUDY = Dataset2(n=2000, queries=20, seed=1).load()
 BUDGET = PrivacyBudget(8.0, 1e-5)
 RECORDS = (STUDY.records.x, STUDY.records.a, STUDY.records.y)
-QUICK = NuisanceConfig(width=4, batch_size=300, epochs=2)
 
 
 def screened(**rest):
-    arguments = {"nuisance": QUICK, "second_stage": LinearSecondStage(ridge=0.05), "screen": Screening(most=4)}
+    arguments = {
+        "nuisance": ConvexNuisanceConfig(),
+        "second_stage": LinearSecondStage(ridge=0.05),
+        "screen": Screening(most=4),
+    }
     return RLearner(STUDY.domain, BUDGET, **(arguments | rest))
 
 
@@ -32,7 +29,6 @@ def model():
     return screened().fit(*RECORDS)
 
 
-@pytest.mark.slow
 def test_the_chosen_columns_are_all_that_is_seen(model):
     assert len(model.columns_) == 4
     assert model.stage_.block.x.shape[1] == model.stage_.features.domain.dimension == 4
@@ -44,35 +40,15 @@ def test_the_chosen_columns_are_all_that_is_seen(model):
     assert release.effect(STUDY.queries).std() > 0
 
 
-def test_columns_come_back_from_the_file_and_must_be_paid_for(model, tmp_path):
-    release = model.release_function("output", budget=PrivacyBudget(1.0, 1e-6))
-    path = release.save(tmp_path / "r.safetensors")
-    verify_release(path)
-    loaded = load_release(path)
-    assert loaded.columns == model.columns_
-    assert (loaded.noise_band(STUDY.queries) == release.noise_band(STUDY.queries)).all()
-    blocks = tuple(
-        replace(b, charges=tuple(c for c in b.charges if c.charge != SCREENING)) for b in release.privacy.blocks
-    )
-    forged = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    with pytest.raises(VerificationError, match="no charge is for choosing them"):
-        verify_release(forged.save(path, overwrite=True))
-
-
 def test_screening_nuisances_and_threshold_share_one_budget(model):
     charges = [(e.event, e.count) for e in model.ledger_.entries if e.block == "nuisance"]
-    assert len(charges) == 3
+    assert len(charges) == 4  # of nuisances two
     cost = compose(charges, BUDGET.delta)
     assert 0.99 * BUDGET.epsilon < cost <= BUDGET.epsilon
 
 
-def test_queries_are_answered_from_the_chosen_columns(model):
-    release = model.release_queries(STUDY.queries, "smooth_sensitivity", budget=PrivacyBudget(0.5, 1e-6))
-    assert release.effect(STUDY.queries).shape == (20,)
-
-
 def test_both_folds_pay_for_columns_when_cross_fitting():
-    model = screened(split=CrossFit(), nuisance=ConvexNuisanceConfig()).fit(*RECORDS)
+    model = screened(split=CrossFit()).fit(*RECORDS)
     paid = [e.block for e in model.ledger_.entries if e.charge == SCREENING]
     assert paid == ["fold_1", "fold_2"]
     assert len(model.columns_) == 4
@@ -89,14 +65,3 @@ def test_without_privacy_the_best_columns_are_chosen_openly():
     model = screened().set_params(budget=None, screen=Screening(most=6)).fit(*RECORDS)
     assert {0, 1} <= set(model.columns_)  # the effect is exp(2 x0) + 3 sin(4 x1)
     assert torch.as_tensor(model.nonprivate_effect(STUDY.queries)).isfinite().all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nuisance", [ConvexNuisanceConfig(), QUICK])
-def test_convex_nuisances_are_paid_for_and_come_back(nuisance, tmp_path):
-    model = screened(nuisance=nuisance).fit(*RECORDS)
-    path = model.release_function().save(tmp_path / "r.safetensors")
-    verify_release(path)
-    loaded = load_release(path)
-    assert type(loaded.nuisances) is type(model.nuisances_)
-    torch.testing.assert_close(loaded.nuisances.state_dict(), model.nuisances_.state_dict(), rtol=0, atol=0)

@@ -77,8 +77,3 @@ def test_a_choice_among_maps_is_conditional_whichever_is_chosen():
     assert "RawCovariates" in conditions_stated(statement)
     levels = {charge.charge: charge.level for charge in statement.charges}
     assert levels[TUNING] == "conditional"
-
-
-def test_rows_that_depend_on_each_other_are_refused():
-    with pytest.raises(InputError, match="features = Centred: a row depends"):
-        learner(own_maps.Centred()).fit(*records())

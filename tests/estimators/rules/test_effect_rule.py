@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 from torchdpcate import load_release
 from torchdpcate.composition.settings import AdaptiveSecondStage
@@ -78,13 +77,6 @@ def test_by_pure_events_it_learns_whom_to_treat_too(domain):
     assert math.fsum(spent) == pytest.approx(8.0, rel=1e-8)
 
 
-def test_verify_works_a_pure_rule_out_anew(tmp_path):
-    rule = EffectRule(TRIAL, PrivacyBudget(1.0, 0.0)).fit(*records()).release()
-    path = rule.save(tmp_path / "rule.safetensors")
-    verify_release(path)
-    assert np.array_equal(load_release(path).decide(records()[0]), rule.decide(records()[0]))
-
-
 def test_one_fit_pays_for_rules_effect_and_average(fitted):
     spent = len(fitted.ledger_.entries)
     rule, effect = fitted.release(), fitted.release_function()
@@ -149,12 +141,6 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
     assert not ledger.exists()
     with pytest.raises(InputError, match=words):
         learner.check(200)
-
-
-def test_it_clones_as_estimators_of_scikit_learn_do():
-    learner = clone(EffectRule(TRIAL, BUDGET, cost=0.3, share=0.2, population=[[0.5, 0.5]]))
-    assert (learner.cost, learner.share, learner.population) == (0.3, 0.2, [[0.5, 0.5]])
-    assert "split" not in learner.get_params()
 
 
 def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():

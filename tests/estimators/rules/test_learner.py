@@ -7,15 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 
-from tests.verify.forgery import restated
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.erm.losses import HuberHinge, Squared
 from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
-from torchdpcate.errors import BudgetError, InputError, VerificationError
+from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.rules import mechanisms
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
@@ -23,11 +21,8 @@ from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shift
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, default_ridge
 from torchdpcate.features.maps import Fourier
 from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
-from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-2.0, outcome_high=2.0, overlap=0.2)
@@ -117,15 +112,6 @@ def test_gaussian_noise_below_that_of_the_formula_is_refused(monkeypatch, tmp_pa
         verify_release(path)
 
 
-def test_pure_budgets_give_pure_statements():
-    x, a, y = records(4000)
-    rule = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y).release()
-    assert rule.privacy.delta == 0
-    assert rule.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
-    kinds = [charge.event.kind for charge in rule.privacy.charges]
-    assert kinds == ["pure", "pure", "pure"]  # weights, outcome, rule
-
-
 def test_private_weights_take_their_share_and_a_block_takes_none():
     x, a, y = records(4000)
     shared = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(budget_fraction=0.5)).fit(x, a, y)
@@ -136,33 +122,6 @@ def test_private_weights_take_their_share_and_a_block_takes_none():
     rule = split.release()
     assert rule.privacy.epsilon == pytest.approx(2.0)
     assert [block.name for block in rule.privacy.blocks] == ["weights", "records"]
-
-
-def test_nothing_is_left_after_a_release():
-    x, a, y = records()
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0)).fit(x, a, y)
-    learner.release(PrivacyBudget(1.0, 0.0))
-    assert learner.release() is learner.release()
-    with pytest.raises(BudgetError):
-        learner.release(PrivacyBudget(1.0, 0.0))
-
-
-def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
-    x, a, y = records()
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(4.0, 0.0), noise=NoiseSource.fixed(0)).fit(x, a, y)
-    learner.release()
-    with pytest.raises(InputError, match="outside"):
-        learner.fit(x, a, 100 * y)
-    with pytest.raises(InputError, match="not fitted"):
-        learner.release()
-
-
-def test_fixed_noise_claims_nothing():
-    x, a, y = records()
-    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0), noise=NoiseSource.fixed(0)).fit(x, a, y)
-    rule = learner.release()
-    assert rule.privacy.epsilon is None
-    assert "NOT PRIVATE" in rule.privacy.claim
 
 
 def test_the_propensity_column_is_weight_and_no_feature():
@@ -193,12 +152,6 @@ def test_bought_constants_are_where_the_outcomes_are():
     assert charges == [OUTCOME, Charge(Purpose.RELEASE, "objective_box")]
 
 
-def test_constants_are_bought_from_the_rule_s_records_alone():
-    x, a, y = records(4000)
-    split = TwoStageRule(DOMAIN, PrivacyBudget(2.0, 0.0), weights=PrivateWeights(block_fraction=0.25)).fit(x, a, y)
-    assert {entry.block for entry in split.ledger_.entries if entry.charge == OUTCOME} == {"records"}
-
-
 def test_squared_loss_is_confined_to_its_ball():
     x, a, y = records()
     learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(40.0, 0.0), loss="squared", radius=0.5)
@@ -215,13 +168,6 @@ def test_default_gamma_costs_a_tenth_of_epsilon():
         ridge = default_ridge(100, epsilon, bounds, 1.0)
         assert math.log1p(2.0 / ridge) == pytest.approx(epsilon / 10)
     assert default_ridge(10**6, 5.0, bounds, 1.0) == 2000
-
-
-def test_parameters_are_stored_and_cloned():
-    learner = TwoStageRule(DOMAIN, PrivacyBudget(1.0, 0.0), weights="ipw", ridge=3.0, perturbation="box")
-    twin = clone(learner)
-    assert twin.get_params()["weights"] == "ipw"
-    assert twin.ridge == 3.0
 
 
 def test_a_plan_names_the_spill_of_unpaid_weights():
@@ -274,14 +220,6 @@ def test_an_epsilon_that_leaves_only_noise_is_refused_with_what_to_expect():
     assert learner.fit(x, a, y).release().theta.norm() > 0
 
 
-def test_refusals_leave_no_ledger_behind(tmp_path):
-    x, a, y = records()
-    learner = TwoStageRule(DOMAIN, PrivacyBudget(1e-4, 0.0), ledger_path=tmp_path / "ledger.json")
-    with pytest.raises(InputError):
-        learner.fit(x, a, y)
-    assert not list(tmp_path.iterdir())
-
-
 def test_weights_above_their_bound_are_refused():
     psi, ones = torch.eye(2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
     for weights in (2 * ones, -ones):
@@ -290,16 +228,6 @@ def test_weights_above_their_bound_are_refused():
     for ridge in (0.0, math.inf, math.nan):
         with pytest.raises(InputError, match="ridge"):
             WeightedERM(psi, ones, ones, HuberHinge(), ridge, WeightBounds.per_record(1.0))
-
-
-def test_the_statement_holds_public_facts_alone():
-    x, a, y = records()
-    rule = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(2.0, 0.0), propensity=0.4).fit(x, a, y).release()
-    public = rule.privacy.public
-    assert public["weights"] == KnownWeights.name
-    assert {"ridge", "tilt_scale", "epsilon_jacobian", "outcome_centre", "outcome_clip", "propensity"} <= set(public)
-    rule.privacy.to_json()
-    assert not any(np.isclose(v, y.mean()) for v in public.values() if isinstance(v, float))
 
 
 def test_empty_arm_in_the_weights_block_is_no_error():
@@ -311,36 +239,6 @@ def test_empty_arm_in_the_weights_block_is_no_error():
     weights = PrivateWeights(block_fraction=0.25)
     learner = TwoStageRule(DOMAIN, PrivacyBudget(20.0, 0.0), weights=weights).fit(data.x, data.a, data.y)
     assert torch.isfinite(learner.release().theta).all()
-
-
-def everyone(**settings):
-    x, a, y = records(1200)
-    e = torch.full((1200, 1), 0.5, dtype=torch.float64)
-    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "e"])
-    return domain, torch.cat([x, e], 1), a, y
-
-
-@pytest.mark.parametrize(
-    "weights", [KnownWeights("e"), "constant", "private", PrivateWeights(block_fraction=0.3), "ipw", "mmd"]
-)
-@pytest.mark.parametrize("outcome", ["signed_residual", "private_residual"])
-def test_every_release_agrees_with_itself(weights, outcome, tmp_path):
-    domain, x, a, y = everyone()
-    learner = TwoStageRule(domain, PrivacyBudget(4.0, 1e-5), weights=weights, outcome=outcome, ridge_bound=1e9)
-    rule = learner.fit(x[:400], a[:400], y[:400]).release()
-    path = rule.save(tmp_path / "rule.safetensors")
-    verify_release(path)
-    assert make_card(rule)["guarantee"]["level"] == "certified"
-    for purpose in ("weights", "outcome"):
-        if any(charge.purpose == purpose for charge in rule.privacy.charges):
-            with pytest.raises(VerificationError, match="its charges are not the one that its plan makes"):
-                verify_release(restated(path, lambda privacy, purpose=purpose: forget(privacy, purpose)))
-
-
-def forget(privacy, purpose):
-    """Leave a charge out, its costs included, as if it had not been paid."""
-    for block in privacy["blocks"]:
-        block["charges"] = [charge for charge in block["charges"] if charge["purpose"] != purpose]
 
 
 def test_settings_changed_after_the_fit_change_no_release():

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.estimators.rules import pairwise as module
-from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs, make_matching
+from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs
 from torchdpcate.features import maps as features
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"])
@@ -71,9 +70,3 @@ def test_a_gaussian_weight_looks_at_two_records_whatever_the_bandwidth(bandwidth
     rest = torch.tensor([0, *range(40, 60)])
     without = GaussianPairs(bandwidth).totals(x[rest], a[rest], r[rest], domain, False)
     torch.testing.assert_close(among.treat[0] - without.treat[0], alone.treat[0], rtol=1e-12, atol=1e-14)
-
-
-def test_every_name_makes_a_matching():
-    assert {make_matching(name).name for name in module.MATCHINGS if name != "cells"} == {"all", "gaussian"}
-    assert make_matching(GaussianPairs(0.1)).public() == {"matching": "gaussian", "bandwidth": 0.1}
-    assert CellPairs(("sex",)).public() == {"matching": "cells", "columns": ["sex"]}

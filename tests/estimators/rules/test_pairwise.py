@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,10 +11,8 @@ from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.estimators.rules.pairwise import GAPS, CellPairs, GaussianPairs, PairwiseRule, _pairwise, pair_bounds
-from torchdpcate.estimators.rules.plan import RULE_LEARNERS
+from torchdpcate.estimators.rules.pairwise import GAPS, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.noise import NoiseSource
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0)
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -117,7 +114,7 @@ class Pair:
         return ratio / most
 
 
-def searched(gap: str, measure: str, generations: int = 40, width: int = 400) -> float:
+def searched(gap: str, measure: str, generations: int = 25, width: int = 300) -> float:
     """Largest share of a bound that an evolving population of neighbours reaches."""
     generator = torch.Generator().manual_seed(0)
     count = (Pair.n + 1) * (Pair.size + 2) + 2 * Pair.n + 1 + Pair.size
@@ -255,22 +252,3 @@ def test_pairs_have_magnitudes_within_their_range_whatever_the_outcome_map_says(
     raised = CausalData(x, a, torch.where(y == SECRET, DOMAIN.outcome_high, y))
     torch.testing.assert_close(learner.problem(CausalData(x, a, y)).weights, ends.problem(raised).weights)
     assert learner.release().privacy.level == "conditional"
-
-
-def test_the_declared_pair_comes_near_the_claim():
-    """Threshold at the middle: with 2e5 runs a rate is off by 0.006 once in a million."""
-    game, noise = _pairwise(BUDGET), NoiseSource.system()
-    said = [(game.evidence(game.draw(world, 200_000, noise)) > 0).double().mean().item() for world in (0, 1)]
-    # Gamma(2) noise in the plane: the exact rate is that of the mechanism for values one sensitivity apart
-    assert said[0] == pytest.approx(1 - said[1], abs=0.012)
-    assert 0.6 < said[1] < np.exp(1.0) * (1 - said[1]) + 0.02
-    assert game.guarantee.budget == PrivacyBudget(1.0, 0.0)
-
-
-def test_verification_asks_the_learner_of_the_stated_name_for_its_bounds():
-    public = {"gap": "sign", "matching": "all", "residual_model": "none"}
-    assert PairwiseRule.restated_bounds(public, 10, DOMAIN) == (pair_bounds("sign"), public)
-    with pytest.raises(LookupError):
-        PairwiseRule.restated_bounds({"gap": "sign", "weights": "constant"}, 10, DOMAIN)
-    assert set(RULE_LEARNERS) == {"owl", "pairwise", "rule", "two_stage_rule"}
-    assert RULE_LEARNERS["pairwise"] is PairwiseRule

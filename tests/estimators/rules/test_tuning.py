@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torchdpcate import load_release
-from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.erm.private_fit import WeightBounds
@@ -19,8 +18,6 @@ from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.verify.card import make_card
-from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-1.0] * 2, [1.0] * 2, -2.0, 2.0)
 BUDGET = PrivacyBudget(2.0, 1e-5)
@@ -225,11 +222,6 @@ def test_cross_validation_claims_nothing(tmp_path):
     assert tuned.choice_.table["value"].isna().tolist() == [True, False, False]
 
 
-def test_test_noise_claims_nothing():
-    privacy = PrivatelyTunedRule(owl(noise=NoiseSource.fixed(0)), [20.0, 40.0]).fit(*records(400)).release().privacy
-    assert (privacy.level, privacy.epsilon, privacy.private_noise) == ("heuristic", None, False)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -251,14 +243,6 @@ def test_refusals_come_before_any_spending(make, message, tmp_path):
     assert not path.exists()
     with pytest.raises(InputError, match="not fitted"):
         tuned.release()
-
-
-@pytest.mark.parametrize("weights", ["constant", "private"])
-def test_a_tuned_rule_agrees_with_itself_and_has_a_card(weights, tmp_path):
-    learner = TwoStageRule(DOMAIN, BUDGET, weights=weights)
-    rule = PrivatelyTunedRule(learner, [30.0, 300.0]).fit(*records(3000)).release()
-    verify_release(rule.save(tmp_path / "rule.safetensors"))
-    assert "rule_tuning" in make_card(rule, audit=shipped_results())["audit"]["lower_bounds"]
 
 
 def test_blocks_that_lack_an_arm_are_fitted_like_any_other():

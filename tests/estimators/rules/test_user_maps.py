@@ -9,16 +9,20 @@ from tests.features import own_maps
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.features.maps import FEATURE_MAPS, Fourier, Identity
+from torchdpcate.features.maps import FEATURE_MAPS, Identity
 from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
 from torchdpcate.nuisance.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
+from torchdpcate.second_stage.recipes import LinearSecondStage
 
 AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(4.0, 0.0)
@@ -61,29 +65,21 @@ def test_a_user_s_map_makes_the_release_conditional_and_names_the_condition(case
     assert text in statement.to_markdown()
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_library_s_maps_stay_certified(case):
-    statement = list(learners(Fourier(3)))[case].fit(*records()).release().privacy
-    assert statement.level == "certified"
-    assert statement.conditions == []
+AVERAGE = CovariateBalancingEffect(AGE, BUDGET, basis=CENTRED)
 
 
-class Doubled(PrivateWeights):
-    """Weights of one's own, which nobody has checked."""
-
-
-def test_a_scheme_of_ones_own_makes_the_release_conditional():
-    release = TwoStageRule(AGE, BUDGET, weights=Doubled()).fit(*records()).release()
-    assert release.privacy.level == "conditional"
-    assert [condition["name"] for condition in release.privacy.conditions] == ["weights"]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(case):
-    learner = list(learners(CENTRED))[case]
+@pytest.mark.parametrize("learner", [*learners(CENTRED), AVERAGE], ids=lambda made: type(made).__name__)
+def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(learner):
     with pytest.raises(InputError, match="features = Centred: a row depends on the other rows"):
         learner.fit(*records())
     assert not hasattr(learner, "_session")  # no ledger was opened
+
+
+def test_a_head_on_rows_that_depend_on_each_other_is_refused():
+    head = LinearSecondStage(features=CENTRED)
+    learner = RLearner(AGE, PrivacyBudget(4.0, 1e-5), nuisance=ConvexNuisanceConfig(), second_stage=head)
+    with pytest.raises(InputError, match="features = Centred: a row depends"):  # once the nuisances are paid for
+        learner.fit(*records())
 
 
 def test_fit_and_release_see_the_same_bounded_rows():

@@ -11,17 +11,14 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.composition.constants import SelectionConstants
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import InputError, VerificationError
-from torchdpcate.estimators.selection.composed import CLIP, AutoScores, ChoicePlan, ComposedScores
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
 from torchdpcate.estimators.selection.scores import clipped_range, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import reaching_utilities
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.charge import COMPOSED_SCORES
-from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
+from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.release.rule import PolicyRelease
-from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -59,26 +56,8 @@ def test_the_best_policy_is_chosen_and_the_release_is_the_same_each_time(chosen)
         chosen.release(PrivacyBudget(1.0, 0.0))
 
 
-def test_charges_are_those_of_the_plan(chosen):
-    plan = chosen.choice_plan(2_000)
-    entries = [entry for entry in chosen.release().privacy.blocks[0].charges if entry.event is not None]
-    spent = {
-        step: sum(e.count / e.event.noise_multiplier**2 for e in entries if e.charge == COMPOSED_SCORES.with_part(step))
-        for step in (*plan.composed.shares.shares, CLIP)
-    }
-    for shares in (plan.composed.shares, plan.shares):
-        for step in shares.shares:
-            assert spent[step] == pytest.approx(shares.of(step) ** 2, rel=1e-8)
-    mu = total_mu(BUDGET)
-    # what the quantile's rule leaves over of the composed shares is nothing
-    assert sum(spent.values()) == pytest.approx(0.4 * mu * mu, rel=1e-6)
-    assert entries[-1].event == BoundedRangeEvent(plan.eta)
-    assert chosen.range_sensitivity_ == clipped_range(2_000, chosen.composed_.clip)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_neighbours_move_two_policies_further_apart_than_two_clips(seed):
-    random = torch.Generator().manual_seed(seed)
+def test_no_neighbours_move_two_policies_further_apart_than_two_clips():
+    random = torch.Generator().manual_seed(0)
     library = PolicyLibrary.of(POLICIES).setup(DOMAIN, (0, 1))
     x = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
     x2 = 6 * torch.rand(1_000, 1, 3, generator=random, dtype=torch.float64) - 3
@@ -196,17 +175,6 @@ def test_with_delta_zero_half_of_epsilon_finds_the_scores_and_half_chooses(purel
     assert purely.mechanism_.scale == pytest.approx(clipped_range(4_000, clip) / 2.0)
 
 
-def test_a_pure_release_verifies_and_one_that_was_charged_less_does_not(purely, tmp_path):
-    release = purely.release()
-    assert verify_release(release.save(tmp_path / "release.safetensors"))
-    (block,) = release.privacy.blocks
-    for charge in block.charges:
-        changed = tuple(replace(c, event=PureEvent(0.5 * c.event.epsilon)) if c == charge else c for c in block.charges)
-        file = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=changed),)))
-        with pytest.raises(VerificationError, match="charged"):
-            verify_release(file.save(tmp_path / "changed.safetensors", overwrite=True))
-
-
 @pytest.mark.slow
 def test_a_pure_choice_by_composed_scores_is_nearer_to_the_best_than_one_by_stable_nuisances():
     lost = {"composed": 0.0, "stability": 0.0}
@@ -251,40 +219,3 @@ def test_what_it_cannot_do_is_one_line(settings, said):
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="clip"):
         ComposedScores(clip=-1.0)
-
-
-def with_public(release: PolicyRelease, **public) -> PolicyRelease:
-    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
-
-
-def test_an_honest_release_verifies(chosen, tmp_path):
-    assert verify_release(chosen.release().save(tmp_path / "release.safetensors"))
-
-
-@pytest.mark.parametrize(
-    ("public", "problem"),
-    [
-        ({"bounded_range": 3.5}, "bounded_range = 3.5 is stated"),
-        ({"clip": 1e-3}, "outside what its plan allows"),
-        ({"residual_scale": 20.0}, "scale 20 is outside"),
-        ({"range_sensitivity": 1e-3}, "range_sensitivity = 0.001 is stated"),
-        ({"requested_epsilon": 8.0}, "not charged its share"),
-        ({"steps": 41}, "steps = 41 is stated"),
-        ({"nuisance_guarantee": "auto"}, "are not those of one release by its plan"),
-    ],
-)
-def test_changed_facts_do_not_verify(chosen, public, problem, tmp_path):
-    with pytest.raises(VerificationError) as error:
-        verify_release(with_public(chosen.release(), **public).save(tmp_path / "release.safetensors"))
-    assert problem in str(error.value)
-
-
-def test_a_choice_that_was_charged_less_does_not_verify(chosen, tmp_path):
-    release = chosen.release()
-    (block,) = release.privacy.blocks
-    charges = tuple(
-        replace(c, event=BoundedRangeEvent(0.5)) if isinstance(c.event, BoundedRangeEvent) else c for c in block.charges
-    )
-    changed = replace(release, privacy=replace(release.privacy, blocks=(replace(block, charges=charges),)))
-    with pytest.raises(VerificationError, match="choice: what was charged is not what its plan costs"):
-        verify_release(changed.save(tmp_path / "release.safetensors"))

@@ -57,10 +57,3 @@ def test_choices_are_released_and_verified(guarantee, given, tmp_path) -> None:
     release.save(tmp_path / "r.safetensors")
     assert verify_release(tmp_path / "r.safetensors")
     assert load_release(tmp_path / "r.safetensors").domain.known_propensity is not None
-
-
-def test_learned_nuisances_need_less_noise_by_it() -> None:
-    sensitivities = [
-        PolicySelector(domain(given), None, policies=POLICIES).fit(X, A, Y).range_sensitivity_ for given in (0.5, None)
-    ]
-    assert sensitivities[0] < sensitivities[1]

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.selection.plan import TRAINED, NuisanceFacts, plan, private_nuisances, regret_bound
+from torchdpcate.estimators.selection.plan import TRAINED, NuisanceFacts, plan, regret_bound
 from torchdpcate.nuisance.arms.base import SelectionFacts
 from torchdpcate.nuisance.arms.fixed import FixedNuisances
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
@@ -223,14 +223,6 @@ def test_the_guess_of_a_ridge_fit_is_that_of_a_simulated_one():
     fitted = torch.linalg.solve(gram, (x * treated).mT @ y / m)
     error = ((fitted - b).square().sum(1).mean() / p).sqrt().item()
     assert NuisanceFacts(1.0, 0.1, p, 2, 1.0, 1.0).of_ridge(m, ridge)[0] == pytest.approx(error, rel=0.15)
-
-
-def test_privacy_noise_adds_to_the_guess():
-    facts = NuisanceFacts(1.0, 0.1, 7, 2, 1.0, 1.0)
-    loud, quiet = (private_nuisances(NuisanceFacts(e, 0.1, 7, 2, 1.0, 1.0), 1000, 1000, 0.1) for e in (0.5, 1e9))
-    assert (quiet.outcome_error, quiet.propensity_error) == pytest.approx(facts.of_ridge(1000, 0.1))
-    assert loud.outcome_error > quiet.outcome_error
-    assert loud.propensity_error > quiet.propensity_error
 
 
 @pytest.mark.parametrize(

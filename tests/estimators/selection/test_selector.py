@@ -20,15 +20,12 @@ from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
-from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.nuisance.arms.linear_fits import ShrinkageTarget
 from torchdpcate.nuisance.arms.private import PrivateNuisances
 from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.nuisance.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
-from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.rule import NUISANCE, SCORING
 from torchdpcate.verify.card import make_card
@@ -102,15 +99,6 @@ def test_private_nuisances_are_paid_by_their_block_and_the_choice_by_the_other()
     assert release.privacy.epsilon <= 4.0
     assert 0 < release.privacy.delta <= 1e-6
     assert not chosen.nuisances().moves_all_scores
-
-
-def test_a_release_survives_its_file(tmp_path):
-    release = selector().fit(*records(4000)).release()
-    loaded = load_release(release.save(tmp_path / "release.safetensors"))
-    x = records(50, seed=1)[0]
-    assert loaded.name == release.name
-    assert loaded.decide(x).tolist() == release.decide(x).tolist()
-    assert loaded.privacy.to_json() == release.privacy.to_json()
 
 
 def test_three_actions_by_their_labels():
@@ -202,16 +190,6 @@ def test_a_floor_that_three_propensities_cannot_keep():
         selector(actions=(1, 2, 3), policies=[Constants([1, 2, 3])], overlap=0.4).check(200)
 
 
-def test_bad_records_are_refused():
-    x, a, y = records(200)
-    with pytest.raises(InputError, match="treatment"):
-        selector().fit(x, a + 1, y)
-    with pytest.raises(InputError, match="outside"):
-        selector().fit(x, a, y + 5)
-    with pytest.raises(InputError, match="treatment"):
-        selector(actions=(1, 2, 3)).fit(x, a, y)
-
-
 def test_policies_made_from_these_records_are_refused():
     x, a, y = records(200)
     own = fingerprint(x, a, y)
@@ -248,17 +226,6 @@ def upper_half(x):
     return x[:, 0] > 0.5
 
 
-def test_the_statement_tells_public_settings_alone():
-    nuisance = StableNuisances(target=ShrinkageTarget(0.4, 0.1))
-    chosen = selector(nuisance=nuisance).fit(*records(400))
-    public = chosen.release().privacy.public
-    assert public["nuisance_guarantee"] == "stability"
-    assert public["policies"] == 5
-    assert public["range_sensitivity"] == chosen.range_sensitivity_
-    other = selector(nuisance=nuisance).fit(*records(400, seed=9))
-    assert other.release().privacy.public == public  # nothing of it follows the records
-
-
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path):
     chosen = selector(nuisance=StableNuisances(budget_fraction=share)).fit(*records(2000))
@@ -291,11 +258,6 @@ def test_a_bought_guess_and_the_choice_together_cost_the_budget(share, tmp_path)
             verify_release(other.save(tmp_path / f"forged{forged['choice_share']}.safetensors"))
 
 
-def test_plan_says_what_to_expect():
-    bound = selector().plan(3000)
-    assert "privacy" in str(bound)
-
-
 def test_private_nuisances_need_no_certificate_word():
     nuisance = PrivateNuisances(ConvexNuisanceConfig())
     chosen = PolicySelector(DOMAIN, PrivacyBudget(2.0, 1e-6), policies=POLICIES, nuisance=nuisance)
@@ -308,17 +270,6 @@ def test_fixed_nuisances_by_name_of_a_column():
     x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
     chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
     assert chosen.range_sensitivity_ == pytest.approx(2 * 0.5 / 0.2, rel=1e-6)
-
-
-def test_a_refused_fit_leaves_nothing_of_an_earlier_one():
-    x, a, y = records(400)
-    chosen = selector(nuisance_guarantee="fixed", noise=NoiseSource.fixed(0)).fit(x, a, y)
-    chosen.release()
-    chosen.set_params(policies=[Thresholds("x0", [0.3, 0.4], fitted_on=fingerprint(x, a, y))])
-    with pytest.raises(InputError, match="made from these very records"):
-        chosen.fit(x, a, y)
-    with pytest.raises(InputError, match="not fitted"):
-        chosen.release()
 
 
 def test_a_statement_tells_the_fit_whatever_is_set_since():
@@ -362,18 +313,6 @@ def test_the_offset_of_outcomes_costs_nothing():
     shifted = PolicySelector(far, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(x, a, y + 1e6)
     assert shifted.range_sensitivity_ == near.range_sensitivity_
     assert torch.allclose(shifted.utilities_, near.utilities_, atol=1e-7)
-
-
-class Centred(Identity):
-    """Features less their mean over the rows that are seen."""
-
-    def forward(self, x):
-        return super().forward(x) - super().forward(x).mean(0)
-
-
-def test_features_that_nobody_vouches_for_are_refused():
-    with pytest.raises(InputError, match="features = Centred"):
-        selector(nuisance=StableNuisances(features=Centred())).fit(*records(200))
 
 
 def test_the_spread_holds_the_rounding_of_scores_and_their_last_places():

@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 import torch
 
-from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, LinearPolicies, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
@@ -60,20 +59,6 @@ def test_scores_off_the_grid_would_depend_on_the_order():
     scores = scores + 1e-9 * torch.rand(scores.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
     assert not torch.equal(utilities(scores, library, x), utilities(scores[order], library, x[order]))
-
-
-def test_nuisances_side_by_side():
-    scores, library, x = world(100, 3, 8)
-    others, _, _ = world(100, 3, 8, seed=3)
-    both = utilities(torch.stack([scores, others]), library, x)
-    assert torch.equal(both, torch.stack([utilities(scores, library, x), utilities(others, library, x)]))
-
-
-def test_policies_of_several_kinds():
-    scores, _, x = world(100, 2, 1)
-    families = [Constants([0]), Thresholds("x1", [-0.2, 0.3]), FunctionPolicies([lambda X: (X[:, 2] > 0).astype(int)])]
-    library = PolicyLibrary.of(families).setup(DOMAIN, (0, 1))
-    assert torch.equal(utilities(scores, library, x), by_loop(scores, library, x))
 
 
 def test_memory_does_not_grow_with_policies_times_records(monkeypatch):

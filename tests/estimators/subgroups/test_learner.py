@@ -19,7 +19,6 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.cell_effects import BASES, GAUSSIAN, LAPLACE, cell_effects, count_noise
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 3.0, overlap=0.1)
-SCHEMA = TableSchema.from_domain(DOMAIN)
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-5)
 CELLS = [{"x0": [0.5]}, {"x1": [0.25, 0.75]}]
 
@@ -117,7 +116,7 @@ def test_the_released_noise_is_that_of_the_plan(law):
     x, a, y = records()
     y = torch.where(torch.arange(len(y)) % 2 == 0, 1.0, 3.0).double()  # means at 1/2 in [-1, 1]
     fitted = learner(law=law, released="separate").fit(x, a, y)
-    plan, sums, runs = fitted.plan_, fitted._sums, 2_000
+    plan, sums, runs = fitted.plan_, fitted._sums, 500
     moved = sensitivity(law, 2, len(x))
     mu = gaussian_dp([(plan.sums_law.mechanism.event, 1)], 1e-5).mu
     assert plan.scale == pytest.approx(moved if law == LAPLACE else moved / mu, rel=1e-3)
@@ -127,8 +126,8 @@ def test_the_released_noise_is_that_of_the_plan(law):
     found = torch.stack(
         [cell_effects(out.reshape(-1, 2, 3), members, law, plan.scale, 2.0).estimate for out in outputs]
     )
-    # 2,000 runs: a standard deviation is off by 9 % once in a hundred million
-    assert torch.allclose(found.std(0), one.noise, rtol=0.09)
+    # 500 runs: a standard deviation is off by 18 % once in a hundred million
+    assert torch.allclose(found.std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * plan.records / torch.tensor([len(x) / 2] * 2 + [len(x) / 4, len(x) / 2, len(x) / 4])
     assert torch.allclose(one.noise, even, rtol=0.15)
 
@@ -284,13 +283,6 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake):
     with pytest.raises(InputError, match=message):
         made.fit(*records(100))
     assert not hasattr(made, "ledger_")
-
-
-def test_a_fit_releases_once_and_none_without_privacy():
-    fitted = learner().fit(*records(500))
-    assert fitted.release() is fitted.release()
-    with pytest.raises(InputError, match="without privacy"):
-        learner(None).fit(*records(500)).release()
 
 
 def test_predict_answers_for_one_partition_alone():

@@ -198,13 +198,13 @@ def test_the_mean_square_that_errors_follow_from_is_a_bound():
 
 def test_the_released_noise_is_that_of_the_plan():
     fitted = learner(law=LAPLACE, released="separate").fit(*records())
-    plan, sums, runs = fitted.plan_, fitted._sums, 2_000
+    plan, sums, runs = fitted.plan_, fitted._sums, 500
     outputs = plan.sums_law.mechanism.add_noise(sums.reshape(1, -1).expand(runs, -1), NoiseSource.fixed(1))
     members, held = torch.eye(plan.strata.size, dtype=torch.float64), fitted.release().scores
     one = cell_effects(sums, members, LAPLACE, plan.scale, 10.0, scores=held)
     found = [cell_effects(out.reshape(-1, 1, 3), members, LAPLACE, plan.scale, 10.0, scores=held) for out in outputs]
-    # 2,000 runs: a standard deviation is off by 9 % once in a hundred million
-    assert torch.allclose(torch.stack([each.estimate for each in found]).std(0), one.noise, rtol=0.09)
+    # 500 runs: a standard deviation is off by 18 % once in a hundred million
+    assert torch.allclose(torch.stack([each.estimate for each in found]).std(0), one.noise, rtol=0.18)
     even = plan.cell_noise * held.clip / plan.scores.expected_clip * plan.records / sums[:, 0].sum(1)
     assert torch.allclose(one.noise, even, rtol=0.05)
 
@@ -223,6 +223,7 @@ def test_the_plan_is_that_of_an_average_effect():
     assert plan.plan == same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [101, 108])
 def test_a_hospitals_cells_are_less_biased_than_by_a_fitted_propensity(seed):
     """Laws that constants were chosen by; the fitted propensity is off by half a deviation of the outcome."""

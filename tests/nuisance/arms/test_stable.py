@@ -97,9 +97,17 @@ def test_functions_lie_where_the_certificate_says(arms, features):
     )
 
 
-def test_a_replaced_record_spreads_all_sums_within_the_certificate():
-    """Worst policies of each pair of neighbours: every scoring record counts where the change is on one side."""
-    nuisances, train, score = stable(), records(300), records(400, seed=1)
+@pytest.mark.parametrize("target", [None, "private"])
+def test_a_replaced_record_spreads_all_sums_within_the_certificate(target):
+    """Worst policies of each pair of neighbours: every scoring record counts where the change is on one side.
+
+    A private target is public, and refits about it keep to it.
+    """
+    train, score = records(300), records(400, seed=1)
+    nuisances = StableNuisances(target=target)
+    if target:
+        nuisances = nuisances.settle(train, facts())
+        assert nuisances.target.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
     generator = torch.Generator().manual_seed(2)
     index, new = torch.randint(300, (200,), generator=generator), records(200, seed=3)
     new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
@@ -168,36 +176,44 @@ def test_arms_without_training_records_get_the_middle():
     assert certified.nuisances.outcome(train.x)[:, 2].tolist() == [1.0] * 300
 
 
+OUT_OF_RANGE = (
+    {"ridge": 0.0},
+    {"propensity_ridge": -1.0},
+    {"tolerance": 0.0},
+    {"constants": "loose"},
+    {"budget_fraction": 1.0},
+    {"budget_fraction": 0.0},
+    {"target": "mine"},
+    {"target": 0.5},
+    {"target": {"propensities": 0.5}},
+)
+SMALL = PrivacyBudget(1e-6, 0.0)
+
+
 @pytest.mark.parametrize(
-    ("given", "match"),
+    ("settings", "given", "match"),
     [
-        (facts(3, overlap=0.4), r"overlap zeta = 0.4: K = 3 propensities .* at most 1 / K = 0.3333"),
-        (facts(overlap=0.0), "overlap zeta = 0"),
-        (facts(overlap=-0.1), "overlap zeta = -0.1"),
-        (facts(training=0), "split: leaves 0 records to train"),
-        (facts(scoring=0), "0 to score"),
-        (facts(overlap=math.nan), "overlap"),
+        ({}, {"arms": 3, "overlap": 0.4}, r"overlap zeta = 0.4: K = 3 propensities .* at most 1 / K = 0.3333"),
+        ({}, {"overlap": 0.0}, "overlap zeta = 0"),
+        ({}, {"overlap": -0.1}, "overlap zeta = -0.1"),
+        ({}, {"training": 0}, "split: leaves 0 records to train"),
+        ({}, {"scoring": 0}, "0 to score"),
+        ({}, {"overlap": math.nan}, "overlap"),
+        ({"target": {"propensity": [0.5, 0.3, 0.2]}}, {}, "propensity has 3 numbers"),
+        ({"target": {"propensity": 0.05}}, {}, "none lies below the overlap"),
+        ({"target": {"outcome": 5.0}}, {}, "outcome has 2 values outside"),
+        ({"target": "private"}, {"budget": SMALL}, r"larger privacy\.epsilon"),
+        *((settings, {}, next(iter(settings))) for settings in OUT_OF_RANGE),
     ],
 )
-def test_public_refusals(given, match):
+def test_refusals_come_before_anything_is_spent(settings, given, match):
+    sizes = {name: value for name, value in given.items() if name != "budget"}
+
+    def refused():
+        stable(**settings).check(facts(**sizes), given.get("budget"))
+
     with pytest.raises(InputError, match=match):
-        stable().check(given, None)
-
-
-def test_settings_out_of_range_are_refused():
-    for settings in (
-        {"ridge": 0.0},
-        {"propensity_ridge": -1.0},
-        {"tolerance": 0.0},
-        {"constants": "loose"},
-        {"budget_fraction": 1.0},
-        {"budget_fraction": 0.0},
-        {"target": "mine"},
-        {"target": 0.5},
-        {"target": {"propensities": 0.5}},
-    ):
-        with pytest.raises(InputError, match=next(iter(settings))):
-            stable(**settings)
+        refused()
 
 
 TARGETS = {2: {"propensity": 0.2, "outcome": [0.0, 2.0]}, 3: ShrinkageTarget((0.7, 0.15, 0.15), (-0.5, 0.5, 2.0))}
@@ -247,23 +263,6 @@ def test_a_guess_that_says_nothing_changes_no_fit():
     assert neutral.public["indirect_sensitivity"] < plain.public["indirect_sensitivity"]
 
 
-def test_neighbours_about_a_guess_keep_it():
-    """A private target is public: refits about it stay within the certificate."""
-    train, score = records(300), records(400, seed=1)
-    nuisances = StableNuisances().settle(train, facts())
-    assert nuisances.target.outcome == pytest.approx([train.y[train.a == a].mean().item() for a in (0, 1)])
-    index, new = torch.randint(300, (200,), generator=torch.Generator().manual_seed(2)), records(200, seed=3)
-    new.y[:] = torch.where(new.y > 1, 3.0, -1.0)
-    before, after = nuisances.fit(train, facts()).nuisances, nuisances.refit(train, facts(), index, new)
-    own, scores = torch.nn.functional.one_hot(score.a.long(), 2), []
-    for functions in (before, after):
-        mu, e = functions.outcome(score.x), functions.propensity(score.x)
-        scores.append(mu + own * (score.y[:, None] - mu) / e)
-    moved = scores[1] - scores[0]
-    spread = (moved.amax(-1) - moved.amin(-1)).sum(-1)
-    assert 0.01 < spread.max() / nuisances.bound(facts()).indirect(400) < 1
-
-
 def test_a_guess_is_bought_from_the_training_block_alone():
     ledger = Ledger({"nuisance": PrivacyBudget(2.0, 0.0), "scoring": PrivacyBudget(2.0, 0.0)})
     session = of_ledger(ledger, "nuisance", budget=PrivacyBudget(2.0, 0.0))
@@ -300,21 +299,3 @@ def test_once_a_guess_is_paid_for_a_small_ridge_is_no_reason_to_refuse(given):
     assert (certified.public["ridge"], certified.public["propensity_ridge"]) == (1e-3, 1e-3)
     assert 0.9 * certified.range_sensitivity == pytest.approx(certified.public["indirect_sensitivity"])
     assert certified.range_sensitivity > 2 * certified.public["score_spread"]
-
-
-@pytest.mark.parametrize(
-    ("target", "match"),
-    [
-        ({"propensity": [0.5, 0.3, 0.2]}, "propensity has 3 numbers"),
-        ({"propensity": 0.05}, "none lies below the overlap"),
-        ({"outcome": 5.0}, "outcome has 2 values outside"),
-    ],
-)
-def test_guesses_that_do_not_fit_are_refused_before_anything_is_spent(target, match):
-    with pytest.raises(InputError, match=match):
-        StableNuisances(target=target).check(facts(), None)
-
-
-def test_a_budget_too_small_for_a_private_target_is_refused_before_it_is_spent():
-    with pytest.raises(InputError, match=r"larger privacy\.epsilon"):
-        StableNuisances().check(facts(), PrivacyBudget(1e-6, 0.0))

@@ -4,7 +4,6 @@ import torch
 from tests.sessions import noted
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.nuisance.weights.scheme import KnownWeights
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -52,15 +51,3 @@ def test_verification_finds_the_bounds_again(given, most) -> None:
     bounds, public = KnownWeights.restated(weights.public, 3, domain(given))
     assert (bounds.most, public) == (pytest.approx(most), weights.public)
     assert bounds == weights.bounds
-
-
-def test_what_nobody_tells_is_refused_with_the_ways() -> None:
-    with pytest.raises(InputError, match=r"not known; give propensity: 0.5 in the domain .* or weights=private"):
-        KnownWeights().check(3, domain(), None)
-
-
-@pytest.mark.parametrize("given", [0.3, "x"])
-def test_two_that_differ_are_refused(given) -> None:
-    with pytest.raises(InputError, match=r"the domain says propensity: 0.5; leave one of them out"):
-        KnownWeights(given).check(3, domain(0.5), None)
-    KnownWeights(0.5).check(3, domain(0.5), None)

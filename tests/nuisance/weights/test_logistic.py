@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 
-from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega, with_first
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.features.maps import Identity
@@ -59,14 +59,6 @@ def test_the_fit_is_that_of_scikit_learn():
     treated = reference.fit(psi.numpy(), records.a.numpy()).predict_proba(psi.numpy())[:, 1]
     own = np.clip(np.where(records.a == 1, treated, 1 - treated), 0.05, 0.95)
     assert omega(LogisticWeights(0.02), records, domain).numpy() == pytest.approx(0.5 / own, rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
-@pytest.mark.parametrize("ridge", [0.1, 1.0])
-def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
-    share = worst_movement(LogisticWeights(ridge), n=24, aim=aim, generations=6)
-    assert 0.08 < share < 1
 
 
 def test_the_own_weight_moves_however_many_records_there_are():

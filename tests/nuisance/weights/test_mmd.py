@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
-from torchdpcate.errors import InputError, NumericalError
+from tests.nuisance.weights.cases import confounded, omega
+from torchdpcate.errors import NumericalError
 from torchdpcate.features.kernels import UnitKernel
 from torchdpcate.nuisance.weights.mmd import (
     MMDWeights,
@@ -74,13 +74,6 @@ def test_the_weights_minimise_the_distances_between_arms(alpha):
     assert found.active_mask.sum() > 0  # the box binds somewhere
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
-@pytest.mark.parametrize("scheme", [MMDWeights(0.1), MMDWeights(1.0, alpha=1.0)], ids=["both", "everybody"])
-def test_the_worst_neighbours_found_keep_the_certificate(scheme, aim):
-    assert 0.2 < worst_movement(scheme, n=24, aim=aim, generations=8) < 1
-
-
 def test_the_distance_to_the_minimiser_is_certified():
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(40, 40, generator=generator, dtype=torch.float64)
@@ -94,12 +87,3 @@ def test_the_distance_to_the_minimiser_is_certified():
     assert (slope[w == 1] < 0).all()
     with pytest.raises(NumericalError, match="stopped up to"):
         box_minimum(quadratic, linear, 1.0, (ends[0], ends[1]), 1e-300)
-
-
-def test_too_many_records_and_bad_settings_are_refused():
-    with pytest.raises(InputError, match=r"n = 5001 .* use weights=entropy"):
-        MMDWeights().check(5001, DOMAIN, None)
-    with pytest.raises(InputError, match="alpha = 0"):
-        MMDWeights(alpha=0.0)
-    with pytest.raises(InputError, match="bandwidth = -1"):
-        MMDWeights(bandwidth=-1.0)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy.optimize import linprog, minimize
 
-from tests.nuisance.weights.cases import DOMAIN, confounded, omega, worst_movement
+from tests.nuisance.weights.cases import DOMAIN, confounded, omega
 from torchdpcate.data.records import CausalData
-from torchdpcate.errors import InputError
 from torchdpcate.features.maps import Identity
 from torchdpcate.nuisance.weights.balancing import (
     TiltingLoss,
@@ -94,16 +93,3 @@ def test_the_fit_is_scipys(cap):
         found = minimize(objective, np.zeros(2), method="SLSQP", constraints=[ball], options={"ftol": 1e-14})
         assert w[mine] == pytest.approx(np.exp(psi[mine] @ found.x), abs=1e-5)
         assert (np.linalg.norm(found.x) > reach - 1e-6) == (cap < 3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
-@pytest.mark.parametrize("ridge", [0.1, 1.0])
-def test_the_worst_neighbours_found_keep_the_certificate(ridge, aim):
-    share = worst_movement(TiltingWeights(ridge), n=24, aim=aim, generations=4)
-    assert 0.12 < share < 1
-
-
-def test_a_cap_must_leave_room():
-    with pytest.raises(InputError, match=r"weights.cap = 2: "):
-        TiltingWeights(cap=2.0).check(100, DOMAIN, None)

@@ -8,7 +8,7 @@ import torch
 
 from tests.estimators.cate.test_learner import RECORDS, STUDY, learner
 from torchdpcate import NeuralSecondStage
-from torchdpcate.errors import InputError, VerificationError
+from torchdpcate.errors import VerificationError
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
@@ -28,11 +28,6 @@ def test_is_the_difference_of_the_outcome_models_and_spends_nothing(model, tmp_p
     verify_release(path)
     assert load_release(path).privacy.claims
     assert release.privacy.level == "certified"
-
-
-def test_has_no_noise_band(model):
-    with pytest.raises(InputError, match="has no public noise scale"):
-        model.release_function("plug_in").noise_band(STUDY.queries)
 
 
 @pytest.mark.slow
