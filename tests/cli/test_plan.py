@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_cli import DOMAIN, one_line
+from tests.cli.helpers import DOMAIN, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.data import Dataset1
 from torchdpcate.data.table import Table

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_cli import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -95,24 +94,3 @@ def test_lalonde(tmp_path):
     release = load_release(tmp_path / "run" / "release" / "release.safetensors")
     assert release.subgroups.labels == ["nodegree = 0", "nodegree = 1", "age < 25", "age >= 25"]
     assert (np.abs(release.interval()) <= 60_000).all()
-
-
-REFUSED = {
-    "no cells": ([], "subgroups is missing: give public cuts"),
-    "no covariate": (["subgroups=[{height: true}]"], "'height' is no covariate"),
-    "a cut outside": (["subgroups=[{x0: [2]}]"], "leaves a cell empty"),
-    "no file": (["subgroups=gone.yaml"], "no such file"),
-    "Gaussian noise without delta": (
-        ["subgroups=[{x0: [0]}]", "subgroup_effects.law=gaussian", "privacy.delta=0"],
-        "needs delta > 0",
-    ),
-    "no known propensity": (["subgroups=[{x0: [0]}]", "subgroup_effects.propensity=known"], "the domain states none"),
-}
-
-
-@pytest.mark.parametrize("mistake", REFUSED)
-def test_mistakes_are_one_line(mistake, tmp_path, capsys):
-    words, message = REFUSED[mistake]
-    assert main(["train", "task=subgroups", "data.n=600", *words, f"run_dir={tmp_path / 'r'}"]) == 2
-    assert message in one_line(capsys)
-    assert not list(tmp_path.rglob("*.json"))
