@@ -77,8 +77,9 @@ def test_scales_that_alone_tell_neighbours_apart_have_no_multiplier():
     assert math.isinf(smooth_gaussian_multiplier(1.0, 1e-5, 1, largest_smoothness(1.0, 1)))
 
 
-@pytest.mark.parametrize("condition", [0.001, 0.02, 1.0, 100.0])
+@pytest.mark.first(4)
 @pytest.mark.parametrize("d", [1, 10, 300])
+@pytest.mark.parametrize("condition", [1.0, 100.0, 0.02, 0.001])
 def test_the_smoothness_picked_is_near_the_best_of_all(condition, d):
     noise = SmoothNoise(1.0, 1e-5, d, condition, n=4_000)
     everywhere = np.geomspace(1e-9, 1, 400) * largest_smoothness(1.0, d)
