@@ -45,6 +45,7 @@ def test_other_files_are_other_records(here, capsys):
     assert "on the same files as a:" in complaint(capsys, "run_dir=c", "data.path=copy.csv")
 
 
+@pytest.mark.slow
 def test_fixed_noise_and_generated_data_say_nothing(here, capsys):
     complaint(capsys, "run_dir=a")
     assert complaint(capsys, "run_dir=b", "privacy.noise_seed=1") == ""
@@ -67,6 +68,7 @@ def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(her
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_says_it_of_the_runs_before(here, capsys):
     complaint(capsys, "run_dir=a")
     said = complaint(capsys, "run_dir=s", "privacy.epsilon=1,2", sweep=True)
@@ -76,6 +78,7 @@ def test_a_sweep_says_it_of_the_runs_before(here, capsys):
     assert "files as a and 2 more:" in complaint(capsys, "run_dir=b")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("damaged", ["", "no digest"])
 def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):
     Path("x/curator").mkdir(parents=True)

@@ -96,6 +96,7 @@ def test_a_summary_tells_what_the_file_says(name, trained):
     assert found["low"] < found["estimate"] < found["high"]
 
 
+@pytest.mark.slow
 def test_summaries_tell_effects_apart(trained):
     names = ("task", "learner", "mechanism", "effect", "estimand", "features", "nuisance")
     assert [summary(trained("logistic"))[name] for name in names] == [

@@ -14,6 +14,7 @@ from torchdpcate.release.file import load_release
 SMALL = ["task=rule", "data.n=1200", "queries.count=60"]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rung"), [(1, 1e-5, "linear"), (0.05, 1e-5, "constant"), (1, 0, "linear")]
 )
@@ -52,6 +53,7 @@ def test_costs_and_budgets_of_treatments_are_choices_of_a_run(tmp_path):
     assert rule.decide(pd.read_csv(population)).sum() <= 3
 
 
+@pytest.mark.slow
 def test_the_plan_says_regret_and_from_which_n_a_rule_beats_a_constant_one(tmp_path, capsys):
     assert main(["plan", *SMALL, f"run_dir={tmp_path / 'p'}"]) == 0
     plan = json.loads((tmp_path / "p" / "plan.json").read_text())

@@ -37,6 +37,7 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
     assert not (here / "r" / "release").exists()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", [["nuisance=additive"], ["nuisance=wide_and_deep"]])
 def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))

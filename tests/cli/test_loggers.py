@@ -22,6 +22,7 @@ def charges(folder: str) -> list:
     return [(entry["block"], entry["event"], entry["count"]) for entry in entries]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     if find_spec(needs[kind]) is None:
@@ -87,12 +88,14 @@ def test_a_run_that_is_refused_leaves_no_log(here, capsys):
     assert not Path("r").exists()
 
 
+@pytest.mark.slow
 def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):
     assert main(["train", *TABLE, "trainer.logger=csv", "run_dir=r"]) == 0
     assert "no network was trained" in capsys.readouterr().out
     assert not Path("r/curator/logs").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_logs_nothing(here):
     assert main(["plan", *TABLE, *QUICK, "n=400", "trainer.logger=csv"]) == 0
     assert not list(here.rglob("logs"))

@@ -105,6 +105,7 @@ def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypat
     assert "data.domain: has no default; give data.domain=VALUE; torchdpcate domain TABLE" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):
     assert main(["train", "task=owl", "privacy.epsilon=-1,-2", f"run_dir={tmp_path / 's'}", "-m"]) == 2
     assert "epsilon" in one_line(capsys)

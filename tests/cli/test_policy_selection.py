@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.cli.helpers import DOMAIN, checked, false_alarms, redomained, summary, table
+from tests.cli.helpers import DOMAIN, checked, false_alarms, redomained, released, summary, table
 from tests.cli.helpers import TABLE as PEOPLE
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
@@ -71,7 +71,7 @@ def trained(finished):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
-def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
+def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained, capsys):
     report = checked(trained(name), "policies.csv", "policies.png", "plan.txt")
     assert false_alarms(report) < 1
     found = summary(trained(name))
@@ -82,6 +82,9 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
     assert set(found["blocks"]) == (
         {"scoring"} if name in ("composed", "pure", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
     )
+    capsys.readouterr()
+    assert main(["inspect", str(released(trained(name)))]) == 0
+    assert f"policy: {found['policy']}" in capsys.readouterr().out
 
 
 def test_a_summary_tells_values_and_regrets_of_the_file(trained):

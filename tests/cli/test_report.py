@@ -252,6 +252,7 @@ def sweep(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_train_writes_what_report_needs(sweep):
     output, plug_in = (json.loads((sweep / name / "summary.json").read_text()) for name in ("0", "1"))
     release = load_release(sweep / "0" / "release" / "release.safetensors")
@@ -267,6 +268,7 @@ def test_train_writes_what_report_needs(sweep):
     }
 
 
+@pytest.mark.slow
 def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     release = load_release(sweep / "0" / "release" / "release.safetensors")
     found = EffectCurves.load(sweep / "0" / "curator" / "curves.json")
@@ -279,6 +281,7 @@ def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     assert not list(sweep.glob("*/release/curves*"))
 
 
+@pytest.mark.slow
 def test_report_of_a_real_sweep(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
     shown = capsys.readouterr().out

@@ -113,6 +113,7 @@ def test_the_curator_keeps_the_noise_report_and_only_settings_in_use(trained):
     assert {"theta_without_noise", "score_at_queries_without_noise", "weight.mean", "arm.treated"} <= set(numbers)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["owl", "owl by output", "constant"])
 def test_coefficients_with_too_little_noise_are_found(name, trained, tmp_path):
     """A millionth of the noise: caught for every law (a false alarm has a chance of 5e-8)."""
@@ -251,6 +252,7 @@ def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     assert summary("r")["value"] is not None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("given", [0.5, "chance", {"site": {"a": 0.25, "b": 0.5, "c": 0.5}}])
 def test_the_domain_file_may_tell_the_propensity(given, here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
@@ -263,6 +265,7 @@ def test_the_domain_file_may_tell_the_propensity(given, here):
     assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("task", "learner"),
     [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule"), ("rule", "EffectRule")],

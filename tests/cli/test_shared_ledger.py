@@ -33,6 +33,7 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_at_the_total(here, capsys):
     words = ["train", "-m", *WORDS, *SHARED, "privacy.epsilon=1,1.5,2", "run_dir=s"]
     assert main(words) == 2
@@ -52,6 +53,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_one_line_and_leaves_no_run(here, capsys, case):
     words, message = MISTAKES[case]
@@ -72,6 +74,7 @@ def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
     assert not Path("c").exists()
 
 
+@pytest.mark.slow
 def test_generated_data_are_free(tmp_path):
     place = tmp_path / "shared.json"
     words = ["task=average_effect", "data.n=400", f"budget.shared={place}", f"run_dir={tmp_path / 'r'}"]

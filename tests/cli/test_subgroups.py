@@ -41,6 +41,7 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
 
 
+@pytest.mark.slow
 def test_a_report_draws_each_forest_and_noise_against_budget(finished, tmp_path, capsys):
     sweep = tmp_path / "sweep"
     shutil.copytree(finished(*SMALL), sweep / "0")
@@ -86,6 +87,7 @@ def test_one_partition_predicts_for_each_row(tmp_path, capsys):
     assert set(effects.round(9)) == set(load_release(release).estimate.round(9))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LALONDE.is_file(), reason="the LaLonde data are not shipped")
 def test_lalonde(tmp_path):
     words = ["task=subgroups", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "data.out_of_bounds=clip"]

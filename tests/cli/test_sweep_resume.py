@@ -56,6 +56,7 @@ def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
     assert len(SharedLedger.load("shared/ledger.json").runs) == 3
 
 
+@pytest.mark.slow
 def test_a_finished_run_of_other_words_is_refused(here, capsys):
     assert main([*SWEEP]) == 0
     before = stamps()

@@ -17,7 +17,7 @@ WORDS = {name: words for name, (words, _) in TASKS.items()} | {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", WORDS)
 def test_a_run_whose_file_does_not_verify_fails_and_the_ledger_counts_it(task, here, capsys, monkeypatch):
     real = run.write_release
