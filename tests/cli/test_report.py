@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
-from tests.faults.guards import answered
-from tests.faults.mutations import examples, json_faults
 from torchdpcate.cli.comparison import budget_table, compare, markdown, method_of
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
@@ -225,19 +222,6 @@ def test_damaged_curves_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InputError, match="no curves of a run, or damaged"):
         report(str(tmp_path))
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
-
-
-@pytest.mark.faults
-@examples(40)
-@given(json_faults(SUMMARY))
-def test_damaged_summaries_are_refused_or_shown(tmp_path_factory, text):
-    folder = tmp_path_factory.getbasetemp() / "damaged_summaries"
-    if not folder.exists():
-        add(folder, "0", epsilon=2.0)
-        add(folder, "1")
-    (folder / "1" / "summary.json").write_text(text, encoding="utf-8")
-    shutil.rmtree(folder / "curator", ignore_errors=True)
-    assert answered(lambda: report(str(folder))) == (folder / "curator" / "report.md").exists()
 
 
 QUICK = ["data=dataset1", "data.n=700", "queries.count=10", "nuisance.batch_size=50", "nuisance.epochs=2"]
