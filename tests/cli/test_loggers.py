@@ -59,6 +59,7 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
         assert all(client.get_metric_history(run.info.run_id, "loss") for run in runs)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("words", "why"),
     [

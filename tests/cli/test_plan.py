@@ -76,10 +76,7 @@ def plan(*words: str) -> dict:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("cate", "owl", "average_effect") else pytest.param(name, marks=pytest.mark.slow)
-        for name in TASKS
-    ],
+    [name if name in ("cate", "owl") else pytest.param(name, marks=pytest.mark.slow) for name in TASKS],
 )
 def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
     found = plan(*TASKS[name], *TABLE, "n=4000", "privacy.epsilon=2")
@@ -146,7 +143,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mistake", REFUSED)
 def test_mistakes_are_one_line_and_leave_nothing(mistake, here, capsys):
     words, message = REFUSED[mistake]
@@ -166,7 +163,7 @@ SAME = {
 }
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mistake", SAME)
 def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, capsys):
     words = ["data=dataset1", "data.n=300", *SAME[mistake]]

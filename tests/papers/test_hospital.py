@@ -73,7 +73,7 @@ def test_few_and_many_covariates():
     assert Hospital(columns=45).domain().dimension == 45 + 66
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(2)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_the_effect_is_that_of_both_outcomes(outcome, effect):
@@ -104,6 +104,7 @@ def test_the_average_effect_is_the_mean_over_patients(outcome):
         source.average_effect("mean")
 
 
+@pytest.mark.slow
 def test_effects_have_their_shapes():
     x = {effect: drawn(Hospital(effect=effect, law=4)).x for effect in EFFECTS}
     assert all(bool((x[effect] == x["constant"]).all()) for effect in EFFECTS)  # one law of patients

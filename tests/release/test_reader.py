@@ -47,6 +47,11 @@ RELEASES = {
     "average_effect": average_effect._example,
     "subgroups": subgroups._example,
 }
+# functions are drawn alike whatever their features
+DRAWN = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name.startswith("function") and "legendre" not in name))
+    for name in sorted(RELEASES)
+]
 
 
 @pytest.fixture(scope="module")
