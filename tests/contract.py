@@ -6,7 +6,7 @@ file, and it travels to another process.
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,7 +115,7 @@ class PlanContract:
         assert report.outputs > 0
 
     def test_no_known_forgery_verifies(self, case, written, tmp_path):
-        passed, said = self._passing(written(case), forge.EVERY.items(), tmp_path)
+        passed, said = passing(written(case), forge.EVERY.items(), tmp_path)
         assert passed == []
         assert said >= 4
 
@@ -130,7 +130,7 @@ class PlanContract:
             *((f"no {name}", removed(name)) for name in privacy["public"] if name not in self._untold(case)),
             ("one more", changed("privacy", ("public", "extra"), 1.0)),
         ]
-        passed, said = self._passing(written(case), edits, tmp_path)
+        passed, said = passing(written(case), edits, tmp_path)
         assert passed == []
         assert said == len(edits)
 
@@ -138,7 +138,7 @@ class PlanContract:
         charges = forge.opened(written(case)).charges
         few = sorted({0, len(charges) // 2, len(charges) - 1})
         edits = [(f"{how} {place}", forge.claimed(EDITS[how](place))) for how in EDITS for place in few]
-        passed, said = self._passing(written(case), edits, tmp_path)
+        passed, said = passing(written(case), edits, tmp_path)
         assert passed == []
         assert said >= len(few)
 
@@ -152,7 +152,7 @@ class PlanContract:
             for how, change in CHANGES.items()
             if (name not in self.worked_out or how != "off the grid") and f"{how} {name}" not in self.possible
         ]
-        passed, said = self._passing(written(case), edits, tmp_path)
+        passed, said = passing(written(case), edits, tmp_path)
         assert passed == []
         assert said >= len(CHANGES) - 1 or not tensors  # all that was answered may be in the facts
 
@@ -161,23 +161,6 @@ class PlanContract:
 
     def _others(self, case: str, values: dict[str, Any]) -> Iterator[tuple[Path_, Any]]:
         return ((place, other) for place, other in others(values) if not set(place) & set(self._untold(case)))
-
-    def _passing(self, honest: Path, edits: Any, folder: Path) -> tuple[list[str], int]:
-        """Return the forgeries that verify, and how many were refused."""
-        passed, refused = [], 0
-        for name, edit in edits:
-            try:
-                path = forge.forged(honest, edit, folder / "release.safetensors")
-            except forge.DoesNotApplyError:
-                continue
-            said = verdict(path)
-            if said is None:
-                passed.append(name)
-                continue
-            assert "\n" not in said
-            assert len(said) < 5000
-            refused += 1
-        return passed, refused
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -205,6 +188,24 @@ def verdict(path: Path) -> str | None:
     except (VerificationError, ReleaseFileError) as problem:
         return str(problem)
     return None
+
+
+def passing(honest: Path, edits: Iterable[tuple[str, forge.Edit]], folder: Path) -> tuple[list[str], int]:
+    """Return the forgeries that verify, and how many were refused, each in a short line."""
+    passed, refused = [], 0
+    for name, edit in edits:
+        try:
+            path = forge.forged(honest, edit, folder / "release.safetensors")
+        except forge.DoesNotApplyError:
+            continue
+        said = verdict(path)
+        if said is None:
+            passed.append(name)
+            continue
+        assert "\n" not in said
+        assert len(said) < 5000
+        refused += 1
+    return passed, refused
 
 
 def plan_of(release: Release) -> Plan:

@@ -83,22 +83,26 @@ def used(tmp_path_factory) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["mechanism", "learner", "estimand", "estimator", "fitter", "rule_mechanism"])
 def test_an_addition_is_trained_released_verified_and_audited(what, used):
     assert used[what]["codes"] == [0] * (3 if what == "estimand" else 4)
     assert used[what]["level"] == "certified"
 
 
+@pytest.mark.slow
 def test_statements_call_them_by_their_names(used):
     assert used["learner"]["public"]["learner"] == "HalfLearner"
     assert used["estimand"]["public"]["estimand"] == "ATM"
     assert used["fitter"]["public"]["weights_fitter"] == "round_objective"
 
 
+@pytest.mark.slow
 def test_an_estimator_that_names_no_models_keeps_the_full_warning(used):
     assert used["estimator"]["public"]["holds_if"] == UNSTATED
 
 
+@pytest.mark.slow
 def test_a_forged_release_by_a_new_mechanism_is_refused_by_its_own_recomputation(used):
     assert used["forgery"]
 

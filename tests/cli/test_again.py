@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import TABLE, here, table  # noqa: F401 - a fixture
+from tests.cli.helpers import TABLE, table
 from torchdpcate.cli.main import main
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
@@ -22,13 +22,16 @@ def complaint(capsys, *words: str, sweep: bool = False) -> str:
     return "".join(line for line in lines if "same files" in line or "same records" in line)
 
 
-def test_a_second_run_says_so(here, capsys):  # noqa: F811
+def test_a_second_run_on_the_same_records_says_so(here, capsys):
     assert complaint(capsys, "run_dir=runs/a") == ""
     said = complaint(capsys, "run_dir=runs/b")
     assert said.startswith("torchdpcate: warning: run_dir = runs/b: is on the same files as runs/a: what you publish")
     assert "budget.shared=LEDGER" in said
     assert len(said.splitlines()) == 1
-    assert "runs/a and 1 more" in complaint(capsys, "run_dir=runs/c")
+    shutil.copy("people.csv", "copy.csv")
+    assert "runs/a and 1 more" in complaint(capsys, "run_dir=runs/c", "data.path=copy.csv")
+    table(500).to_csv("other.csv", index=False)
+    assert complaint(capsys, "run_dir=runs/d", "data.path=other.csv") == ""
     kept = Path("runs/a/curator/records.sha256")
     assert kept.stat().st_mode & 0o777 == 0o600
     assert not list(Path("runs").glob("*/release/records*"))
@@ -36,16 +39,8 @@ def test_a_second_run_says_so(here, capsys):  # noqa: F811
     assert all(digest not in path.read_text(errors="replace") for path in Path("runs/a/release").iterdir())
 
 
-def test_other_files_are_other_records(here, capsys):  # noqa: F811
-    complaint(capsys, "run_dir=a")
-    other = table(500)
-    other.to_csv("other.csv", index=False)
-    assert complaint(capsys, "run_dir=b", "data.path=other.csv") == ""
-    shutil.copy("people.csv", "copy.csv")
-    assert "on the same files as a:" in complaint(capsys, "run_dir=c", "data.path=copy.csv")
-
-
-def test_fixed_noise_and_generated_data_say_nothing(here, capsys):  # noqa: F811
+@pytest.mark.slow
+def test_fixed_noise_and_generated_data_say_nothing(here, capsys):
     complaint(capsys, "run_dir=a")
     assert complaint(capsys, "run_dir=b", "privacy.noise_seed=1") == ""
     for name in ("c", "d"):
@@ -54,7 +49,7 @@ def test_fixed_noise_and_generated_data_say_nothing(here, capsys):  # noqa: F811
         assert not Path(f"{name}/curator/records.sha256").exists()
 
 
-def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(here, capsys):  # noqa: F811
+def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(here, capsys):
     assert complaint(capsys, *SHARED, "run_dir=a", "privacy.epsilon=1") == ""
     assert complaint(capsys, SHARED[0], "run_dir=b", "privacy.epsilon=2") == ""
     assert "files as a and 1 more:" in complaint(capsys, "run_dir=c")
@@ -67,7 +62,8 @@ def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(her
     )
 
 
-def test_a_sweep_says_it_of_the_runs_before(here, capsys):  # noqa: F811
+@pytest.mark.slow
+def test_a_sweep_says_it_of_the_runs_before(here, capsys):
     complaint(capsys, "run_dir=a")
     said = complaint(capsys, "run_dir=s", "privacy.epsilon=1,2", sweep=True)
     assert said.count("same files") == 1
@@ -76,8 +72,9 @@ def test_a_sweep_says_it_of_the_runs_before(here, capsys):  # noqa: F811
     assert "files as a and 2 more:" in complaint(capsys, "run_dir=b")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("damaged", ["", "no digest"])
-def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):  # noqa: F811
+def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):
     Path("x/curator").mkdir(parents=True)
     Path("x/curator/records.sha256").write_text(damaged)
     assert complaint(capsys, "run_dir=a") == ""

@@ -1,12 +1,11 @@
 """``task=rule``: what a run writes, its plan, and one line for each mistake."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import summary
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 from torchdpcate.release.composed import ComposedRule
@@ -15,10 +14,7 @@ from torchdpcate.release.file import load_release
 SMALL = ["task=rule", "data.n=1200", "queries.count=60"]
 
 
-def summary(folder) -> dict:
-    return json.loads((Path(folder) / "summary.json").read_text())
-
-
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rung"), [(1, 1e-5, "linear"), (0.05, 1e-5, "constant"), (1, 0, "linear")]
 )
@@ -57,26 +53,7 @@ def test_costs_and_budgets_of_treatments_are_choices_of_a_run(tmp_path):
     assert rule.decide(pd.read_csv(population)).sum() <= 3
 
 
-MISTAKES = {
-    "share": (["rule.share=1.5", "rule.population=public.csv"], "budget = 1.5"),
-    "no population": (["rule.share=0.5"], "give population="),
-    "outside": (["rule.share=0.5", "rule.population=public.csv"], "query 'x0'"),
-    "nuisances": (["nuisance=convex"], "takes auto, additive, wide_and_deep or mlp"),
-    "weights": (["weights=ipw"], "weights: not used by task=rule"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_one_line_and_cost_nothing(mistake, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    columns, row = [f"x{j}" for j in range(4)], [[3.0 if mistake == "outside" else 0.5] * 4]
-    pd.DataFrame(row, columns=columns).to_csv("public.csv")
-    words, message = MISTAKES[mistake]
-    assert main(["train", *SMALL, *words, "run_dir=r"]) == 2
-    assert message in one_line(capsys)
-    assert not Path("r").exists()
-
-
+@pytest.mark.slow
 def test_the_plan_says_regret_and_from_which_n_a_rule_beats_a_constant_one(tmp_path, capsys):
     assert main(["plan", *SMALL, f"run_dir={tmp_path / 'p'}"]) == 0
     plan = json.loads((tmp_path / "p" / "plan.json").read_text())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate import _files
 from torchdpcate.cli.main import main
 from torchdpcate.nuisance.trainer import default_trainer
@@ -53,7 +53,7 @@ def check_ledger(path: Path) -> None:
 
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
-def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):  # noqa: F811
+def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):
     process = subprocess.Popen(
         [*_MAIN, *TABLE, *LONG, "run_dir=r"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -70,7 +70,7 @@ def test_a_signal_in_dp_sgd_is_one_line_and_its_exit_code(here, number, code):  
     assert names == {"curator", *(f"curator/{file}" for file in ("ledger.json", "ledger.json.lock", "records.sha256"))}
 
 
-def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):  # noqa: F811
+def test_a_job_in_the_background_goes_on_at_ctrl_c_and_ends_at_sigterm(here):
     """The shell, or nohup, has it ignore Ctrl-C, which is for the program in the foreground."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -139,7 +139,7 @@ TASKS = {
 
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("task", TASKS)
-def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, monkeypatch):  # noqa: F811
+def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, monkeypatch):
     """The space is asked for before anything is charged, and again before the release is, when its size is known."""
     words, charged = TASKS[task]
     charged = charged if call else []
@@ -165,7 +165,7 @@ def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, 
         assert not (here / "r").exists()
 
 
-def test_the_release_fits_into_what_was_held_for_it(here, monkeypatch):  # noqa: F811
+def test_the_release_fits_into_what_was_held_for_it(here, monkeypatch):
     """Of every task, as it is by default; of a release with as many queries as it likes, too."""
     sizes = []
     real = os.posix_fallocate
@@ -191,7 +191,7 @@ PLACES = {
 
 @pytest.mark.parametrize("sweep", [[], ["-m", "seed=0,1"]], ids=["one run", "sweep"])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys):  # noqa: F811
+def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys):
     Path("file").write_text("mine")
     before = {path.name for path in here.iterdir()}
     assert main(["train", *sweep, *TABLE, *QUICK, f"run_dir={PLACES[place]}"]) == 2
@@ -201,7 +201,7 @@ def test_a_run_folder_that_cannot_be_made_is_one_line(place, sweep, here, capsys
     assert Path("file").read_text() == "mine"
 
 
-def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):  # noqa: F811
+def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):
     """As the system would say it: tests may run as root, whom permissions do not stop."""
 
     def refuse(path, *_, **__):
@@ -214,7 +214,7 @@ def test_a_folder_that_is_read_only_is_one_line(here, capsys, monkeypatch):  # n
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
-def test_a_disk_that_fails_at_any_file_is_one_line(number, here, capsys, monkeypatch):  # noqa: F811
+def test_a_disk_that_fails_at_any_file_is_one_line(number, here, capsys, monkeypatch):
     real = _files._sync
 
     def fail(path: Path) -> None:

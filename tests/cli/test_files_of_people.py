@@ -93,6 +93,7 @@ def test_a_person_is_named_by_two_columns(train, tmp_path) -> None:
     assert privacy.person == {"column": "center + id", "records": 2}
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["data.stream=true"]])
 def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_path, words) -> None:
     """Codes of missing values: the refusal asks for them first, and clipping says how many values it moved."""

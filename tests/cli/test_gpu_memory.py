@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate import composition
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
@@ -27,7 +27,7 @@ def after(count, work):
     return limited
 
 
-def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monkeypatch):  # noqa: F811
+def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monkeypatch):
     monkeypatch.setattr(LinearTaps, "uses", after(3, LinearTaps.uses))
     assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
     said = one_line(capsys)
@@ -37,8 +37,9 @@ def test_training_names_the_batch_and_counts_the_steps_taken(here, capsys, monke
     assert not (here / "r" / "release").exists()
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", [["nuisance=additive"], ["nuisance=wide_and_deep"]])
-def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):  # noqa: F811
+def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monkeypatch, words):
     monkeypatch.setattr(LinearTaps, "uses", after(2, LinearTaps.uses))
     assert main(["train", *TABLE, *words, "trainer.progress=false", "force=true", "run_dir=r"]) == 2
     assert "lower max_physical_batch of nuisance or nuisance.solver, or use trainer=cpu" in one_line(capsys)
@@ -46,7 +47,7 @@ def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monk
     assert not (here / "r" / "release").exists()
 
 
-def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):  # noqa: F811
+def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(LinearSecondStage, "fit", full)
         assert main(["train", *TABLE, *QUICK, "run_dir=r"]) == 2
@@ -60,7 +61,7 @@ def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):  #
     assert Ledger.load(here / "s" / "curator" / "ledger.json").entries
 
 
-def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):  # noqa: F811
+def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):
     before = {path.name for path in here.iterdir()}
     monkeypatch.setattr(composition, "fit_composition", full)
     assert main(["train", *TABLE, "force=true", "run_dir=r"]) == 2
@@ -69,7 +70,7 @@ def test_where_nothing_was_spent_nothing_is_left(here, capsys, monkeypatch):  # 
 
 
 @pytest.mark.parametrize("group", ["nuisance", "nuisance.solver"])
-def test_a_limit_that_is_none_is_refused_before_anything_is_spent(here, capsys, group):  # noqa: F811
+def test_a_limit_that_is_none_is_refused_before_anything_is_spent(here, capsys, group):
     words = ["nuisance=mlp"] if group == "nuisance" else ["nuisance=additive"]
     before = {path.name for path in here.iterdir()}
     assert main(["train", *TABLE, *words, f"{group}.max_physical_batch=0"]) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.nuisance.trainer import check_device, default_trainer
@@ -22,8 +22,9 @@ def charges(folder: str) -> list:
     return [(entry["block"], entry["event"], entry["count"]) for entry in entries]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):  # noqa: F811
+def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):
     if find_spec(needs[kind]) is None:
         pytest.skip(f"there is no {needs[kind]} here")
     elsewhere = here.parent / "elsewhere"
@@ -58,6 +59,7 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):  # noqa
         assert all(client.get_metric_history(run.info.run_id, "loss") for run in runs)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -66,14 +68,14 @@ def test_losses_are_the_curators_alone(here, monkeypatch, capsys, kind):  # noqa
         (["trainer.logger=csv", "trainer.log_folder=public"], "losses go to the run's curator/logs alone"),
     ],
 )
-def test_another_place_or_logger_is_refused(here, capsys, words, why):  # noqa: F811
+def test_another_place_or_logger_is_refused(here, capsys, words, why):
     assert main(["train", *TABLE, *QUICK, *words, "run_dir=r"]) == 2
     assert why in one_line(capsys)
     assert not Path("r").exists()
     assert not Path("public").exists()
 
 
-def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsys, monkeypatch):  # noqa: F811
+def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsys, monkeypatch):
     monkeypatch.setattr("torchdpcate.nuisance.watching.find_spec", lambda name: None)
     for kind in ("tensorboard", "mlflow"):
         assert main(["train", *TABLE, *QUICK, f"trainer.logger={kind}", "run_dir=r"]) == 2
@@ -81,19 +83,21 @@ def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsy
     assert not Path("r").exists()
 
 
-def test_a_run_that_is_refused_leaves_no_log(here, capsys):  # noqa: F811
+def test_a_run_that_is_refused_leaves_no_log(here, capsys):
     Path("people.csv").write_text(Path("people.csv").read_text().replace(",a,", ",z,", 1))
     assert main(["train", *TABLE, *QUICK, "trainer.logger=csv", "run_dir=r"]) == 2
     assert not Path("r").exists()
 
 
-def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):  # noqa: F811
+@pytest.mark.slow
+def test_a_run_without_networks_says_that_nothing_was_logged(here, capsys):
     assert main(["train", *TABLE, "trainer.logger=csv", "run_dir=r"]) == 0
     assert "no network was trained" in capsys.readouterr().out
     assert not Path("r/curator/logs").exists()
 
 
-def test_a_plan_logs_nothing(here):  # noqa: F811
+@pytest.mark.slow
+def test_a_plan_logs_nothing(here):
     assert main(["plan", *TABLE, *QUICK, "n=400", "trainer.logger=csv"]) == 0
     assert not list(here.rglob("logs"))
 

@@ -108,23 +108,3 @@ def test_a_query_release_is_offered_the_noise_of_the_function(tmp_path):
     code, _, error = run("train", *SMALL, *words)
     assert code == 0
     assert "note: mechanism=gaussian_process needs noise" in error
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (("second_stage=kernel_ridge",), "has no sensitivity bound for this second stage"),
-        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "features=fourier"), "of second_stage=linear"),
-        (("second_stage=linear", "release=queries", "mechanism=influence", "split=cross_fit"), "split=disjoint"),
-        (("second_stage=kernel_ridge", "mechanism=gaussian_process", "second_stage.bandwidth=-1"), "bandwidth"),
-        (("second_stage=linear", "split=cross_fit", "split.nuisance_share=1"), "nuisance_share"),
-        (("second_stage=linear", "mechanism=dp_sgd_head", "mechanism.epochs=0"), "mechanism.epochs"),
-    ],
-)
-def test_mistakes_are_one_line_and_leave_nothing(words, remedy, tmp_path):
-    code, _, error = run("train", *SMALL, *words, f"run_dir={tmp_path / 'r'}")
-    assert code == 2
-    assert remedy in error
-    assert len(error.strip().splitlines()) == 1
-    assert not (tmp_path / "r").exists()

@@ -1,11 +1,10 @@
 """Words of ``train`` that name no setting: one line with the nearest names, and nothing is added that is never read."""
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import with_implied_table
 
@@ -81,42 +80,6 @@ def test_a_setting_that_is_there_may_have_a_plus(tmp_path, capsys):
     assert "epsilon" in one_line(capsys)
 
 
-@pytest.mark.slow
-def test_shares_of_an_effect_are_added_and_their_names_are_checked_by_the_effect(tmp_path, capsys):
-    words = ["task=average_effect", "data.n=400", f"run_dir={tmp_path / 'r'}"]
-    balancing = [*words, "effect=covariate_balancing"]
-    assert main(["train", *balancing, "+effect.shares.siz=0.5"]) == 2
-    assert "shares.siz: no part" in one_line(capsys)
-    assert main(["train", *balancing, "+effect.share.size=0.5"]) == 2
-    assert "the nearest is effect.shares" in one_line(capsys)
-    assert main(["train", *words, "effect=difference_in_means", "+effect.shares.size=0.5"]) == 2
-    assert "effect.shares.size: not used by task=average_effect with effect=difference_in_means" in one_line(capsys)
-
-
-OF_OTHERS = {
-    "mechanism=output": "not for second_stage = adaptive.*kernel_ridge, linear, neural and tangent",
-    "second_stage=linear mechanism=composed": "not for second_stage = linear; composed is of second_stage=adaptive",
-    "split=cross_fit": "of second_stage=kernel_ridge, linear, neural and tangent",
-    "split.fraction=0.3": "of second_stage=kernel_ridge, linear, neural and tangent",
-    "screen=private": "of second_stage=kernel_ridge, linear, neural and tangent",
-    "tune=private tune.share=0.1": "tune: .*of second_stage=kernel_ridge, linear, neural and tangent",
-    "features=fourier features.pairs=7": "features: .*of second_stage=linear",
-    "second_stage.private_threshold.points=9": "of second_stage=kernel_ridge, linear and tangent",
-    "second_stage.width=9": "of second_stage=neural",
-    "nuisance=convex": "not for second_stage = adaptive; adaptive takes",
-    "task=owl rule.share=0.2": "rule.share: not used by task=owl; it is of task=rule",
-    "task=rule weights=private": "weights: not used by task=rule; it is of task=owl and two_stage_rule",
-    "task=policy_selection nuisance_guarantee.ridge=1": "with nuisance_guarantee=auto; it is of .*=stability",
-}
-
-
-@pytest.mark.parametrize("words", OF_OTHERS)
-def test_a_word_of_another_choice_is_refused_and_names_it(words, tmp_path, capsys):
-    assert main(["train", *words.split(), f"run_dir={tmp_path / 'r'}"]) == 2
-    assert re.search(OF_OTHERS[words], one_line(capsys))
-    assert not list(tmp_path.iterdir())
-
-
 NAME_A_TABLE = {
     "data.path=t.csv": True,
     "data.path=t.csv data.domain=d.yaml privacy.epsilon=2": True,
@@ -142,6 +105,7 @@ def test_a_table_without_its_domain_is_told_how_to_draft_one(tmp_path, monkeypat
     assert "data.domain: has no default; give data.domain=VALUE; torchdpcate domain TABLE" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_sweep_may_come_before_its_option(tmp_path, capsys):
     assert main(["train", "task=owl", "privacy.epsilon=-1,-2", f"run_dir={tmp_path / 's'}", "-m"]) == 2
     assert "epsilon" in one_line(capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import QUICK, TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import QUICK, TABLE, one_line
 from tests.release.helpers import DOMAIN
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate.online.service import OnlineService
@@ -47,7 +47,7 @@ def check(run: Path) -> None:
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run(kind, here, umask, monkeypatch):  # noqa: F811
+def test_a_run(kind, here, umask, monkeypatch):
     """And no file of the curator's can be read by others at any moment: each writer leaves it as it should be."""
     monkeypatch.setattr("torchdpcate.cli.run.seal", lambda folder: None)
     assert main(["train", *KINDS[kind], "run_dir=r"]) == 0
@@ -57,7 +57,7 @@ def test_a_run(kind, here, umask, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_a_sweep(here, umask):  # noqa: F811
+def test_a_sweep(here, umask):
     assert main(["train", "-m", *KINDS["policy"], "seed=0,1", "run_dir=s"]) == 0
     for run in ("0", "1"):
         check(here / "s" / run)
@@ -65,7 +65,7 @@ def test_a_sweep(here, umask):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):  # noqa: F811
+def test_answers_are_refused_in_a_folder_that_others_can_read(here, capsys):
     assert main(["train", *KINDS["online"], "run_dir=r"]) == 0
     words = ["answer", "r", "--queries", "people.csv", "-o", "answers.csv"]
     assert main(words) == 0

@@ -90,6 +90,7 @@ def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
     assert Ledger.load(run / "curator" / "ledger.json").blocks["records"] == PrivacyBudget(1.0, 1e-5)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -110,6 +111,7 @@ def test_mistakes_end_in_one_line(words, tmp_path, capsys, more, message) -> Non
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_plan_counts_by_the_person(words, tmp_path, capsys) -> None:
     given = [*words, "data.person=who", "data.per_person=4", "task=average_effect", f"run_dir={tmp_path / 'p'}"]
     assert main(["plan", *given, "n=800"]) == 0
@@ -123,6 +125,7 @@ def test_plan_counts_by_the_person(words, tmp_path, capsys) -> None:
     assert "counts rows, and not the persons" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_intensive_care_by_person(tmp_path) -> None:
     folder, run = write_extract(tmp_path / "e", *extract_tables(persons=60)), tmp_path / "run"
     words = ["data=mimic", f"data.path={folder}", "data.per_person=3", "privacy.epsilon=4", "force=true"]
@@ -132,6 +135,7 @@ def test_intensive_care_by_person(tmp_path) -> None:
     assert privacy.epsilon == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 def test_a_sweep_adds_up_by_the_person(words, tmp_path, capsys) -> None:
     sweep = ["seed=0,1", "data.person=who", "data.per_person=2", "task=average_effect", "privacy.delta=0"]
     assert main(["train", "-m", *words, *sweep, f"run_dir={tmp_path / 's'}"]) == 0

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.cli.overrides import with_implied_table
 from torchdpcate.cli.plain_values import PATHS, readable_words

@@ -8,13 +8,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_cli import DOMAIN, one_line
+from tests.cli.helpers import DOMAIN, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.data import Dataset1
 from torchdpcate.data.table import Table
 
 TABLE = ["data=table", "data.path=nowhere.csv", "data.domain=domain.yaml"]
-CUTS = "subgroups=[{black: true}]"
 TASKS = {
     "cate": [],
     "cate blocks": ["second_stage=linear", "nuisance=convex"],
@@ -30,9 +29,7 @@ TASKS = {
     "doubly robust": ["task=average_effect", "effect=doubly_robust"],
     "balancing": ["task=average_effect", "effect=covariate_balancing"],
     "composed average": ["task=average_effect", "effect=composed"],
-    "subgroups": ["task=subgroups", CUTS],
-}
-SLOW = {
+    "subgroups": ["task=subgroups", "subgroups=[{black: true}]"],
     "cate networks": ["second_stage=linear", "nuisance=mlp"],
     "dp_sgd_head": ["second_stage=linear", "mechanism=dp_sgd_head", "nuisance=convex"],
     "statistics": ["second_stage=linear", "mechanism=statistics", "nuisance=convex"],
@@ -77,10 +74,12 @@ def plan(*words: str) -> dict:
     return json.loads(Path("p/plan.json").read_text())
 
 
-@pytest.mark.first(8)
-@pytest.mark.parametrize("name", [*TASKS, *SLOW])
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("cate", "owl") else pytest.param(name, marks=pytest.mark.slow) for name in TASKS],
+)
 def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
-    found = plan(*(TASKS | SLOW)[name], *TABLE, "n=4000", "privacy.epsilon=2")
+    found = plan(*TASKS[name], *TABLE, "n=4000", "privacy.epsilon=2")
     assert set(found) >= KEYS
     assert (found["n"], found["epsilon"], found["delta"], found["outcome_range"]) == (4000, 2.0, 1e-5, 10.0)
     assert found["task"] == name.split()[0] or name not in ("cate", "owl", "pairwise")
@@ -107,6 +106,7 @@ def test_records_of_generated_data_are_those_that_train_takes(here, no_records, 
     assert sorted(path.name for path in here.iterdir()) == ["domain.yaml", "p"]
 
 
+@pytest.mark.slow
 def test_a_precision_takes_records_or_epsilon(here):
     words = ["task=average_effect", "effect=difference_in_means", *TABLE]
     found = plan(*words, "n=2000", "precision=0.01")
@@ -143,6 +143,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mistake", REFUSED)
 def test_mistakes_are_one_line_and_leave_nothing(mistake, here, capsys):
     words, message = REFUSED[mistake]
@@ -162,6 +163,7 @@ SAME = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("mistake", SAME)
 def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, capsys):
     words = ["data=dataset1", "data.n=300", *SAME[mistake]]
@@ -171,6 +173,7 @@ def test_a_plan_refuses_what_train_refuses_in_the_same_words(mistake, here, caps
     assert capsys.readouterr().err.strip() == planned
 
 
+@pytest.mark.slow
 def test_rows_are_counted_from_metadata_if_the_user_says_so(here, no_records):
     rng = np.random.default_rng(0)
     pd.DataFrame({"age": rng.random(321), "treat": 0, "black": 0, "site": "a", "pay": 1.0}).to_parquet("t.parquet")
@@ -178,6 +181,7 @@ def test_rows_are_counted_from_metadata_if_the_user_says_so(here, no_records):
     assert plan("task=average_effect", *words, "n=metadata")["n"] == 321
 
 
+@pytest.mark.slow
 def test_a_known_propensity_of_the_domain_is_planned_with(here, no_records):
     words = ["task=average_effect", *TABLE, "n=1000", "privacy.delta=0"]
     unknown = plan(*words)
@@ -216,6 +220,7 @@ def test_the_plan_of_train_is_that_of_plan(here, capsys):
     assert json.loads(Path("r/summary.json").read_text())["planned_noise"] == found["expected_noise"]
 
 
+@pytest.mark.slow
 def test_a_residual_scale_that_is_known_takes_the_place_of_the_planned_one(here, no_records, capsys):
     usual = plan(*TABLE, "n=4000", "precision=0.05")
     assert "clipped at 1/14 of its range" in " ".join(capsys.readouterr().out.split())
@@ -230,6 +235,7 @@ def test_a_residual_scale_that_is_known_takes_the_place_of_the_planned_one(here,
     assert half["least_epsilon"] < usual["least_epsilon"]
 
 
+@pytest.mark.slow
 def test_train_says_its_plan_by_the_residual_scale_given(here, capsys):
     words = ["data=dataset1", "data.n=300", "plan.residual_scale=0.5"]
     found = plan(*words)
@@ -237,6 +243,7 @@ def test_train_says_its_plan_by_the_residual_scale_given(here, capsys):
     assert json.loads(Path("r/summary.json").read_text())["planned_noise"] == found["expected_noise"]
 
 
+@pytest.mark.slow
 def test_a_binary_outcome_has_no_residual_scale(here, capsys):
     Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"outcome": {"name": "pay", "categories": [0, 1]}}))
     assert main(["plan", *TABLE, "n=1000", "plan.residual_scale=0.2"]) == 2

@@ -12,8 +12,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.cli.test_cli import one_line
-from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
+from tests.cli.helpers import DOMAIN, checked, false_alarms, redomained, released, summary, table
+from tests.cli.helpers import TABLE as PEOPLE
+from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
 from torchdpcate.papers.rare_region import RareRegion
@@ -45,12 +46,6 @@ RUNS = {
     "arms": ["policies=constants", "nuisance_guarantee=fixed"],
     "public target": ["nuisance_guarantee=stability", "nuisance_guarantee.target={propensity:0.5,outcome:[0.38,0.33]}"],
 }
-DOMAIN = {
-    "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
-    "covariates": {"age": {"low": 16, "high": 60}, "dose": {"low": 0, "high": 1}, "site": {"categories": list("abc")}},
-    "overlap": 0.2,
-}
 POLICIES = [
     {"kind": "constants", "actions": [0, 1]},
     {"kind": "thresholds", "covariate": "dose", "cuts": [0.25, 0.5, 0.75]},
@@ -68,10 +63,6 @@ def middle(x: np.ndarray) -> np.ndarray:
     return np.stack([np.full(len(x), 0.38), np.full(len(x), 0.35)], axis=1)
 
 
-def summary(folder) -> dict:
-    return json.loads((Path(folder) / "summary.json").read_text())
-
-
 @pytest.fixture
 def trained(finished):
     """Folders of runs on generated data."""
@@ -80,19 +71,10 @@ def trained(finished):
 
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", RUNS)
-def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
-    folder = trained(name)
-    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert {path for path in written if path.startswith("release/")} == {
-        "release/release.safetensors",
-        "release/privacy.json",
-        "release/privacy.md",
-        "release/SHA256SUMS",
-    }
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", "policies.csv", "policies.png", "plan.txt")
-    assert {f"curator/{file}" for file in kept} < written
-    assert main(["verify", str(folder / "release" / "release.safetensors")]) == 0
-    found = summary(folder)
+def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained, capsys):
+    report = checked(trained(name), "policies.csv", "policies.png", "plan.txt")
+    assert false_alarms(report) < 1
+    found = summary(trained(name))
     assert found["release"] == "policy"
     assert found["level"] == ("conditional" if name == "frozen" else "certified")
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
@@ -100,10 +82,9 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained):
     assert set(found["blocks"]) == (
         {"scoring"} if name in ("composed", "pure", "fixed", "frozen", "arms") else {"nuisance", "scoring"}
     )
-    report = scan(folder)
-    assert report.leaks == ()
-    assert report.notes == ()
-    assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < FALSE_ALARM
+    capsys.readouterr()
+    assert main(["inspect", str(released(trained(name)))]) == 0
+    assert f"policy: {found['policy']}" in capsys.readouterr().out
 
 
 def test_a_summary_tells_values_and_regrets_of_the_file(trained):
@@ -180,31 +161,6 @@ def test_a_utility_in_the_release_is_found(trained, tmp_path):
     assert "utility" in " ".join(leak.what for leak in scan(folder).leaks)
 
 
-def test_predict_writes_decisions(trained, tmp_path, capsys):
-    path = trained("stable") / "release" / "release.safetensors"
-    release = load_release(path)
-    frame = pd.DataFrame(release.domain.grid(50).numpy(), columns=list(release.schema.columns))
-    frame.to_csv(tmp_path / "in.csv", index=False)
-    assert main(["predict", str(path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.parquet")]) == 0
-    assert "50 decisions (certified) written to" in capsys.readouterr().out
-    written = pd.read_parquet(tmp_path / "out.parquet")
-    assert list(written) == ["decision"]
-    assert written["decision"].dtype == np.int64
-    np.testing.assert_array_equal(written["decision"], release.decide(frame))
-
-
-def test_inspect_and_card_of_a_policy(trained, tmp_path, capsys):
-    path = str(trained("stable") / "release" / "release.safetensors")
-    name = load_release(path).name
-    assert main(["inspect", path]) == 0
-    assert f"policy: {name}" in capsys.readouterr().out
-    assert main(["inspect", path, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["kind"], shown["policy"]) == ("policy", name)
-    assert main(["inspect", path, "--card", "-o", str(tmp_path)]) == 0
-    assert json.loads((tmp_path / "card.json").read_text())["guarantee"]["level"] == "certified"
-
-
 @pytest.mark.slow
 def test_a_sweep_is_reported_by_regret_and_value(tmp_path, capsys):
     folder = tmp_path / "sweep"
@@ -277,29 +233,18 @@ def test_real_covariates_with_a_rare_region(tmp_path, monkeypatch):
     assert len(pd.read_csv("decisions.csv")) == 4802
 
 
-def table(n: int = 400) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    treat, age, dose = rng.integers(0, 2, n), rng.integers(16, 61, n), rng.uniform(0, 1, n)
-    frame = pd.DataFrame({"treat": treat, "age": age, "dose": dose, "site": rng.choice(list("abc"), n)})
-    return frame.assign(pay=np.clip(5 + (2 * treat - 1) * (4 * dose - 2) + rng.normal(0, 1, n), 0, 10))
+TABLE = ["task=policy_selection", *PEOPLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed"]
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    table().to_csv("people.csv", index=False)
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
+def listed(here):
     Path("policies.yaml").write_text(yaml.safe_dump(POLICIES))
-    return tmp_path
-
-
-TABLE = ["task=policy_selection", "data=table", "data.path=people.csv", "data.domain=domain.yaml"]
 
 
 @pytest.mark.slow
-def test_a_table_and_a_list_of_policies_become_decisions(here):
-    words = [*TABLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed", "privacy.epsilon=20"]
-    assert main(["train", *words, "run_dir=r"]) == 0
+@pytest.mark.usefixtures("listed")
+def test_a_table_and_a_list_of_policies_become_decisions():
+    assert main(["train", *TABLE, "privacy.epsilon=20", "run_dir=r"]) == 0
     found = summary("r")
     assert (found["policies"], found["policy"]) == ("policies.yaml", "dose > 0.5")
     assert "regret" not in found
@@ -311,103 +256,9 @@ def test_a_table_and_a_list_of_policies_become_decisions(here):
 
 
 @pytest.mark.slow
-def test_the_propensity_may_be_a_column(here):
+@pytest.mark.usefixtures("listed")
+def test_the_propensity_may_be_a_column():
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
-    domain = DOMAIN | {"covariates": DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}}}
-    Path("domain.yaml").write_text(yaml.safe_dump(domain))
-    words = [*TABLE, "policies.path=policies.yaml", "nuisance_guarantee=fixed", "nuisance_guarantee.propensity=chance"]
-    assert main(["train", *words, "privacy.epsilon=20", "run_dir=r"]) == 0
+    redomained(covariates=DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}})
+    assert main(["train", *TABLE, "nuisance_guarantee.propensity=chance", "privacy.epsilon=20", "run_dir=r"]) == 0
     assert summary("r")["level"] == "certified"
-
-
-def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
-    assert main(["train", *TABLE, "privacy.noise_seed=1", "run_dir=r"]) == 0
-    shown = capsys.readouterr().out
-    assert "NOT PRIVATE" in shown
-    assert "epsilon" not in shown
-    assert summary("r")["epsilon"] is None
-
-
-def policies(*entries):
-    return lambda: Path("policies.yaml").write_text(yaml.safe_dump(list(entries)))
-
-
-def change(**columns):
-    return lambda: table().assign(**columns).to_csv("people.csv", index=False)
-
-
-FILE = "policies.path=policies.yaml"
-MISTAKES = {
-    "empty library": (policies(), [FILE], "policies is empty"),
-    "no list": (lambda: Path("policies.yaml").write_text("kind: constants"), [FILE], "policies.yaml.*holds no list"),
-    "no file": (None, ["policies.path=nowhere.yaml"], "nowhere.yaml: no such file"),
-    "a policy twice": (
-        policies({"kind": "constants", "actions": [1, 0]}, {"kind": "constants", "actions": [1], "names": ["treat"]}),
-        [FILE],
-        "'always 1' and 'treat' are the same policy",
-    ),
-    "a name twice": (
-        policies(POLICIES[0], dict(POLICIES[0]) | {"actions": [0, 1]}),
-        [FILE],
-        "'always 0' is there twice",
-    ),
-    "an action outside": (policies({"kind": "constants", "actions": [0, 7]}), [FILE], "action 7 is none of 0, 1"),
-    "a covariate outside": (
-        policies({"kind": "thresholds", "covariate": "height", "cuts": [1]}),
-        [FILE],
-        "'height' is no covariate",
-    ),
-    "an unknown kind": (policies({"kind": "oracle"}), [FILE], r"policies\[0\] is no policy; .*kind: .*trees"),
-    "a share outside": (None, ["policies.shares=[1.5]"], "shares"),
-    "floor above 1/K": (None, ["selection.overlap=0.6"], "0.6.*at most"),
-    "overlap of zero": (None, ["selection.overlap=0"], "overlap"),
-    "no certificate": (None, ["nuisance_guarantee=none"], "nuisance_guarantee=none.*stability"),
-    "split of nothing": (None, ["selection.split=0"], "split"),
-    "split of nobody": (None, ["nuisance_guarantee=composed", "selection.split=0.3"], "leave selection.split out"),
-    "propensity above one": (None, ["nuisance_guarantee=fixed", "nuisance_guarantee.propensity=1.5"], "propensity"),
-    "negative ridge": (None, ["nuisance_guarantee=stability", "nuisance_guarantee.ridge=-1"], "ridge = -1"),
-    "unknown constants": (
-        None,
-        ["nuisance_guarantee=stability", "nuisance_guarantee.constants=magic"],
-        "constants = 'magic'",
-    ),
-    "nothing frozen": (None, ["nuisance_guarantee=frozen"], "propensity"),
-    "one arm": (change(treat=1), [], "treat.*no record with value 0"),
-    "outcome outside": (change(pay=11), [], "pay.*out_of_bounds=clip"),
-    "epsilon of nothing": (None, ["privacy.epsilon=0"], "epsilon"),
-    "unknown mechanism": (None, ["mechanism=magic"], "magic"),
-    "mechanism of effects": (None, ["mechanism=objective"], "objective: releases effects.*permute_and_flip"),
-    "nuisance untrained": (None, ["nuisance=mlp"], "nuisance: not used.*private_nuisances"),
-    "trainer untrained": (None, ["nuisance_guarantee=fixed", "trainer=gpu"], "trainer: not used"),
-    "delta for networks": (
-        None,
-        ["nuisance_guarantee=private_nuisances", "privacy.delta=0", "trainer.progress=false"],
-        "delta",
-    ),
-    "learner": (None, ["learner=dr"], "learner: not used by task=policy_selection"),
-    "second stage": (None, ["second_stage=neural"], "second_stage: not used"),
-    "split of effects": (None, ["split=cross_fit"], "use selection.split"),
-    "weights": (None, ["weights=private"], "weights: not used.*of task=owl"),
-    "tune": (None, ["tune=private"], "tune: not used"),
-    "figure": (None, ["figure.level=0.9"], "figure.level: not used"),
-    "unknown setting": (None, ["selection.flor=0.1"], "selection.flor"),
-    "policies of effects": (None, ["task=cate", FILE], "policies.path: not used by task=cate"),
-    "certificate of a rule": (
-        None,
-        ["task=owl", "nuisance_guarantee=fixed"],
-        "nuisance_guarantee: not used by task=owl",
-    ),
-    "choice of an effect": (None, ["task=cate", "mechanism=permute_and_flip"], "use it with task=policy_selection"),
-}
-
-
-@pytest.mark.first(3)
-@pytest.mark.parametrize("mistake", sorted(MISTAKES))
-def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
-    prepare, words, message = MISTAKES[mistake]
-    if prepare is not None:
-        prepare()
-    before = {path.name for path in here.iterdir()}
-    assert main(["train", *TABLE, *words, "run_dir=r"]) == 2
-    assert re.search(message, one_line(capsys))
-    assert {path.name for path in here.iterdir()} == before

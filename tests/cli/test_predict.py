@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 

@@ -10,10 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
-from tests.faults.guards import answered
-from tests.faults.mutations import examples, json_faults
 from torchdpcate.cli.comparison import budget_table, compare, markdown, method_of
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
@@ -227,19 +224,6 @@ def test_damaged_curves_are_refused_before_anything_is_written(tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
 
 
-@pytest.mark.faults
-@examples(40)
-@given(json_faults(SUMMARY))
-def test_damaged_summaries_are_refused_or_shown(tmp_path_factory, text):
-    folder = tmp_path_factory.getbasetemp() / "damaged_summaries"
-    if not folder.exists():
-        add(folder, "0", epsilon=2.0)
-        add(folder, "1")
-    (folder / "1" / "summary.json").write_text(text, encoding="utf-8")
-    shutil.rmtree(folder / "curator", ignore_errors=True)
-    assert answered(lambda: report(str(folder))) == (folder / "curator" / "report.md").exists()
-
-
 QUICK = ["data=dataset1", "data.n=700", "queries.count=10", "nuisance.batch_size=50", "nuisance.epochs=2"]
 QUICK += ["second_stage=linear", "second_stage.ridge=0.02", "trainer.progress=false"]
 
@@ -252,6 +236,7 @@ def sweep(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_train_writes_what_report_needs(sweep):
     output, plug_in = (json.loads((sweep / name / "summary.json").read_text()) for name in ("0", "1"))
     release = load_release(sweep / "0" / "release" / "release.safetensors")
@@ -267,6 +252,7 @@ def test_train_writes_what_report_needs(sweep):
     }
 
 
+@pytest.mark.slow
 def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     release = load_release(sweep / "0" / "release" / "release.safetensors")
     found = EffectCurves.load(sweep / "0" / "curator" / "curves.json")
@@ -279,6 +265,7 @@ def test_curves_of_a_run_are_its_releases_and_the_truth(sweep):
     assert not list(sweep.glob("*/release/curves*"))
 
 
+@pytest.mark.slow
 def test_report_of_a_real_sweep(sweep, capsys):
     assert main(["report", str(sweep)]) == 0
     shown = capsys.readouterr().out

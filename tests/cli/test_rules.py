@@ -13,8 +13,8 @@ import yaml
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.cli.test_cli import one_line
-from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
+from tests.cli.helpers import DOMAIN, TABLE, checked, false_alarms, one_line, redomained, summary, table
+from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import TwoStageRule
@@ -42,16 +42,6 @@ TASKS = {
         "tune.ridges=[10,100]",
     ],
 }
-DOMAIN = {
-    "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
-    "covariates": {"age": {"low": 16, "high": 60}, "dose": {"low": 0, "high": 1}, "site": {"categories": list("abc")}},
-    "overlap": 0.2,
-}
-
-
-def summary(folder) -> dict:
-    return json.loads((Path(folder) / "summary.json").read_text())
 
 
 @pytest.fixture
@@ -68,28 +58,12 @@ def trained(finished):
 @pytest.mark.first(1)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_trains_verifies_and_leaks_nothing(name, trained):
-    folder = trained(name)
-    written = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    figure = set() if "legendre" in str(TASKS[name]) else {"release/rule.png"}
-    assert {path for path in written if path.startswith("release/")} == {
-        "release/release.safetensors",
-        "release/privacy.json",
-        "release/privacy.md",
-        "release/SHA256SUMS",
-        *figure,
-    }
-    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", "noise.txt")
-    assert {f"curator/{file}" for file in kept} < written
-    assert main(["verify", str(folder / "release" / "release.safetensors")]) == 0
-    found = summary(folder)
-    assert found["release"] == "rule"
-    assert found["level"] == "certified"
+    report = checked(trained(name), "noise.txt", figure=None if "legendre" in str(TASKS[name]) else "rule.png")
+    assert false_alarms(report) < 1
+    found = summary(trained(name))
+    assert (found["release"], found["level"]) == ("rule", "certified")
     assert found["epsilon"] == pytest.approx(4, rel=1e-4)
     assert found["delta"] == 0  # box noise is pure, whatever delta was allowed
-    report = scan(folder)
-    assert report.leaks == ()
-    assert report.notes == ()
-    assert sum(next(row for row in report.comparisons if "names" in row.against).expected) < FALSE_ALARM
 
 
 def test_a_summary_tells_accuracy_and_value_of_the_file(trained):
@@ -139,6 +113,7 @@ def test_the_curator_keeps_the_noise_report_and_only_settings_in_use(trained):
     assert {"theta_without_noise", "score_at_queries_without_noise", "weight.mean", "arm.treated"} <= set(numbers)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", ["owl", "owl by output", "constant"])
 def test_coefficients_with_too_little_noise_are_found(name, trained, tmp_path):
     """A millionth of the noise: caught for every law (a false alarm has a chance of 5e-8)."""
@@ -248,24 +223,6 @@ def test_real_records_of_a_trial_become_a_rule(tmp_path, monkeypatch):
     assert scan("r").leaks == ()
 
 
-def table(n: int = 400) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    treat, age, dose = rng.integers(0, 2, n), rng.integers(16, 61, n), rng.uniform(0, 1, n)
-    frame = pd.DataFrame({"treat": treat, "age": age, "dose": dose, "site": rng.choice(list("abc"), n)})
-    return frame.assign(pay=np.clip(5 + (2 * treat - 1) * (4 * dose - 2) + rng.normal(0, 1, n), 0, 10))
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    table().to_csv("people.csv", index=False)
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN))
-    return tmp_path
-
-
-TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
-
-
 @pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["owl", "two_stage_rule", "pairwise"])
 def test_a_table_becomes_a_rule_and_decisions(task, here):
@@ -286,28 +243,29 @@ def test_a_table_becomes_a_rule_and_decisions(task, here):
 def test_a_propensity_column_is_used_and_the_rule_does_not_see_it(here):
     frame = table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5))
     frame.to_csv("people.csv", index=False)
-    domain = DOMAIN | {"covariates": DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}}}
-    Path("domain.yaml").write_text(yaml.safe_dump(domain))
+    redomained(covariates=DOMAIN["covariates"] | {"chance": {"low": 0.2, "high": 0.8}})
     assert main(["train", "task=owl", *TABLE, "weights.propensity=chance", "privacy.epsilon=4", "run_dir=r"]) == 0
     release = load_release("r/release/release.safetensors")
-    assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
+    assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
     frame = frame.head(20)
     np.testing.assert_array_equal(release.decide(frame), release.decide(frame.assign(chance=0.8)))
     assert summary("r")["value"] is not None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("given", [0.5, "chance", {"site": {"a": 0.25, "b": 0.5, "c": 0.5}}])
 def test_the_domain_file_may_tell_the_propensity(given, here):
     table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
-    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"propensity": given}))
+    redomained(propensity=given)
     assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert main(["verify", "r/release/release.safetensors"]) == 0
     assert summary("r")["value"] is not None
     release = load_release("r/release/release.safetensors")
     assert release.privacy.public["weights"] == "known"
-    assert release.features.domain.names == ("age", "dose", "site=a", "site=b", "site=c")
+    assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(
     ("task", "learner"),
     [("owl", "OutcomeWeightedLearner"), ("two_stage_rule", "TwoStageRule"), ("rule", "EffectRule")],
@@ -317,24 +275,6 @@ def test_a_task_runs_what_its_name_says(task, learner, here):
     assert main(["train", f"task={task}", *TABLE, *words, "privacy.epsilon=8", "run_dir=r"]) == 0
     assert (summary("r")["learner"], summary("r")["task"]) == (learner, task)
     assert load_release("r/release/release.safetensors").privacy.level == "certified"
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("words", [[], ["weights.propensity=null"], ["data.n=300"]])
-@pytest.mark.parametrize("task", ["owl", "two_stage_rule"])
-def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
-    given = ["weights=known"] if task == "two_stage_rule" else []
-    assert main(["train", f"task={task}", *TABLE, *given, *words, "run_dir=r"]) == 2
-    shown = one_line(capsys)
-    for way in ("weights.propensity=0.5", "weights.propensity=COLUMN", "weights=private"):
-        assert way in shown
-    assert not Path("r").exists()
-
-
-def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(here, capsys):
-    words = ["data=itr", "data.n=400", "data.confounded=true", "run_dir=r"]
-    assert main(["train", "task=owl", *words]) == 2
-    assert "weights=private" in one_line(capsys)
 
 
 @pytest.mark.slow
@@ -349,82 +289,6 @@ def test_a_release_of_clipped_records_decides_anywhere(here, capsys):
     release = load_release("r/release/release.safetensors")
     expected = release.decide(frame.assign(age=frame["age"].clip(16, 60)))
     np.testing.assert_array_equal(pd.read_csv("d.csv")["decision"], expected)
-
-
-OWL_TABLE = ["task=owl", "weights.propensity=0.5"]
-MISTAKES = {
-    "one arm": (lambda f: f.assign(treat=1), OWL_TABLE, "treat.*no record with value 0"),
-    "outcome outside": (lambda f: f.assign(pay=f["pay"] + 20), OWL_TABLE, "pay.*out_of_bounds=clip"),
-    "outcome of weight zero": (
-        None,
-        [*OWL_TABLE, "outcome=signed_residual", "outcome.clip=0"],
-        "outcome.clip = 0: makes every weight zero",
-    ),
-    "outcome beyond its bounds": (
-        None,
-        ["task=two_stage_rule", "outcome=shifted", "outcome.low=10", "outcome.high=12"],
-        "every outcome.*gets the same weight",
-    ),
-    "epsilon too small": (None, [*OWL_TABLE, "privacy.epsilon=0.003"], "ridge_bound.*expect an accuracy of 0.5"),
-    "epsilon too small for any noise": (None, [*OWL_TABLE, "privacy.epsilon=0.001"], "epsilon = 0.001.*give more eps"),
-    "ridge too small": (None, [*OWL_TABLE, "rule.ridge=1e-6"], "ridge of at least"),
-    "ridge negative": (None, [*OWL_TABLE, "rule.ridge=-1"], "ridge = -1"),
-    "Gaussian noise without delta": (
-        None,
-        [*OWL_TABLE, "rule.perturbation=gaussian", "privacy.delta=0"],
-        r"privacy\.delta above 0",
-    ),
-    "propensity above one": (None, ["task=owl", "weights.propensity=1.5"], r"weights\.propensity = 1\.5"),
-    "trained features": (None, [*OWL_TABLE, "features=representation"], "features = representation"),
-    "tangent features": (None, ["task=pairwise", "features=tangent"], "features = tangent"),
-    "mechanism of an effect": (None, [*OWL_TABLE, "mechanism=output"], r"mechanism: not used.*use rule\.mechanism"),
-    "nuisance": (
-        None,
-        ["task=two_stage_rule", "nuisance.width=3"],
-        "nuisance.width: not used by task=two_stage_rule; it is of task=.*rule",
-    ),
-    "second stage": (None, [*OWL_TABLE, "second_stage=neural"], "second_stage: not used by task=owl"),
-    "release": (None, ["task=pairwise", "release=queries"], "release: not used by task=pairwise"),
-    "split": (None, [*OWL_TABLE, "split=cross_fit"], "split: not used by task=owl; it is of task=cate"),
-    "figure": (None, [*OWL_TABLE, "figure.covariate=age"], "figure.covariate: not used"),
-    "weights of pairs": (None, ["task=pairwise", "weights=known"], "weights: not used by task=pairwise"),
-    "matching without pairs": (None, [*OWL_TABLE, "matching=gaussian"], "matching: not used by task=owl"),
-    "rule of another task": (None, ["task=owl", "rule=pairwise"], "the task says which rule"),
-    "rule of an effect": (
-        None,
-        ["rule.ridge=3"],
-        "rule.ridge: not used by task=cate.*task=owl, pairwise and two_stage_rule",
-    ),
-    "weights of an effect": (None, ["weights=ipw"], "weights: not used by task=cate"),
-    "tuning of effects": (None, [*OWL_TABLE, "tune=private"], "task=owl use tune=ridge"),
-    "tuning of a rule": (None, ["second_stage=linear", "tune=ridge"], "task=cate use tune=private"),
-    "no candidates": (None, [*OWL_TABLE, "tune=ridge", "tune.ridges=[]"], "ridges is empty"),
-    "unknown setting": (None, [*OWL_TABLE, "rule.gama=1"], "rule.gama"),
-    "unknown mechanism": (None, [*OWL_TABLE, "rule.mechanism=magic"], "mechanism = magic"),
-    "nearest neighbours": (None, ["task=pairwise", "matching=nearest"], "matching"),
-    "squared loss": (None, [*OWL_TABLE, "loss=squared"], "radius"),
-    "shifted pairs": (None, ["task=pairwise", "outcome=shifted"], "signed_residual"),
-}
-
-
-@pytest.mark.first(3)
-@pytest.mark.parametrize("mistake", sorted(MISTAKES))
-def test_mistakes_give_one_line_and_leave_nothing(mistake, here, capsys):
-    change, words, message = MISTAKES[mistake]
-    if change is not None:
-        change(table()).to_csv("people.csv", index=False)
-    before = {path.name for path in here.iterdir()}
-    assert main(["train", *TABLE, *words, "run_dir=r"]) == 2
-    assert re.search(message, one_line(capsys))
-    assert {path.name for path in here.iterdir()} == before
-
-
-def test_a_fixed_noise_seed_claims_nothing_anywhere(here, capsys):
-    assert main(["train", *OWL_TABLE, *TABLE, "privacy.noise_seed=1", "run_dir=r"]) == 0
-    shown = capsys.readouterr().out
-    assert "NOT PRIVATE" in shown
-    assert "epsilon" not in shown
-    assert summary("r")["epsilon"] is None
 
 
 def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch):

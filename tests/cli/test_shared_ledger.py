@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import TABLE, here, one_line, table  # noqa: F401 - a fixture
+from tests.cli.helpers import TABLE, one_line, table
 from torchdpcate.cli.main import main
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
 SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=2.5", "budget.total.delta=0"]
 
 
-def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):  # noqa: F811
+def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):
     assert main(["train", *WORDS, *SHARED, "run_dir=a"]) == 0
     assert main(["train", *WORDS, SHARED[0], "privacy.epsilon=1.25", "run_dir=b"]) == 0
     capsys.readouterr()
@@ -33,7 +33,8 @@ def test_a_second_run_adds_up_and_the_third_is_refused(here, capsys):  # noqa: F
     )
 
 
-def test_a_sweep_ends_at_the_total(here, capsys):  # noqa: F811
+@pytest.mark.slow
+def test_a_sweep_ends_at_the_total(here, capsys):
     words = ["train", "-m", *WORDS, *SHARED, "privacy.epsilon=1,1.5,2", "run_dir=s"]
     assert main(words) == 2
     errors = capsys.readouterr().err
@@ -52,15 +53,16 @@ MISTAKES = {
 }
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line_and_leaves_no_run(here, capsys, case):  # noqa: F811
+def test_a_mistake_is_one_line_and_leaves_no_run(here, capsys, case):
     words, message = MISTAKES[case]
     assert main(["train", *words, "run_dir=r"]) == 2
     assert message in one_line(capsys)
     assert not Path("r").exists()
 
 
-def test_other_records_are_refused_and_other_columns_are_not(here, capsys):  # noqa: F811
+def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
     assert main(["train", *WORDS, *SHARED, "run_dir=a"]) == 0
     text = Path("domain.yaml").read_text()
     Path("fewer.yaml").write_text(text.replace("  black:\n    categories:\n    - 0\n    - 1\n", ""))
@@ -72,6 +74,7 @@ def test_other_records_are_refused_and_other_columns_are_not(here, capsys):  # n
     assert not Path("c").exists()
 
 
+@pytest.mark.slow
 def test_generated_data_are_free(tmp_path):
     place = tmp_path / "shared.json"
     words = ["task=average_effect", "data.n=400", f"budget.shared={place}", f"run_dir={tmp_path / 'r'}"]
@@ -79,7 +82,7 @@ def test_generated_data_are_free(tmp_path):
     assert not place.exists()
 
 
-def test_a_ledger_of_one_run_is_not_shared(here, capsys):  # noqa: F811
+def test_a_ledger_of_one_run_is_not_shared(here, capsys):
     assert main(["train", *WORDS, "run_dir=a"]) == 0
     capsys.readouterr()
     assert main(["ledger", "a/curator/ledger.json"]) == 2

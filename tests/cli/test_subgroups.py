@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_cli import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -42,6 +41,7 @@ def test_a_run_writes_cells_for_the_reader_and_what_only_the_curator_sees(finish
     assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
 
 
+@pytest.mark.slow
 def test_a_report_draws_each_forest_and_noise_against_budget(finished, tmp_path, capsys):
     sweep = tmp_path / "sweep"
     shutil.copytree(finished(*SMALL), sweep / "0")
@@ -87,6 +87,7 @@ def test_one_partition_predicts_for_each_row(tmp_path, capsys):
     assert set(effects.round(9)) == set(load_release(release).estimate.round(9))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LALONDE.is_file(), reason="the LaLonde data are not shipped")
 def test_lalonde(tmp_path):
     words = ["task=subgroups", "data=table", f"data.path={LALONDE}", "data.domain=lalonde", "data.out_of_bounds=clip"]
@@ -95,24 +96,3 @@ def test_lalonde(tmp_path):
     release = load_release(tmp_path / "run" / "release" / "release.safetensors")
     assert release.subgroups.labels == ["nodegree = 0", "nodegree = 1", "age < 25", "age >= 25"]
     assert (np.abs(release.interval()) <= 60_000).all()
-
-
-REFUSED = {
-    "no cells": ([], "subgroups is missing: give public cuts"),
-    "no covariate": (["subgroups=[{height: true}]"], "'height' is no covariate"),
-    "a cut outside": (["subgroups=[{x0: [2]}]"], "leaves a cell empty"),
-    "no file": (["subgroups=gone.yaml"], "no such file"),
-    "Gaussian noise without delta": (
-        ["subgroups=[{x0: [0]}]", "subgroup_effects.law=gaussian", "privacy.delta=0"],
-        "needs delta > 0",
-    ),
-    "no known propensity": (["subgroups=[{x0: [0]}]", "subgroup_effects.propensity=known"], "the domain states none"),
-}
-
-
-@pytest.mark.parametrize("mistake", REFUSED)
-def test_mistakes_are_one_line(mistake, tmp_path, capsys):
-    words, message = REFUSED[mistake]
-    assert main(["train", "task=subgroups", "data.n=600", *words, f"run_dir={tmp_path / 'r'}"]) == 2
-    assert message in one_line(capsys)
-    assert not list(tmp_path.rglob("*.json"))

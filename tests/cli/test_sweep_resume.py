@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import TABLE, one_line
 from torchdpcate.cli import run
 from torchdpcate.cli.main import main
 from torchdpcate.privacy.shared_ledger import SharedLedger
@@ -29,7 +29,7 @@ def stamps() -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in Path("s").glob("*/summary.json")}
 
 
-def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):  # noqa: F811
+def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
     kept = run.write_curator
 
     def interrupt(config, *rest):
@@ -56,7 +56,8 @@ def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):  # noqa: F81
     assert len(SharedLedger.load("shared/ledger.json").runs) == 3
 
 
-def test_a_finished_run_of_other_words_is_refused(here, capsys):  # noqa: F811
+@pytest.mark.slow
+def test_a_finished_run_of_other_words_is_refused(here, capsys):
     assert main([*SWEEP]) == 0
     before = stamps()
     assert json.loads(Path("s/1/summary.json").read_text())["requested"]["words"]["privacy.epsilon"] == "1"
@@ -69,7 +70,7 @@ def test_a_finished_run_of_other_words_is_refused(here, capsys):  # noqa: F811
     assert stamps().keys() == before.keys()
 
 
-def test_one_run_is_not_resumed(here, capsys):  # noqa: F811
+def test_one_run_is_not_resumed(here, capsys):
     assert main(["train", *OWL, "run_dir=r", "sweep.resume=true"]) == 2
     assert "sweep.resume=true: is for sweeps" in one_line(capsys)
     assert not Path("r").exists()
@@ -77,7 +78,7 @@ def test_one_run_is_not_resumed(here, capsys):  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed("hydra-joblib-launcher"), reason="needs hydra-joblib-launcher")
-def test_a_parallel_sweep_shares_its_total(here, capsys):  # noqa: F811
+def test_a_parallel_sweep_shares_its_total(here, capsys):
     words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=0,1", "budget.total.epsilon=3"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s", SHARED[0], "budget.total.delta=0"]) == 0
     assert SharedLedger.load("shared/ledger.json").left().epsilon == pytest.approx(1.0)
@@ -97,7 +98,7 @@ def test_a_parallel_sweep_shares_its_total(here, capsys):  # noqa: F811
 
 @pytest.mark.slow
 @pytest.mark.skipif(not installed("hydra-submitit-launcher"), reason="needs hydra-submitit-launcher")
-def test_a_sweep_by_submitit_on_this_machine(here, capsys):  # noqa: F811
+def test_a_sweep_by_submitit_on_this_machine(here, capsys):
     words = ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=10", "seed=0,1"]
     assert main(["train", "-m", *OWL, *words, "run_dir=s"]) == 0
     assert all((Path("s") / str(job) / "summary.json").is_file() for job in range(2))

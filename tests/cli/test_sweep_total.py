@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import TABLE, here, one_line  # noqa: F401 - a fixture
+from tests.cli.helpers import TABLE
 from torchdpcate.cli.main import main
 from torchdpcate.cli.sweep import runs_below, spent_of, total_line
 from torchdpcate.privacy.ledger import Ledger
@@ -22,7 +22,7 @@ def totals(text: str) -> list[str]:
     return [line for line in text.splitlines() if "over the same records" in line and "warning" not in line]
 
 
-def test_a_sweep_on_a_table_says_what_it_has_spent(here, capsys):  # noqa: F811
+def test_a_sweep_on_a_table_says_what_it_has_spent(here, capsys):
     assert main([*SWEEP, "privacy.epsilon=0.5,1,2", "privacy.delta=0"]) == 0
     (line,) = totals(capsys.readouterr().out)
     spent = [json.loads(path.read_text())["spent"]["total"] for path in Path("s").glob("*/summary.json")]
@@ -43,13 +43,13 @@ def test_generated_data_have_nothing_to_protect(tmp_path, capsys):
     assert summary["generated"] is True
 
 
-def test_covariates_of_real_people_are_real(here, capsys):  # noqa: F811
+def test_covariates_of_real_people_are_real(here, capsys):
     words = ["data=semi_synthetic", "data.path=people.csv", "data.domain=domain.yaml", "seed=0,1", "run_dir=s"]
     assert main(["train", "-m", "task=average_effect", *words]) == 0
     assert len(totals(capsys.readouterr().out)) == 1
 
 
-def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monkeypatch):  # noqa: F811
+def test_a_run_that_failed_on_its_way_has_spent_all_the_same(here, capsys, monkeypatch):
     from torchdpcate.cli import run
 
     def fail(*_):
@@ -78,7 +78,7 @@ def test_what_a_folder_of_runs_holds(tmp_path):
     assert [generated for _, generated in runs_below(tmp_path)] == [False, False]
 
 
-def test_one_run_is_no_sweep(here, capsys):  # noqa: F811
+def test_one_run_is_no_sweep(here, capsys):
     assert main(["train", "task=average_effect", *TABLE, "run_dir=r"]) == 0
     assert main(["report", "r"]) == 0
     assert totals(capsys.readouterr().out) == []
@@ -86,7 +86,7 @@ def test_one_run_is_no_sweep(here, capsys):  # noqa: F811
     assert spent_of(Path("r")) == (0.0, 0.0)
 
 
-def test_noise_of_a_fixed_seed_has_no_total(here, capsys):  # noqa: F811
+def test_noise_of_a_fixed_seed_has_no_total(here, capsys):
     assert main([*SWEEP, "seed=0,1", "privacy.noise_seed=1"]) == 0
     (line,) = totals(capsys.readouterr().out)
     assert "no total is known, for 2 of them has no proved claim" in line

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.test_cli import QUICK, TABLE, here  # noqa: F401 - a fixture
+from tests.cli.helpers import QUICK, TABLE
 from torchdpcate.cli.main import main
 from torchdpcate.cli.tables import columns, facts
 
@@ -45,7 +45,7 @@ def test_a_controls_letter_is_not_printed():
     assert "\x1b" not in facts([("a", "\x1b[31mred"), ("b", Path("\x1b"))]) + columns(["\x1b"], [["\x1b"]])
 
 
-def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):  # noqa: F811
+def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     folder = Path("a_folder_of_a_long_name_for_all_runs") / "another_folder_of_a_long_name" / "first run"
     words = [*TABLE, *QUICK, f"budget.shared={folder.parent}/shared.json"]
@@ -63,8 +63,9 @@ def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):  # noqa: F811
     assert all(len(line) <= 80 or re.search("[0-9a-f]{64}$", line) for line in lines)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("width", ["80", "60"])
-def test_a_plan_fits(here, capsys, monkeypatch, width):  # noqa: F811
+def test_a_plan_fits(here, capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     assert main(["plan", *TABLE, "n=4000"]) == 0
     shown = capsys.readouterr().out.partition("\n\nassumed")[0]

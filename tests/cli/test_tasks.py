@@ -7,7 +7,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate import registry
 from torchdpcate.cli.groups import all_tasks, brought
 from torchdpcate.cli.main import main
@@ -44,30 +44,6 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     settings |= {"plan", "figure", "rule", "subgroups", "subgroup_effects"}
     assert names - settings == groups
     assert issubclass(family_of(task), TaskSpec)
-
-
-REFUSED = {
-    "a group of other tasks": (["weights=ipw"], "it is of task=owl and two_stage_rule"),
-    "a setting of other tasks": (["rule.ridge=3"], "it is of task=owl, pairwise and two_stage_rule"),
-    "a setting of the same name": (["task=pairwise", "mechanism=output"], "policy_selection; use rule.mechanism"),
-    "a group that is added": (["+weights=ipw"], "weights: not used by task=cate"),
-    "a group of another choice": (
-        ["second_stage=neural", "features=fourier"],
-        "features: not used by task=cate with second_stage=neural; it is of second_stage=linear",
-    ),
-    "in one run of a sweep": (["-m", "task=owl,pairwise", "matching=gaussian"], "matching: not used by task=owl"),
-    "in a sweep": (["-m", "seed=0,1", "matching=all,gaussian"], "matching: not used by task=cate"),
-    "a rule of another task": (["task=owl", "rule=pairwise"], "choose a task of owl, pairwise, rule, two_stage_rule"),
-    "no such task": (["task=none"], "none"),
-}
-
-
-@pytest.mark.parametrize("mistake", sorted(REFUSED))
-def test_words_that_a_task_has_no_use_for_are_one_line(mistake, tmp_path, capsys):
-    words, message = REFUSED[mistake]
-    assert main(["train", *words, f"run_dir={tmp_path / 'r'}"]) == 2
-    assert message in one_line(capsys)
-    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_groups_that_choices_bring_are_chosen_as_others_are():

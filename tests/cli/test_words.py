@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import torchdpcate
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.cli.parser import OWN_GRAMMAR, make_parser, subparsers
 

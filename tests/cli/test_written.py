@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.test_cli import here  # noqa: F401 - a fixture
 from tests.cli.test_ends import TASKS
 from torchdpcate.cli import run
 from torchdpcate.cli.main import main
@@ -18,9 +17,9 @@ WORDS = {name: words for name, (words, _) in TASKS.items()} | {
 }
 
 
-@pytest.mark.first(3)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", WORDS)
-def test_a_run_whose_file_does_not_verify_fails_and_the_ledger_counts_it(task, here, capsys, monkeypatch):  # noqa: F811
+def test_a_run_whose_file_does_not_verify_fails_and_the_ledger_counts_it(task, here, capsys, monkeypatch):
     real = run.write_release
 
     def other(release, folder):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from tests.cli.test_cli import one_line
+from tests.cli.helpers import one_line
 from torchdpcate.cli.main import main
 from torchdpcate.data.checked import checked_records
 from torchdpcate.data.domain import Domain

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.explore.releases import composed
-from tests.release.test_reader import RELEASES
+from tests.release.test_reader import DRAWN, RELEASES
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.errors import InputError
@@ -17,13 +17,14 @@ from torchdpcate.release.composed import _example
 from torchdpcate.release.released_weights import BalanceTable
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_every_kind_returns_a_figure(name, tmp_path):
     figure = RELEASES[name]().plot()
     assert isinstance(figure, Figure)
     figure.savefig(tmp_path / "f.png")  # lays it out
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("name", ["composed", "statistics", "queries", "rule", "policy", "average_effect", "subgroups"])
 def test_given_axes_are_drawn_on(name, tmp_path):
     figure = Figure(layout="constrained")

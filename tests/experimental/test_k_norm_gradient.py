@@ -122,6 +122,7 @@ def test_what_is_public():
     assert KNormGradient().prepare(ATE, 10_000_000, FEATURES, ONE).ridge == pytest.approx(180.0)
 
 
+@pytest.mark.slow
 def test_draws_are_as_imbalanced_as_announced():
     data, runs = records(), 300
     for order in (2, math.inf):

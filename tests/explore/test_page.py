@@ -48,6 +48,7 @@ def _wait(address: str, process: subprocess.Popen) -> None:
     pytest.fail("not served within a minute")
 
 
+@pytest.mark.slow
 def test_the_page_fetches_nothing_from_elsewhere(served):
     page = urllib.request.urlopen(served, timeout=30).read().decode()
     assert "Estimated effect of drug on days" in page
@@ -55,6 +56,7 @@ def test_the_page_fetches_nothing_from_elsewhere(served):
         assert mark not in page
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_this_machine_s_is_not_answered(served):
     request = urllib.request.Request(served, headers={"Host": "elsewhere.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:

@@ -1,5 +1,6 @@
 """What a reader must never do: run code, hang, take all memory, or fail with anything but an error of ours."""
 
+import os
 import pickle
 import resource
 import signal
@@ -49,6 +50,16 @@ def bounded(seconds: int = SECONDS, memory: int = MEMORY) -> Iterator[None]:
         signal.alarm(0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         signal.signal(signal.SIGALRM, before)
+
+
+class Touch:
+    """Something whose unpickling makes a folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.path,)
 
 
 def refusal(call: Callable[[], object]) -> TorchDPCateError | None:

@@ -1,6 +1,5 @@
 """A run is resumed from a checkpoint, which is a pickle: no code in it runs, and a damaged one spends nothing."""
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from tests.faults.guards import answered, bounded
+from tests.faults.guards import Touch, answered, bounded
 from tests.faults.mutations import byte_faults, examples
 from tests.nuisance.cases import Foreign, Interrupt, Save, plan
 from torchdpcate.data.records import CausalData
@@ -78,23 +77,13 @@ def test_the_checkpoint_is_sound_to_begin_with(interrupted, resume):
     assert resume(interrupted[0].read_bytes()).entries[0].count == PLANNED
 
 
-class Evil:
-    """Something whose unpickling makes a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return subprocess.check_call, (["touch", str(self.path)],)
-
-
 @pytest.mark.parametrize("environment", [{}, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}], ids=["plain", "forced"])
 def test_code_in_a_checkpoint_does_not_run(resume, interrupted, tmp_path, monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     made, path = tmp_path / "made", tmp_path / "evil.ckpt"
     content = torch.load(interrupted[0], weights_only=True)
-    content["callbacks"]["DPSGD"]["block"] = Evil(made)
+    content["callbacks"]["DPSGD"]["block"] = Touch(made)
     torch.save(content, path)
     with pytest.raises(InputError, match="ckpt_path"):
         resume(path.read_bytes())

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import pickle
 import struct
 import subprocess
@@ -14,22 +13,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from tests.faults.guards import Touch
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
 from torchdpcate.data._yaml import check_targets
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-
-
-class Touch:
-    """Something whose unpickling makes a file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 def numbers_that_are_a_pickle(path: Path) -> list[float]:

@@ -1,7 +1,6 @@
 """The ledger's reader: any damage is refused in a line, or the file still says all that was charged."""
 
 import json
-import os
 
 import pytest
 from hypothesis import example, given
@@ -99,12 +98,6 @@ def test_an_entry_said_twice_hides_no_charge(path):
     assert json.loads(path.read_text())["entries"] == []
     with pytest.raises(InputError, match="twice"):
         Ledger.load(path)
-
-
-def test_a_pipe_or_a_folder_is_no_ledger(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "."):
-        assert not answered(lambda name=name: Ledger.load(tmp_path / name))
 
 
 def test_a_message_is_short_and_in_one_line(path):

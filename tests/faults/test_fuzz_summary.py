@@ -97,11 +97,3 @@ def test_names_of_folders_are_text_and_no_markup(tmp_path, capsys):
     assert "x]" in capsys.readouterr().out
     runs = pd.read_csv(tmp_path / "curator" / "report.csv")["run"]
     assert {"x]", "\\xff", "né"} == set(runs)
-
-
-def test_a_folder_or_a_pipe_called_summary_is_refused(tmp_path):
-    (tmp_path / "summary.json").mkdir()
-    assert not answered(lambda: report(str(tmp_path)))
-    (tmp_path / "summary.json").rmdir()
-    os.mkfifo(tmp_path / "summary.json")
-    assert not answered(lambda: report(str(tmp_path)))

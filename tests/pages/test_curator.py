@@ -128,6 +128,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", WORDS)
 def test_a_run_shows_what_was_not_released_of_it(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.release.test_population import release as composed_effect
-from tests.release.test_reader import RELEASES
+from tests.release.test_reader import DRAWN, RELEASES
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
@@ -19,7 +19,7 @@ OWN = rule._example().privacy  # that of the examples does not agree with itself
 HOSTILE = "<script>alert(1)</script>&\"'"
 
 
-@pytest.mark.parametrize("kind", sorted(RELEASES))
+@pytest.mark.parametrize("kind", DRAWN)
 def test_every_kind_has_a_page_that_fetches_nothing(kind: str) -> None:
     page = reader_page(replace(RELEASES[kind](), privacy=OWN))
     assert "default-src 'none'" in page
@@ -70,16 +70,21 @@ def test_a_reference_changes_the_shares() -> None:
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (average_effect._example, "Among everybody, a changes y by +0.25 on average (95% interval +0.152 to +0.348)."),
-        (subgroups._example, "where x0 &lt; 0.5 (95% interval +0.133 to +0.867)"),
-        (subgroups._example, "In 1 of 2 subgroups"),
-        (composed._example, "the rule gives a to"),
-        (rule._policy_example, "The policy chosen from a public library is: x0 &gt; 0.5."),
-        (rule._policy_example, "a = 0 for 50%; a = 1 for 50%"),
+        (
+            average_effect._example,
+            ["Among everybody, a changes y by +0.25 on average (95% interval +0.152 to +0.348)."],
+        ),
+        (subgroups._example, ["where x0 &lt; 0.5 (95% interval +0.133 to +0.867)", "In 1 of 2 subgroups"]),
+        (composed._example, ["the rule gives a to"]),
+        (
+            rule._policy_example,
+            ["The policy chosen from a public library is: x0 &gt; 0.5.", "a = 0 for 50%; a = 1 for 50%"],
+        ),
     ],
 )
-def test_findings_are_in_words(example, words: str) -> None:
-    assert words in reader_page(example())
+def test_findings_are_in_words(example, words: list[str]) -> None:
+    page = reader_page(example())
+    assert [word for word in words if word not in page] == []
 
 
 def test_each_covariate_in_use_has_a_figure() -> None:

@@ -31,6 +31,7 @@ def here(tmp_path, matrix, monkeypatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", ["m.tsv", "m.tsv.gz", "m.csv", "m.parquet"])
 @pytest.mark.parametrize("samples", ["columns", "rows"])
 @pytest.mark.parametrize("genes", [None, ["G7", "G3"]])
@@ -124,6 +125,7 @@ BAD = {
 }
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_matrix_is_one_line(here, matrix, capsys, case):
     write, words, message = BAD[case]

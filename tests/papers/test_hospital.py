@@ -40,6 +40,7 @@ def close(sample: torch.Tensor, other: torch.Tensor | float = 0.0) -> bool:
     return abs(float(apart.mean())) <= SDS * float(apart.std()) / math.sqrt(len(apart)) + 1e-9
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("law", range(3))
 def test_covariates_are_those_of_a_hospital(law):
     source = Hospital(law=law)
@@ -72,6 +73,7 @@ def test_few_and_many_covariates():
     assert Hospital(columns=45).domain().dimension == 45 + 66
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_the_effect_is_that_of_both_outcomes(outcome, effect):
@@ -88,6 +90,7 @@ def test_the_effect_is_that_of_both_outcomes(outcome, effect):
         source.domain().check_outcome(y)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_the_average_effect_is_the_mean_over_patients(outcome):
     source = Hospital(outcome, "smooth", law=2, **FEW)
@@ -101,6 +104,7 @@ def test_the_average_effect_is_the_mean_over_patients(outcome):
         source.average_effect("mean")
 
 
+@pytest.mark.slow
 def test_effects_have_their_shapes():
     x = {effect: drawn(Hospital(effect=effect, law=4)).x for effect in EFFECTS}
     assert all(bool((x[effect] == x["constant"]).all()) for effect in EFFECTS)  # one law of patients
@@ -111,12 +115,14 @@ def test_effects_have_their_shapes():
     assert len(effect["smooth"].unique()) > N / 2
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("law", range(12))
 def test_the_subgroup_is_about_a_tenth(law):
     source = Hospital(law=law)
     assert 0.05 < float((source.effect(drawn(source, 10_000).x) > 0).double().mean()) < 0.16
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("law", range(6))
 def test_a_cohort_is_confounded_and_a_trial_is_not(law):
     cohort, trial = Hospital(law=law), Hospital(law=law, trial=True)
@@ -129,6 +135,7 @@ def test_a_cohort_is_confounded_and_a_trial_is_not(law):
     assert abs(naive(drawn(trial)) - trial.average_effect("ATE")) < 5.0 * error * sd
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("treated", [0.01, 0.1, 0.5, 0.8])
 def test_treatments_follow_the_propensity(treated):
     source = Hospital(treated=treated, law=1, **FEW)
@@ -151,6 +158,7 @@ def test_a_trial_has_a_known_propensity():
     assert Hospital().domain().known_propensity is None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("law", range(6))
 def test_deaths_are_rare_and_costs_have_zeros_and_a_tail(law):
     death, cost = (drawn(Hospital(outcome, law=law, **FEW)).y for outcome in ("death", "cost"))

@@ -37,8 +37,9 @@ def test_a_pure_choice_has_the_theory_s_epsilon(epsilon, pure):
     assert round(range_beside(mu_of(epsilon), PrivacyBudget(epsilon, DELTA), PureEvent), 2) == pure
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
+@pytest.mark.first(4)
 @pytest.mark.parametrize("event", [BoundedRangeEvent, PureEvent])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 30.0])
 def test_at_the_least_delta_it_keeps_the_budget_and_no_less_than_basic_composition_gives(epsilon, event):
     delta = 1e-30
     mu = math.sqrt(GAUSSIAN) / analytic_gaussian_sigma(epsilon, delta)

@@ -13,26 +13,12 @@ from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.blocks import is_delta
 
 
-@pytest.mark.parametrize("epsilon", [0, -1.0, float("inf"), float("nan"), "much", None])
-def test_epsilon_is_positive_and_finite(epsilon):
-    with pytest.raises(InputError, match="epsilon"):
-        PrivacyBudget(epsilon, 1e-5)
-
-
-@pytest.mark.parametrize("delta", [-1e-9, 1.0, 2, float("nan")])
-def test_delta_is_a_probability_below_one(delta):
-    with pytest.raises(InputError, match="delta"):
-        PrivacyBudget(1.0, delta)
-
-
 def test_budget_is_frozen_equal_by_value_and_round_trips():
     budget = PrivacyBudget(1, 0)
     assert budget == PrivacyBudget(1.0, 0.0)
     assert PrivacyBudget.from_dict(budget.to_dict()) == budget
     with pytest.raises(AttributeError):
         budget.epsilon = 2.0
-    with pytest.raises(InputError, match="keys"):
-        PrivacyBudget.from_dict({"epsilon": 1.0})
 
 
 TOO_SMALL = (5e-324, 1e-100, 1e-38, math.nextafter(LEAST_DELTA, 0.0))

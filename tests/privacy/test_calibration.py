@@ -92,37 +92,6 @@ def test_classical_gaussian_is_the_textbook_one_and_looser():
         classical_gaussian_sigma(1.0, 1e-5)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda d: analytic_gaussian_sigma(1.0, d),
-        lambda d: classical_gaussian_sigma(0.5, d),
-        lambda d: theorem1_multiplier(1.0, d, 100),
-        lambda d: smooth_sensitivity_multiplier(1.0, d),
-        lambda d: smoothness(1.0, d, 3),
-    ],
-)
-def test_gaussian_parts_need_delta(call):
-    with pytest.raises(InputError, match=r"delta = 0: .* needs delta > 0"):
-        call(0.0)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda: analytic_gaussian_sigma(0.0, 1e-5), "epsilon"),
-        (lambda: analytic_gaussian_sigma(1.0, 1e-5, -1.0), "sensitivity"),
-        (lambda: laplace_scale(1.0, 0.0), "sensitivity"),
-        (lambda: theorem1_multiplier(1.0, 1e-5, 1), "n ="),
-        (lambda: smoothness(1.0, 1e-5, 0), "dimension"),
-        (lambda: gaussian_epsilon(math.inf, 1e-5), "noise_multiplier"),
-    ],
-)
-def test_bad_arguments_are_named(call, name):
-    with pytest.raises(InputError, match=name):
-        call()
-
-
 def test_smooth_sensitivity_beyond_its_proof_is_refused():
     most = 3 * math.log(2 / 1e-5)
     assert smooth_sensitivity_multiplier(most, 1e-5) == pytest.approx(5 * math.sqrt(2 * math.log(2e5)) / most)

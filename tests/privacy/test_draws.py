@@ -12,7 +12,6 @@ import torch
 from scipy.stats import binom, binomtest, chisquare, kstest, norm
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from torchdpcate.errors import InputError
 from torchdpcate.nuisance.poisson import PoissonSampler
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
@@ -257,15 +256,6 @@ def test_gaps_go_on_where_none_ends():
 
     assert draws.chosen(take, 10 * most, 0.05)[:3].tolist() == [2 * most, 2 * most + 1, 2 * most + 2]
     assert calls[1] == 16  # the second words of both
-
-
-def test_bad_arguments_are_named():
-    with pytest.raises(InputError, match="probability"):
-        NoiseSource.system().coins(3, 1.5)
-    with pytest.raises(InputError, match="size"):
-        NoiseSource.system().uniform(-1)
-    with pytest.raises(InputError, match="scale"):
-        NoiseSource.system().fine_gaussian(1, 0.0)
 
 
 # ---- the fine Gaussian

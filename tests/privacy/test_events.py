@@ -2,7 +2,6 @@ import dp_accounting
 import pytest
 from dp_accounting.pld import PLDAccountant
 
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import (
     ApproximateEvent,
@@ -40,27 +39,3 @@ def test_gaussian_of_output_perturbation_matches_the_theory():
 
 def test_the_library_has_no_approximate_event():
     assert not accountant().supports(ApproximateEvent(0.5, 1e-6).to_dp_event())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: DPSGDEvent(0.0, 0.1),
-        lambda: DPSGDEvent(1.0, 0.0),
-        lambda: DPSGDEvent(1.0, 1.1),
-        lambda: GaussianEvent(-1.0),
-        lambda: PureEvent(float("nan")),
-        lambda: ApproximateEvent(1.0, 1.0),
-    ],
-)
-def test_numbers_outside_their_range_are_refused(make):
-    with pytest.raises(InputError, match=r"noise_multiplier|sampling_rate|epsilon|delta"):
-        make()
-
-
-@pytest.mark.parametrize(
-    "values", [{}, {"kind": "magic"}, {"kind": "pure"}, {"kind": "pure", "epsilon": 1.0, "more": 2}, [1]]
-)
-def test_damaged_dictionaries_are_refused(values):
-    with pytest.raises(InputError, match="event"):
-        event_from_dict(values)

@@ -64,6 +64,7 @@ def test_no_neighbours_are_found_that_tell_more_than_the_event(mu):
     assert most_over(1.1 * eta, mu) > 1e-3 * mu
 
 
+@pytest.mark.slow
 def test_a_pair_of_its_own_would_have_a_tenth_less_noise():
     """Logistic(0) against Logistic(eta) composed with the Gaussians of a plan where the choice has .12 of mu^2."""
     step = 2e-5

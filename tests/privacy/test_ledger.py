@@ -423,28 +423,6 @@ def test_lost_entries_are_noticed(path):
         ledger.charge("nuisance", "again", PureEvent(0.75))
 
 
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda ledger: ledger.charge("third", "x", PureEvent(0.1)), "block = 'third'"),
-        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), count=0), "count"),
-        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), count=3, planned=2), "planned"),
-        (lambda ledger: ledger.charge("second", "x", PureEvent(0.1), level="sure"), "level"),
-        (lambda ledger: ledger.charge("second", "x", "noise"), "event"),
-        (lambda ledger: ledger.advance(7, 1), "entry = 7"),
-        (lambda ledger: ledger.spent("third"), "block = 'third'"),
-        (lambda ledger: ledger.remaining("third"), "block = 'third'"),
-        (lambda ledger: Ledger({}), "blocks"),
-        (lambda ledger: Ledger({"total": BLOCKS["second"]}), "total"),
-        (lambda ledger: Ledger({"a": 1.0}), "PrivacyBudget"),
-        (lambda ledger: Ledger.load("no/such/file"), "no such file"),
-    ],
-)
-def test_bad_arguments_are_named(call, name):
-    with pytest.raises(InputError, match=name):
-        call(Ledger(BLOCKS))
-
-
 events = st.sampled_from(
     [
         PureEvent(0.1),

@@ -78,23 +78,6 @@ def test_release_of_a_single_number_and_repeatability():
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_nothing_is_released_from_a_value_that_is_not_finite(bad):
-    with pytest.raises(InputError, match="not finite"):
-        GaussianMechanism(BUDGET, 1.0).release(torch.tensor([0.0, bad]), NoiseSource.system())
-
-
-def test_pure_budgets_and_bad_sensitivities_are_refused():
-    with pytest.raises(InputError, match="needs delta > 0"):
-        GaussianMechanism(PrivacyBudget(1.0, 0.0), 1.0)
-    with pytest.raises(InputError, match="sensitivity"):
-        GaussianMechanism(BUDGET, 0.0)
-    with pytest.raises(InputError, match="epsilon"):
-        LaplaceMechanism(0.0, 1.0)
-    with pytest.raises(InputError, match="order = 1"):
-        KNormMechanism(1.0, 1.0, order=1)
-
-
 @pytest.mark.parametrize("count", [2, 300])
 def test_gaussian_releases_that_share_a_budget_compose_to_it(count):
     budget = PrivacyBudget(1.0, 1e-5)
@@ -103,5 +86,3 @@ def test_gaussian_releases_that_share_a_budget_compose_to_it(count):
     assert many.event.noise_multiplier == pytest.approx(many.scale / 2, rel=1e-12)
     assert compose([(many.event, count)], 1e-5) == pytest.approx(1.0, rel=1e-6)
     assert GaussianMechanism(budget, 2.0, 1).event == one.event
-    with pytest.raises(InputError, match="count"):
-        GaussianMechanism(budget, 2.0, 0)

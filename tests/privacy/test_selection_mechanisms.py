@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import beta, chisquare, laplace
 
-from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
@@ -277,37 +276,6 @@ def test_price_and_claim(name):
     assert mechanism.guarantee.level is Level.CERTIFIED
     assert mechanism.guarantee.budget == PrivacyBudget(0.4, 0.0)
     assert mechanism.scale == pytest.approx(50.0, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (lambda kind: kind(0.0, 1.0), "epsilon"),
-        (lambda kind: kind(1.0, -2.0), "range_sensitivity"),
-        (lambda kind: kind(1.0, math.inf), "range_sensitivity"),
-        (lambda kind: kind(1.0, 1.0).select(torch.zeros(0), FixedNoise(0)), "utilities"),
-        (lambda kind: kind(1.0, 1.0).select(torch.zeros(2, 2), FixedNoise(0)), "utilities"),
-        (lambda kind: kind(1.0, 1.0).select(torch.tensor([0.0, math.nan]), FixedNoise(0)), "utilities"),
-        (lambda kind: kind(1.0, 1.0).probabilities(torch.tensor([0.0, -math.inf])), "utilities"),
-        (lambda kind: kind(1.0, 1.0).probabilities(torch.tensor(0.0)), "utilities"),
-        (lambda kind: kind(1.0, 1.0).select(torch.zeros(2), FixedNoise(0), runs=0), "runs"),
-    ],
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_bad_arguments_are_named(kind, call, name):
-    with pytest.raises(InputError, match=name):
-        call(kind)
-
-
-def test_what_only_one_mechanism_refuses():
-    with pytest.raises(InputError, match="mechanism = argmax"):
-        SELECTIONS.find("argmax")(1.0, 1.0)
-    with pytest.raises(InputError, match="epsilon = 1e-06"):
-        ReportNoisyMax(1e-6, 1.0)
-    with pytest.raises(InputError, match="utilities"):
-        ReportNoisyMax(1.0, 1.0).select(torch.tensor([0.0, 1e200]), FixedNoise(0))
-    with pytest.raises(InputError, match="law = 'laplace'"):
-        FixedNoise(0).select(torch.zeros(2), 1.0, law="laplace")
 
 
 def test_no_attack_on_the_exponential_mechanism_shows_more_at_that_number_of_runs():

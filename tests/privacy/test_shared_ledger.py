@@ -2,11 +2,10 @@
 
 import json
 import math
+import os
 import pickle
 import signal
 import stat
-import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -29,7 +28,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.shared_ledger import SharedLedger
+from torchdpcate.privacy.shared_ledger import Reservation, SharedLedger
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
 TOTAL = PrivacyBudget(2.0, 2e-5)
@@ -295,6 +294,7 @@ def _reserve(path) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_processes_at_once_never_exceed_the_total(path):
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
         accepted = list(pool.map(_reserve, [path] * 12))
@@ -302,34 +302,28 @@ def test_processes_at_once_never_exceed_the_total(path):
     assert shared(path).left() is None
 
 
-KILLED = """
-import os, signal, sys
-from torchdpcate.privacy import NoiseSource, PrivacyBudget, PureEvent
-from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.privacy.charge import THRESHOLD
-from torchdpcate.privacy.session import FitSession
-from torchdpcate.privacy.shared_ledger import Reservation, SharedLedger
-path, point = sys.argv[1:]
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-owner = {"open_plan": Ledger, "settle": Reservation, "charge": Ledger}[point]
-shared = SharedLedger(path, "these", PrivacyBudget(2.0, 2e-5))
-kept = owner.__dict__[point]
-def late(self, *given, **named):
-    die() if point != "charge" or self.path.name != "shared.json" else None
-    return kept(self, *given, **named)
-setattr(owner, point, late)
-session = FitSession.open({"records": 5}, PrivacyBudget(0.75, 5e-6), NoiseSource.system(), shared.run(path + ".run"))
-session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
-session.close()
-"""
+def killed(path, point: str) -> None:
+    """Run until a point in a process of its own, which is killed there."""
+    owner = {"open_plan": Ledger, "settle": Reservation, "charge": Ledger}[point]
+    ledger, honest = shared(path), getattr(owner, point)
+
+    def late(self, *given, **named):
+        if point != "charge" or self.path != path:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(self, *given, **named)
+
+    setattr(owner, point, late)
+    session = opened(ledger, path=path.with_name("run.json"))
+    session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
+    session.close()
 
 
 @pytest.mark.parametrize("point", ["open_plan", "charge", "settle"])
 def test_a_run_that_was_killed_keeps_its_reservation(path, point):
-    path.parent.mkdir(mode=0o700)
-    died = subprocess.run([sys.executable, "-c", KILLED, str(path), point], check=False)
-    assert died.returncode == -signal.SIGKILL
+    process = get_context("fork").Process(target=killed, args=(path, point))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     ledger = shared(path)
     assert ledger.left().epsilon == pytest.approx(1.25)
     assert [(entry.used, entry.reserved) for entry in ledger.runs] == [(0, 1)]

@@ -60,7 +60,7 @@ def test_a_subsampled_step_that_may_hold_any_of_the_records_keeps_the_bound(k: i
     sigma, rate, delta = 0.8, 0.1, 1e-4
     epsilon = compose([(DPSGDEvent(sigma, rate), 1)], delta)
     bound, lost = PrivacyUnit.person("id", k).cost(epsilon, delta)
-    x = np.linspace(-30, 30, 600_001)
+    x = np.linspace(-30, 30, 60_001)
     chances = binom.pmf(np.arange(k + 1), k, rate)
     p, q = (sum(w * norm.pdf(x, s * j, sigma) for j, w in enumerate(chances)) for s in (1, -1))
     assert np.trapezoid(np.maximum(p - math.exp(bound) * q, 0), x) <= lost

@@ -197,7 +197,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.first(4)
+@pytest.mark.first(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_no_record_can_be_reached_from_a_release(name):
     release = KINDS[name]()
@@ -205,8 +205,9 @@ def test_no_record_can_be_reached_from_a_release(name):
     assert held(copy.deepcopy(release)) == []
 
 
-def test_a_pickled_release_holds_no_record():
-    release = KINDS["objective, networks"]()
+@pytest.mark.parametrize("name", ["composed", pytest.param("objective, networks", marks=pytest.mark.slow)])
+def test_a_pickled_release_holds_no_record(name):
+    release = KINDS[name]()
     text = pickle.dumps(release)
     assert held(pickle.loads(text)) == []
     for part in (RECORDS[0][:, 0], RECORDS[2]):

@@ -4,15 +4,17 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from torchdpcate.cli.run import write_release
+from torchdpcate.errors import VerificationError
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
 from torchdpcate.privacy.filters import cost_from, stated_cost
@@ -20,6 +22,7 @@ from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.file import release_digest, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import claim_sentence
+from torchdpcate.verify.file import verify_release
 
 
 @dataclass
@@ -100,6 +103,18 @@ def recost(draft: Draft) -> None:
         privacy[name] = max(block[name] for block in privacy["blocks"])
     privacy["n"] = sum(block["n"] for block in privacy["blocks"])
     privacy["claim"] = claim_sentence(privacy["epsilon"], privacy["delta"], privacy["level"])
+
+
+def refusal(release: Release, folder: Path) -> str:
+    """Return why a release does not verify, which must not."""
+    with pytest.raises(VerificationError) as problem:
+        verify_release(release.save(folder / "release.safetensors", overwrite=True))
+    return str(problem.value)
+
+
+def with_public(release: Release, **public: Any) -> Any:
+    """Return a release that states other public constants."""
+    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
 def a_tenth_of_epsilon(draft: Draft) -> None:

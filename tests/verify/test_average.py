@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify.forgeries import refusal, with_public
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
-from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
@@ -70,16 +70,6 @@ def everything() -> AverageEffectRelease:
 @cache
 def table() -> AverageEffectRelease:
     return balanced(readout="outcome_table")
-
-
-def refused(release: AverageEffectRelease, folder) -> str:
-    with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors", overwrite=True))
-    return str(problem.value)
-
-
-def with_public(release: AverageEffectRelease, **public) -> AverageEffectRelease:
-    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
 def relabelled(release: AverageEffectRelease, *charges: Charge | Purpose, **change) -> AverageEffectRelease:
@@ -211,30 +201,30 @@ def test_a_card_shows_the_audits_of_its_parts():
     ],
 )
 def test_what_was_not_paid_for(of, problem, tmp_path):
-    refused(relabelled(everything(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
+    refusal(relabelled(everything(), of, charge=Charge(Purpose.OTHER, text="coffee")), tmp_path)
 
 
 def test_a_number_of_its_own_has_a_charge_of_its_own(tmp_path):
     numbers = {**balanced().numbers, "oldest": 97.0}
-    refused(replace(balanced(), numbers=numbers), tmp_path)
+    refusal(replace(balanced(), numbers=numbers), tmp_path)
 
 
 def test_a_trials_numbers_are_those_that_were_paid_for(tmp_path):
     release = honest("strata of ATC")
     numbers = {name: value for name, value in release.numbers.items() if name != "size"}
-    refused(replace(release, numbers=numbers), tmp_path)
+    refusal(replace(release, numbers=numbers), tmp_path)
     numbers = {**release.numbers, "spread": 1e9}
-    refused(replace(release, numbers=numbers), tmp_path)
+    refusal(replace(release, numbers=numbers), tmp_path)
 
 
 def test_weights_of_another_estimand(tmp_path):
     other = replace(balanced().weights, estimand=ATT(0.2))
-    refused(replace(balanced(), weights=other), tmp_path)
+    refusal(replace(balanced(), weights=other), tmp_path)
 
 
 def test_a_gradient_mechanism_that_is_called_certified(tmp_path):
     other = relabelled(balanced(), Purpose.WEIGHTS, charge=propensity_by("k_norm_gradient"))
-    refused(other, tmp_path)
+    refusal(other, tmp_path)
 
 
 def certified(release: AverageEffectRelease) -> AverageEffectRelease:
@@ -254,14 +244,14 @@ def certified(release: AverageEffectRelease) -> AverageEffectRelease:
 
 
 def test_a_conditional_release_does_not_become_certified(tmp_path):
-    refused(certified(honest("k_norm_gradient of None")), tmp_path)
+    refusal(certified(honest("k_norm_gradient of None")), tmp_path)
 
 
 @pytest.mark.parametrize("conditions", [[], [{"name": "no cap", "text": "the loop ends", "holds": True}]])
 def test_a_condition_stays(conditions, tmp_path):
     release = honest("k_norm_gradient of None")
     changed = replace(release, privacy=replace(release.privacy, conditions=conditions))
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
 
 
 class SilentTable(OutcomeTable):
@@ -283,9 +273,9 @@ def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_p
     path = release.save(tmp_path / "release.safetensors")
     assert verify_release(path)
     assert load_release(path).assumptions == release.assumptions
-    refused(with_public(release, holds_if="luck"), tmp_path)
+    refusal(with_public(release, holds_if="luck"), tmp_path)
     left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
-    refused(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
+    refusal(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
 
 
 class WarmGradient(NoisyGradient):
@@ -310,25 +300,25 @@ def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
     release = fitted(CovariateBalancingEffect(DOMAIN, SOME, fitter=WarmGradient.name))
     assert release.privacy.public["weights_cooling"] == 0.5
     assert verify_release(release.save(tmp_path / "release.safetensors"))
-    refused(with_public(release, weights_cooling=0.25), tmp_path)
-    refused(with_public(release, weights_schedule="fast"), tmp_path)
+    refusal(with_public(release, weights_cooling=0.25), tmp_path)
+    refusal(with_public(release, weights_schedule="fast"), tmp_path)
     for name in ("weights_warming", "outcome_model_cooling"):
-        refused(with_public(release, **{name: 0.5}), tmp_path)
+        refusal(with_public(release, **{name: 0.5}), tmp_path)
     public = {name: value for name, value in release.privacy.public.items() if name != "weights_cooling"}
-    assert refused(replace(release, privacy=replace(release.privacy, public=public)), tmp_path)
+    assert refusal(replace(release, privacy=replace(release.privacy, public=public)), tmp_path)
 
 
 def test_constants_of_a_fit_that_was_not_made(tmp_path):
     changed = with_public(honest("difference in means"), weights_ridge=1.0)
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
     changed = with_public(honest("constant centre"), outcome_model_ridge=1.0)
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
 
 
 def test_no_interval_is_known_of_horvitz_thompson(tmp_path):
     release = honest("horvitz_thompson")
     changed = replace(release, main=replace(release.main, law=IntervalLaw(1e-6)))
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
 
 
 IMBALANCED = {
@@ -352,9 +342,9 @@ def test_the_interval_counts_the_imbalance(name, tmp_path):
     left = unit * public["slope_bound"] * public["noise_per_record"] * 2000 * factor / size
     rest = math.sqrt(release.main.law.gaussian**2 - left**2)  # sampling alone
     cut = replace(release, main=replace(release.main, law=replace(release.main.law, gaussian=rest)))
-    refused(cut, tmp_path)
+    refusal(cut, tmp_path)
     quiet = with_public(cut, noise_per_record=1e-9)
-    refused(quiet, tmp_path)
+    refusal(quiet, tmp_path)
 
 
 def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffectRelease:
@@ -406,7 +396,7 @@ def moved(release: AverageEffectRelease, value: float, **public) -> AverageEffec
     ],
 )
 def test_a_release_that_contradicts_itself(make, problem, tmp_path):
-    refused(make(), tmp_path)
+    refusal(make(), tmp_path)
 
 
 def test_each_block_is_stated_once(tmp_path):
@@ -418,12 +408,12 @@ def test_each_block_is_stated_once(tmp_path):
         replace(block, name="others", n=1000, charges=block.charges[2:]),
     )
     changed = replace(release, privacy=replace(release.privacy, blocks=blocks))
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
     trained, scored = honest("aipw").privacy.blocks
     changed = replace(
         honest("aipw"), privacy=replace(honest("aipw").privacy, blocks=(replace(trained, charges=()), scored))
     )
-    refused(changed, tmp_path)
+    refusal(changed, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +434,7 @@ def test_each_block_is_stated_once(tmp_path):
 )
 def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
     release = everything()
-    refused(replace(release, beside=change(release.beside)), tmp_path)
+    refusal(replace(release, beside=change(release.beside)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -465,27 +455,27 @@ def test_a_difference_in_means_that_is_not_of_a_table(change, tmp_path):
 )
 def test_a_balance_table_that_was_changed(columns, problem, tmp_path):
     release = everything()
-    refused(replace(release, balance=replace(release.balance, **columns)), tmp_path)
+    refusal(replace(release, balance=replace(release.balance, **columns)), tmp_path)
 
 
 def test_a_balance_table_of_nothing(tmp_path):
     table_of_another, release = balanced().balance, honest("horvitz_thompson")
-    refused(replace(release, balance=table_of_another), tmp_path)
+    refusal(replace(release, balance=table_of_another), tmp_path)
     logistic = replace(balanced(loss="logistic"), balance=table_of_another)
-    refused(logistic, tmp_path)
+    refusal(logistic, tmp_path)
 
 
 def test_a_tiny_unit_of_outcomes_does_not_hide_an_estimate(tmp_path):
     release = honest("tiny outcomes")
     for value in (0.0, release.estimate / 2, 1e-13):
         moved = replace(release, main=replace(release.main, value=value))
-        refused(moved, tmp_path)
+        refusal(moved, tmp_path)
 
 
 def test_a_number_that_is_written_as_words(tmp_path):
     for name in ("subsample_aggregate", "difference in means"):
-        refused(with_public(honest(name), eta="0.2"), tmp_path)
-    refused(with_public(balanced(), scale_spread="1e9"), tmp_path)
+        refusal(with_public(honest(name), eta="0.2"), tmp_path)
+    refusal(with_public(balanced(), scale_spread="1e9"), tmp_path)
 
 
 def test_a_release_that_claims_nothing_is_not_asked(tmp_path):

@@ -239,6 +239,7 @@ def test_the_record_counts_the_releases_and_knows_a_sweep():
     assert (kind, details.startswith("Release 2 of this run;")) == ("Many releases", True)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("number", [1, 3])
 def test_the_record_says_which_release_it_is_where_a_shared_ledger_knows(tmp_path, number):
     records, budget = "a fingerprint", PrivacyBudget(0.5, 0.0)
@@ -522,6 +523,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
         write_card(make_card(release(statement())), tmp_path / "f")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("taken", ["card.html", "card.json"])
 def test_a_card_that_is_a_folder_leaves_nothing_behind(taken, tmp_path):
     (tmp_path / taken).mkdir()
@@ -530,6 +532,7 @@ def test_a_card_that_is_a_folder_leaves_nothing_behind(taken, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [taken]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"\xff\xfe"])
 def test_sums_that_are_none_leave_nothing_behind(garbage, tmp_path):
     (tmp_path / "SHA256SUMS").write_bytes(garbage)

@@ -80,7 +80,7 @@ def made(tmp_path_factory):
     return forge.written(MADE, tmp_path_factory.mktemp("composed"))
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("kind", ["queries", "fixed noise", "own solver"])  # the others keep the contract of plans
 def test_an_honest_release_verifies(kind, made):
     assert "3 files match" in dict(verify_release(made(kind)))["SHA256SUMS"]
 

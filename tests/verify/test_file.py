@@ -1,4 +1,4 @@
-"""Forty-three forgeries of releases of every kind are refused, each for a reason of its own; honest ones verify."""
+"""Forgeries of releases of every kind are refused, each for a reason of its own; honest ones verify."""
 
 import json
 import re
@@ -211,11 +211,14 @@ BESIDE = [
 ]
 
 
-def test_there_are_forty_three():
-    assert len(FORGERIES) + len(BESIDE) == 43
+SLOW = ("neural", "influence", "cross_fit", "gaussian_process", "statistics", "doubly", "aggregate", "horvitz")
+"""Kinds that are forged by default in one place alone, or take long."""
 
 
-@pytest.mark.parametrize(("kind", "edit", "why"), [*FORGERIES, *FURTHER])
+@pytest.mark.parametrize(
+    ("kind", "edit", "why"),
+    [pytest.param(*row, marks=pytest.mark.slow) if row[0] in SLOW else row for row in [*FORGERIES, *FURTHER]],
+)
 def test_a_forgery_is_refused_in_one_line(kind, edit, why, made, tmp_path):
     others = {other: made(other) for other in ("output", "smooth_sensitivity")}
     path = forge.forged(made(kind), edit, tmp_path / "release.safetensors", others)
@@ -233,7 +236,10 @@ def test_files_beside_a_release_are_compared_with_it(edit, why, made, tmp_path):
         verify_release(path)
 
 
-@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.first(2)
+@pytest.mark.parametrize(
+    "kind", ["objective", "plug_in", "influence", "neural", "fixed", "cross_fit", "squared kernel"]
+)
 def test_an_honest_release_verifies_in_its_folder_and_alone(kind, made, tmp_path):
     path = made(kind)
     assert "3 files match" in dict(verify_release(path))["SHA256SUMS"]

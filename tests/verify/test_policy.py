@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify.forgeries import refusal, with_public
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
@@ -33,16 +33,6 @@ def released(policies=None, **settings) -> PolicyRelease:
     settings = {"nuisance_guarantee": None if "nuisance" in settings else "stability"} | settings
     selector = PolicySelector(DOMAIN, PrivacyBudget(1.0, 1e-6), policies=policies, **settings)
     return selector.fit(x, a, torch.zeros(400)).release()
-
-
-def refused(release: PolicyRelease, folder) -> str:
-    with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors", overwrite=True))
-    return str(problem.value)
-
-
-def with_public(release: PolicyRelease, **public) -> PolicyRelease:
-    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
 def with_blocks(release: PolicyRelease, change) -> PolicyRelease:
@@ -110,7 +100,7 @@ class TestContract(PlanContract):
     ],
 )
 def test_constants_that_contradict_each_other(public, tmp_path):
-    assert "plan" in refused(with_public(released(), **public), tmp_path)
+    assert "plan" in refusal(with_public(released(), **public), tmp_path)
 
 
 def known_effect(x):
@@ -133,8 +123,8 @@ def test_frozen_nuisances_verify_with_the_range_of_what_is_known_of_them(name, t
     release = released(nuisance=FROZEN[name])
     assert "conditional" in dict(verify_release(release.save(tmp_path / "honest.safetensors")))["level"]
     wide = release.privacy.public["range_sensitivity"]
-    assert "range_sensitivity" in refused(with_public(release, range_sensitivity=wide / 2), tmp_path)
-    assert "choice" in refused(with_public(release, choice_epsilon=2.0), tmp_path)
+    assert "range_sensitivity" in refusal(with_public(release, range_sensitivity=wide / 2), tmp_path)
+    assert "choice" in refusal(with_public(release, choice_epsilon=2.0), tmp_path)
 
 
 def test_private_nuisances_of_a_users_recipe_are_conditional(tmp_path):
@@ -146,8 +136,8 @@ def test_private_nuisances_of_a_users_recipe_are_conditional(tmp_path):
             return block
         return replace(block, charges=(), epsilon=0.0, naive_epsilon=0.0, delta=0.0)
 
-    assert "no charge is for their training" in refused(with_blocks(release, unpaid), tmp_path)
-    assert "certified" in refused(replace(release, privacy=certified(release)), tmp_path)
+    assert "no charge is for their training" in refusal(with_blocks(release, unpaid), tmp_path)
+    assert "certified" in refusal(replace(release, privacy=certified(release)), tmp_path)
 
 
 def certified(release):
@@ -160,8 +150,8 @@ def test_private_networks_verify(tmp_path):
     recipe = NuisanceConfig(epochs=2, batch_size=50)
     release = released(nuisance=recipe, nuisance_guarantee="private_nuisances")
     verify_release(release.save(tmp_path / "honest.safetensors"))
-    assert "are not those of one release" in refused(with_public(release, requested_epsilon=1e9), tmp_path)
-    assert "all of a block's budget" in refused(with_public(release, requested_epsilon=1.02), tmp_path)
+    assert "are not those of one release" in refusal(with_public(release, requested_epsilon=1e9), tmp_path)
+    assert "all of a block's budget" in refusal(with_public(release, requested_epsilon=1.02), tmp_path)
 
 
 def test_a_training_block_that_did_not_pay(tmp_path):
@@ -173,14 +163,14 @@ def test_a_training_block_that_did_not_pay(tmp_path):
         kept = tuple(charge for charge in block.charges if charge.purpose is not Purpose.RELEASE)
         return replace(block, charges=kept, epsilon=0.0, naive_epsilon=0.0, delta=0.0)
 
-    assert "choice of training records" in refused(with_blocks(release, unpaid), tmp_path)
+    assert "choice of training records" in refusal(with_blocks(release, unpaid), tmp_path)
 
 
 def test_a_guess_that_is_called_bought(tmp_path):
     free = released(nuisance=StableNuisances(target=None))
-    assert "plan" in refused(with_public(free, target="private"), tmp_path)
+    assert "plan" in refusal(with_public(free, target="private"), tmp_path)
     paid = {"target": "private", "choice_share": 0.9, "requested_epsilon": 1.0}
-    assert "arms: its charges" in refused(with_public(free, **paid), tmp_path)
+    assert "arms: its charges" in refusal(with_public(free, **paid), tmp_path)
 
 
 def upper(x):
@@ -193,4 +183,4 @@ def lower(x):
 
 def test_a_python_function_that_is_called_certified(tmp_path):
     release = released([FunctionPolicies([upper, lower])], nuisance_guarantee="fixed")
-    assert "Python functions" in refused(replace(release, privacy=certified(release)), tmp_path)
+    assert "Python functions" in refusal(replace(release, privacy=certified(release)), tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify import forgeries as forge
 from tests.verify import test_file
+from tests.verify.forgeries import refusal, with_public
 from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
@@ -72,16 +73,6 @@ class TestContract(PlanContract):
     }
 
 
-def refused(release: RuleRelease, folder) -> str:
-    with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors", overwrite=True))
-    return str(problem.value)
-
-
-def with_public(release: RuleRelease, **public) -> RuleRelease:
-    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
-
-
 def dearer(release: RuleRelease) -> RuleRelease:
     """What a rule states that may cost more than it may, with all that follows."""
     plan = known.plan_of(release.privacy.mechanism).restated(release)
@@ -89,19 +80,19 @@ def dearer(release: RuleRelease) -> RuleRelease:
 
 
 def test_a_chosen_rule_cost_what_weights_and_outcome_left(tmp_path):
-    assert "cost more than its first stages left" in refused(dearer(released("tuned")), tmp_path)
+    assert "cost more than its first stages left" in refusal(dearer(released("tuned")), tmp_path)
 
 
 def test_a_chosen_rule_has_the_ridge_of_its_candidate(tmp_path):
     release = released("tuned")
     words = [*reversed(release.privacy.public["candidates"])]
-    assert "its ridge is not that of the candidate" in refused(with_public(release, candidates=words), tmp_path)
+    assert "its ridge is not that of the candidate" in refusal(with_public(release, candidates=words), tmp_path)
 
 
 @pytest.mark.parametrize("most", [0.5, 50.0])
 def test_weights_beyond_the_overlap_bound_are_refused(most, tmp_path):
     forged = with_public(released("private weights"), largest_weight=most)
-    assert "largest_weight = " in refused(forged, tmp_path)
+    assert "largest_weight = " in refusal(forged, tmp_path)
 
 
 def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
@@ -111,7 +102,7 @@ def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
         verify_release(release.save(tmp_path / f"{number}.safetensors"))
         assert release.privacy.epsilon == pytest.approx((1.9, 3.4, 4.0)[number])
     twice = with_public(release, epsilon=3.9)
-    assert "cost more than the budget that was asked for" in refused(twice, tmp_path)
+    assert "cost more than the budget that was asked for" in refusal(twice, tmp_path)
 
 
 class Steep(HuberHinge):
@@ -127,7 +118,7 @@ def test_bounds_of_a_loss_of_the_user_s_are_those_of_its_noise(tmp_path):
     assert release.privacy.level == "conditional"
     verify_release(release.save(tmp_path / "release.safetensors"))
     for name in ("loss_slope", "loss_curvature"):
-        assert "tilt_scale" in refused(with_public(release, **{name: 0.5}), tmp_path)
+        assert "tilt_scale" in refusal(with_public(release, **{name: 0.5}), tmp_path)
 
 
 def test_another_release_of_the_fit_is_by_a_mechanism_of_the_library(tmp_path):

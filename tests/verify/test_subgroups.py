@@ -8,16 +8,15 @@ import pytest
 import torch
 
 from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - pytest calls it
+from tests.verify.forgeries import refusal, with_public
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
-from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.subgroups import SubgroupRelease
 from torchdpcate.verify.card import make_card
-from torchdpcate.verify.file import verify_release
 
 PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}
@@ -49,16 +48,6 @@ def released(name: str) -> SubgroupRelease:
     a = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * x[:, 0]).double()
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
     return SubgroupEffects(domain, budget, subgroups=CELLS, **settings).fit(x, a, y).release()
-
-
-def refused(release: SubgroupRelease, folder) -> str:
-    with pytest.raises(VerificationError) as problem:
-        verify_release(release.save(folder / "release.safetensors", overwrite=True))
-    return str(problem.value)
-
-
-def with_public(release: SubgroupRelease, **public) -> SubgroupRelease:
-    return replace(release, privacy=replace(release.privacy, public={**release.privacy.public, **public}))
 
 
 class TestContract(PlanContract):
@@ -99,7 +88,7 @@ FORGED = {
 @pytest.mark.parametrize("change", FORGED)
 def test_forged_releases_do_not_verify(change, tmp_path):
     name, forge = FORGED[change]
-    assert "changed or inconsistent" in refused(forge(released(name)), tmp_path)
+    assert "changed or inconsistent" in refusal(forge(released(name)), tmp_path)
 
 
 def test_noise_of_a_seed_claims_nothing(tmp_path):

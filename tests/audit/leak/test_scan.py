@@ -263,7 +263,7 @@ PLANTS: dict[str, tuple[Callable[[Run], object], str]] = {
 }
 
 
-@pytest.mark.first(12)
+@pytest.mark.first(6)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_leak_is_found(name, run):
     plant, what = PLANTS[name]

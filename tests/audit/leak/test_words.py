@@ -72,6 +72,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("form", WRITTEN)
 def test_public_levels_are_no_leak(form, curator):
     name, write = WRITTEN[form]

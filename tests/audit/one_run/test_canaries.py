@@ -191,6 +191,7 @@ def test_the_final_model_alone_betrays_nearly_as_much(heard):
     assert 590 < int(best_guesses(heard.black_box, heard.coins, 1000)) < 753
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_honest_noise_is_not_refuted(attack, heard):
     """387 right guesses of 500 are the most to be expected, with a deviation of 10; 465 refute."""

@@ -182,6 +182,7 @@ def test_a_source_that_moves_a_global_generator_is_found(source, generators):
     assert {r.place for r in found if r.how == GLOBAL} == generators
 
 
+@pytest.mark.slow
 def test_noise_of_the_global_seed_is_found_in_a_learner():
     found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}

@@ -1,0 +1,93 @@
+"""Tables, words and what is read of runs, which tests of several commands share."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from torchdpcate.audit.leak.scan import FALSE_ALARM, LeakReport, scan
+from torchdpcate.cli.main import main
+
+DOMAIN = {
+    "treatment": "treat",
+    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "covariates": {
+        "age": {"low": 16, "high": 60},
+        "black": {"categories": [0, 1]},
+        "dose": {"low": 0, "high": 1},
+        "site": {"categories": list("abc")},
+    },
+    "overlap": 0.2,
+}
+TABLE = ["data=table", "data.path=people.csv", "data.domain=domain.yaml"]
+QUICK = [
+    "nuisance.batch_size=50",
+    "nuisance.epochs=2",
+    "second_stage=linear",
+    "second_stage.ridge=0.02",
+    "trainer.progress=false",
+]
+STATEMENT = {"release.safetensors", "privacy.json", "privacy.md", "SHA256SUMS"}
+"""What every release's folder holds."""
+
+
+def table(n: int = 400) -> pd.DataFrame:
+    """Return records of a trial, whose effect is -2 to 2 by the dose."""
+    rng = np.random.default_rng(0)
+    treat, age, dose = rng.integers(0, 2, n), rng.integers(16, 61, n), rng.uniform(0, 1, n)
+    frame = pd.DataFrame({"name": "nobody", "treat": treat, "age": age, "dose": dose})
+    frame["black"], frame["site"] = rng.integers(0, 2, n), rng.choice(list("abc"), n)
+    return frame.assign(pay=np.clip(5 + (2 * treat - 1) * (4 * dose - 2) + rng.normal(0, 1, n), 0, 10))
+
+
+def change(**columns) -> None:
+    """Write the table with other columns, or functions of the frame."""
+    table().assign(**columns).to_csv("people.csv", index=False)
+
+
+def redomained(**facts) -> None:
+    """Write the domain file with other facts."""
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | facts))
+
+
+def one_line(capsys) -> str:
+    """Return the complaint, if stderr holds exactly one line."""
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1, error
+    assert error.startswith("torchdpcate: ")
+    return error
+
+
+def summary(folder: str | Path) -> dict:
+    """Return a run's summary."""
+    return json.loads((Path(folder) / "summary.json").read_text())
+
+
+def released(folder: Path) -> Path:
+    """Return the path of a run's release."""
+    return folder / "release" / "release.safetensors"
+
+
+def checked(folder: Path, *kept: str, figure: str | None = None) -> LeakReport:
+    """Return what the leak scan says of a run that wrote its files, verifies and leaks nothing.
+
+    Args:
+        folder: The run's.
+        *kept: Files that the curator keeps.
+        figure: The release's figure.
+    """
+    assert {path.name for path in (folder / "release").iterdir()} == STATEMENT | ({figure} if figure else set())
+    kept = ("config.yaml", "fit.json", "numbers.safetensors", "ledger.json", *kept)
+    assert {path.name for path in (folder / "curator").iterdir()} > set(kept)
+    assert main(["verify", str(released(folder))]) == 0
+    report = scan(folder)
+    assert report.leaks == ()
+    assert report.notes == ()
+    return report
+
+
+def false_alarms(report: LeakReport) -> float:
+    """Return how many numbers are expected to be found by chance, of the default that a scan allows."""
+    return sum(next(row for row in report.comparisons if "names" in row.against).expected) / FALSE_ALARM
