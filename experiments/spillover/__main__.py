@@ -30,10 +30,11 @@ from torchdpcate.audit.report import make_folder
 from torchdpcate.cli.overrides import checked_overrides
 from torchdpcate.cli.plain_values import readable_words
 from torchdpcate.cli.tasks.policies import make_library, make_nuisances
+from torchdpcate.composition.records import Positions
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
-from torchdpcate.estimators.selection.scores import by_position, training_and_scoring
+from torchdpcate.estimators.selection.scores import training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
 from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.papers.rare_region import RareRegionStudy
@@ -165,7 +166,7 @@ def _nuisances(config: DictConfig) -> ScoreNuisances:
 def _blocks(config: DictConfig, study: Study) -> tuple[SelectionFacts, CausalData, CausalData]:
     """Return the public facts, the training and the scoring block, split as ``PolicySelector`` splits them."""
     records, domain, actions = study.records, study.domain, study.schema.actions
-    positions = by_position(records, actions)
+    positions = Positions(actions)(records)
     first, second = training_and_scoring(records.n, config.selection.split, config.seed)
     floor = domain.overlap if config.selection.overlap is None else float(config.selection.overlap)
     facts = SelectionFacts(domain, actions, floor, len(first), len(second))
