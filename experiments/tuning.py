@@ -22,7 +22,7 @@ class Tuning(Generic[C]):
     Attributes:
         base: Constants in use.
         others: Constants by what differs.
-        seeds: Of the random laws.
+        seeds: Of the generated data.
         out: Csv file of values one at a time; None where one set was given, which is not kept.
         kind: Of the laws' outcomes.
         fixed: Number of records and epsilon of all laws, where they are not drawn.
@@ -36,7 +36,7 @@ class Tuning(Generic[C]):
     fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def asked(cls, about: str, base: C, values: Mapping[str, tuple[Any, ...]], out: Path) -> "Tuning[C]":
+    def requested(cls, about: str, base: C, values: Mapping[str, tuple[Any, ...]], out: Path) -> "Tuning[C]":
         """Return what the command line asks for.
 
         Args:

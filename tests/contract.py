@@ -1,7 +1,7 @@
 """The contract of every plan: a test class of a family inherits it, and names releases of its own.
 
 An honest file verifies. One of which a constant, a fact, a charge or an answer was changed does not, though its costs,
-its sums and its sentence are made to fit. What was charged is what the plan asks for, the plan is made anew from the
+its sums and its sentence are made to fit. What was charged is what the plan requests, the plan is made anew from the
 file, and it travels to another process.
 """
 

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.cate.head import LEARNERS
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.release.file import load_release
 from torchdpcate.release.statement import UNSTATED
-from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 PROJECT, RECIPES = Path(__file__).parents[1], Path(__file__).parent / "recipes"
@@ -41,7 +41,7 @@ ESTIMATOR = {
     "estimator.py": "torchdpcate/estimators/average/laplace_table.py",
     "estimator.yaml": "conf/effect/estimator/laplace_table.yaml",
 }
-FITTER = {"fitter.py": "torchdpcate/erm/round_fit.py", "fitter.yaml": "conf/effect/fitter/round_objective.yaml"}
+FITTER = {"fitter.py": "torchdpcate/fit/round_fit.py", "fitter.yaml": "conf/effect/fitter/round_objective.yaml"}
 RULE_MECHANISM = {
     "rule_mechanism.py": "torchdpcate/estimators/rules/coarse.py",
     "rule_mechanism.yaml": "conf/rule_mechanism/coarse.yaml",
@@ -99,7 +99,7 @@ def test_statements_call_them_by_their_names(used):
 
 @pytest.mark.slow
 def test_an_estimator_that_names_no_models_keeps_the_full_warning(used):
-    assert used["estimator"]["public"]["holds_if"] == UNSTATED
+    assert used["estimator"]["public"]["assumptions"] == UNSTATED
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_user_s_mechanism_is_conditional_and_verified_where_it_is_registered(l
 
 def test_a_registered_mechanism_of_a_user_s_is_never_certified(mechanism, tmp_path, monkeypatch):
     monkeypatch.setitem(MECHANISMS, mechanism.name, mechanism)
-    monkeypatch.setattr("torchdpcate.estimators.cate.mechanisms.base.own_code", lambda *_: ())
+    monkeypatch.setattr("torchdpcate.estimators.cate.mechanisms.base.user_code", lambda *_: ())
     release = fitted(RLearner).release_function("coarse_output")
     assert release.privacy.level == "certified"
     with pytest.raises(VerificationError, match="'coarse_output' is conditional at most, but the level is certified"):

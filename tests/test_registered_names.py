@@ -6,7 +6,6 @@ import torch
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import POLICY_FAMILIES
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
@@ -16,8 +15,9 @@ from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.estimators.rules.weighted_erm import LOSSES
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.base import GUARANTEES
-from torchdpcate.nuisance.weights.scheme import WEIGHTS
+from torchdpcate.fit.arms.base import GUARANTEES
+from torchdpcate.fit.linear_fits import LINEAR_FITS
+from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 

@@ -33,12 +33,16 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects as Subgroup
 from torchdpcate.evaluation.metrics import PEHE as PEHE
 from torchdpcate.evaluation.metrics import DecisionAccuracy as DecisionAccuracy
 from torchdpcate.evaluation.metrics import PolicyValue as PolicyValue
-from torchdpcate.nuisance.config import NuisanceConfig as NuisanceConfig
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
-from torchdpcate.nuisance.dp_sgd import DPSGD as DPSGD
-from torchdpcate.nuisance.screening import Screening as Screening
-from torchdpcate.nuisance.weights.private import PrivateWeights as PrivateWeights
-from torchdpcate.nuisance.weights.scheme import KnownWeights as KnownWeights
+from torchdpcate.fit.convex import ConvexNuisanceConfig as ConvexNuisanceConfig
+from torchdpcate.fit.dp_sgd import DPSGD as DPSGD
+from torchdpcate.fit.nuisance_config import NuisanceConfig as NuisanceConfig
+from torchdpcate.fit.screening import Screening as Screening
+from torchdpcate.fit.weights.private import PrivateWeights as PrivateWeights
+from torchdpcate.fit.weights.scheme import KnownWeights as KnownWeights
+from torchdpcate.heads.kernel import KernelSecondStage as KernelSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage as LinearSecondStage
+from torchdpcate.heads.recipes import NeuralSecondStage as NeuralSecondStage
+from torchdpcate.heads.recipes import TangentSecondStage as TangentSecondStage
 from torchdpcate.papers.confounded import Confounded as Confounded
 from torchdpcate.papers.hospital import Hospital as Hospital
 from torchdpcate.papers.niu import Niu as Niu
@@ -59,9 +63,5 @@ from torchdpcate.release.release import QueryRelease as QueryRelease
 from torchdpcate.release.rule import PolicyRelease as PolicyRelease
 from torchdpcate.release.rule import RuleRelease as RuleRelease
 from torchdpcate.release.subgroups import SubgroupRelease as SubgroupRelease
-from torchdpcate.second_stage.kernel import KernelSecondStage as KernelSecondStage
-from torchdpcate.second_stage.recipes import LinearSecondStage as LinearSecondStage
-from torchdpcate.second_stage.recipes import NeuralSecondStage as NeuralSecondStage
-from torchdpcate.second_stage.recipes import TangentSecondStage as TangentSecondStage
 
 __version__: str

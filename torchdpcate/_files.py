@@ -52,7 +52,7 @@ def atomic_path(path: Path, mode: int | None = None) -> Iterator[Path]:
     ending = path.suffix or ".tmp"
     temporary = path.with_name(f".{path.name[:100]}.tdp-{_place()}-{os.getpid()}-{secrets.token_hex(6)}{ending}")
     try:
-        # the owner's alone at first; then whatever was asked for, which the umask cannot narrow
+        # the owner's alone at first; then whatever was requested, which the umask cannot narrow
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else PRIVATE)
         try:
             if mode is not None and _POSIX:

@@ -27,9 +27,9 @@ from torchdpcate.privacy.worst_case import Evidence, gaussian_evidence, k_norm_e
 from torchdpcate.release.blocks import StatedCharge
 
 if TYPE_CHECKING:
-    from torchdpcate.erm.linear_fits import PreparedFit
-    from torchdpcate.erm.private_fit import ObjectiveNoise
-    from torchdpcate.nuisance.plan import DPSGDPlan
+    from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
+    from torchdpcate.fit.linear_fits import PreparedFit
+    from torchdpcate.fit.private_fit import ObjectiveNoise
 
 CLOSE = 1e-7
 """How well what a file states must agree with its plan, relatively: some scales and costs are found by a search."""
@@ -158,7 +158,7 @@ class AddedNoise(Law):
     def answer_problems(self, name: str, answer: Tensor) -> Iterator[str]:
         """See ``Law``: as many numbers, on the grid of the noise, within what records and noise can make."""
         if answer.numel() != self.size:
-            yield f"{name} is {answer.numel()} numbers, where its plan asks for {self.size}"
+            yield f"{name} is {answer.numel()} numbers, where its plan requests {self.size}"
             return
         yield from grid_problems(name, answer, self.scale)
         yield from far_problems(name, answer, self.bound, self.scale)
@@ -177,7 +177,7 @@ class AddedNoise(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class LinearFit(Law):
+class LinearCoefficients(Law):
     """Coefficients of a private linear fit.
 
     Attributes:
@@ -285,7 +285,7 @@ class Training(PaidElsewhere):
 
 
 def same_event(stated: Event | None, needed: Event) -> bool:
-    """Return whether two events are of one kind and cost; the accountant is asked in steps of 1e-9."""
+    """Return whether two events are of one kind and cost; the accountant is requested in steps of 1e-9."""
     if type(stated) is not type(needed) or stated is None:
         return False
     pairs = zip(asdict(stated).values(), asdict(needed).values(), strict=True)
@@ -482,7 +482,7 @@ class CentreAndWidth(Law):
         epsilon: Of both.
         centres: Candidates of the first, [k].
         widths: Candidates of the second, [k].
-        quantiles: Which are asked for.
+        quantiles: Which are requested.
     """
 
     epsilon: float

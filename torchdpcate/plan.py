@@ -87,12 +87,12 @@ class Query:
 
         Args:
             session: Pays, and draws the noise.
-            exact: What its law asks for.
+            exact: What its law requests.
         """
         return self.ask_runs(session, 1, *exact)[0]
 
     def ask_runs(self, session: FitSession, runs: int, *exact: Any) -> Tensor:
-        """Return independent answers, float64 [runs, p], charged once together; a simulation asks for more than one."""
+        """Return independent answers, float64 [runs, p], charged once together; a simulation requests more than one."""
         session.pay(self.law.event, self.level, self.law.count, charge=self.charge)
         answers = self.law.draw(session.noise, runs, *exact)
         return answers if self.law.hands_out else session.noise.released(answers)
@@ -139,7 +139,7 @@ class StatedPlan(ABC):
     @cached_property
     @abstractmethod
     def queries(self) -> Mapping[str, Query]:
-        """What is asked of the records, in this order, by name."""
+        """What is requested of the records, in this order, by name."""
 
     @property
     @abstractmethod
@@ -206,14 +206,14 @@ class StatedPlan(ABC):
         Args:
             name: Of the query.
             session: Pays, and draws the noise.
-            exact: What its law asks for.
+            exact: What its law requests.
         """
         return self.queries[name].ask(session, *exact)
 
     def ask_runs(self, name: str, session: FitSession, runs: int, *exact: Any) -> Tensor:
         """Return independent answers of a query, float64 [runs, p], each charged once together; see ``ask``.
 
-        Only a session that charges nothing, as of a simulation, asks for more than one.
+        Only a session that charges nothing, as of a simulation, requests more than one.
         """
         return self.queries[name].ask_runs(session, runs, *exact)
 
@@ -228,9 +228,9 @@ class StatedPlan(ABC):
         """
         law = self.queries[name].law
         assert isinstance(law, AddedNoise | Choice)
-        worlds = one, other
+        datasets = one, other
         return Game(
-            draw=lambda world, runs, noise: law.draw(noise, runs, worlds[world]),
+            draw=lambda dataset, runs, noise: law.draw(noise, runs, datasets[dataset]),
             event=law.event,
             guarantee=self.guarantee(),
             evidence=law.evidence(one, other),
@@ -278,7 +278,7 @@ class StatedPlan(ABC):
         if places != sorted(places):
             yield "its charges are not in the order in which its plan makes them"
         for name, query in queries.items():
-            # a fit may have been asked for several releases, of which this is the last
+            # a fit may have been requested several releases, of which this is the last
             last = self.repeats and query.charge.purpose is Purpose.RELEASE and not query.law.in_parts
             yield from query.level_problems(name, own[name])
             yield from query.law.charge_problems(name, own[name][-1:] if last else own[name])

@@ -43,7 +43,7 @@ def modules_with(pattern: str, package: str = "torchdpcate") -> list[str]:
 
 
 class Registry(MutableMapping[str, Any]):
-    """The classes of one group of the configuration, by name; a class is imported when it is asked for.
+    """The classes of one group of the configuration, by name; a class is imported when it is requested.
 
     ``conf/<group>/<name>.yaml`` names the class of ``<name>``: its first ``_target_`` in ``package``. A class of the
     user's is added by ``registry[name] = cls``.
@@ -78,7 +78,7 @@ class Registry(MutableMapping[str, Any]):
             InputError: No such name, or a class that has no defaults.
 
         Example:
-            >>> from torchdpcate.features.maps import FeatureMap
+            >>> from torchdpcate.fit.feature_maps import FeatureMap
             >>> Registry("features").make("legendre", FeatureMap).degree
             2
         """

@@ -29,12 +29,12 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.features.maps import Fourier, Legendre
-from torchdpcate.nuisance.networks import Nuisances
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.feature_maps import Fourier, Legendre
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
+from torchdpcate.heads.stage import LinearStage, NeuralStage, SecondStageBlock
 from torchdpcate.privacy.calibration import smoothness
-from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
-from torchdpcate.second_stage.stage import LinearStage, NeuralStage, SecondStageBlock
 
 HERE = Path(__file__).parent
 RECORDS, QUERIES = 20_000, 300

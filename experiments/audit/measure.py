@@ -17,10 +17,10 @@ from torch import Tensor
 from experiments.audit.scale_search import ScaleSearch
 from torchdpcate.audit.neighbours import Retrain, refitted, worst_neighbour
 from torchdpcate.errors import NumericalError
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.stage import LinearStage, ParametricStage
+from torchdpcate.heads.supremum import Supremum, gross_error_sensitivity
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, smooth_sensitivity_multiplier, smoothness
-from torchdpcate.second_stage.stage import LinearStage, ParametricStage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A fitted stage and where its answers are asked for.
+    """A fitted stage and where its answers are requested.
 
     Attributes:
         stage: The fitted stage; a linear one is taken with the squared loss, as the mechanism does.

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.audit.neighbours import replaced
-from torchdpcate.influence.supremum import Supremum, maximise_over_box
-from torchdpcate.second_stage.refit import Replacements, ReplaceOne
-from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
+from torchdpcate.heads.refit import Replacements, ReplaceOne
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
+from torchdpcate.heads.supremum import Supremum, maximise_over_box
 
 _REMOVALS = 16  # removals tried with each newcomer
 

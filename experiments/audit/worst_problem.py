@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage.linear import LinearProblem, WorstPair
+from torchdpcate.heads.linear import LinearProblem, WorstPair
 
 _FIRST_STEP, _LAST_STEP = 0.05, 0.0005  # of Adam, in units of the bounds
 _NEWTON_STEPS = 30
@@ -29,7 +29,7 @@ def worst_problem(
     Projected Adam from random data sets, all of them together. Minimisers are differentiated by the implicit
     function theorem: one Newton step from the solution, in which only the records carry a gradient. The pair
     that moves farthest is solved exactly once more, so that its change is a fact; that there is no worse pair
-    is not (see `torchdpcate.second_stage.linear` for what such searches end at).
+    is not (see `torchdpcate.heads.linear` for what such searches end at).
 
     Args:
         weight_bound: Public bound B of ||v||.

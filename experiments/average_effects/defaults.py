@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
-from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.effect_plan import ErrorPrior
 from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
-from torchdpcate.estimators.average.planned_error import ErrorPrior
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.release.estimate import half_width
 
 HERE = Path(__file__).parent

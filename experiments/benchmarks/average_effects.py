@@ -22,10 +22,10 @@ from pyarrow import parquet
 
 from torchdpcate import Confounded, CovariateBalancingEffect, PrivacyBudget, TableStream
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.erm.records import Batch, StackedRecords, make_batch
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import make_plan
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, make_batch
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.estimate import half_width
 

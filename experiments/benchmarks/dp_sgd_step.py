@@ -21,13 +21,12 @@ from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.nuisance.dp_sgd import DPSGD
-from torchdpcate.nuisance.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
-from torchdpcate.nuisance.networks import mlp
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader, shuffled_loader
-from torchdpcate.nuisance.trainable import RecordLossModule, TrainableNuisances
-from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
+from torchdpcate.fit.engines import GradSampleHooks, GradSampleHooksFastGradientClipping
+from torchdpcate.fit.networks import mlp
+from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
+from torchdpcate.fit.trainer import default_trainer, quiet_lightning
 from torchdpcate.privacy.noise import NoiseSource
 
 OPACUS = ("hooks", "ghost")
@@ -174,7 +173,7 @@ def compare(name: str, case: tuple, opacus: tuple[str, ...], own: tuple[str, ...
 
 
 def main() -> None:
-    """Run the comparisons asked for."""
+    """Run the comparisons requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=100)

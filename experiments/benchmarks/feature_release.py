@@ -22,8 +22,8 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.networks import Nuisances
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.networks import Nuisances
 from torchdpcate.release.release import FunctionRelease
 from torchdpcate.release.statement import PrivacyStatement
 

@@ -27,18 +27,18 @@ from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProc
 from torchdpcate.estimators.cate.online import history
 from torchdpcate.estimators.cate.online.path import JITTER
 from torchdpcate.estimators.cate.online.service import OnlineService
-from torchdpcate.features.kernels import UnitKernel
-from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.networks import Nuisances
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.kernel_system import ResidualLoss
+from torchdpcate.heads.stage import LinearStage, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.statement import make_statement
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_system import ResidualLoss
-from torchdpcate.second_stage.stage import LinearStage, RKHSStage, SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 BATCH_LIMIT, ONLINE_LIMIT = 1.5, 3.0
@@ -84,7 +84,7 @@ def service(stage: RKHSStage, folder: Path) -> OnlineService:
     nuisances = Nuisances(schema.domain).double().eval().requires_grad_(False)
     ledger = Ledger({"second_stage": BUDGET})
     session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": len(stage.block.s)})
-    session = session.scope(["second_stage"], Charge(Purpose.RELEASE, GaussianProcess.name))
+    session = session.charging(["second_stage"], Charge(Purpose.RELEASE, GaussianProcess.name))
 
     def statement(terms: Prepared) -> object:
         words = {"mechanism": GaussianProcess.name, "formula": GaussianProcess.formula}

@@ -22,10 +22,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.supremum import gross_error_sensitivity
-from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
-from torchdpcate.second_stage.neural import NeuralHead, fit_neural_head
+from torchdpcate.fit.trainer import default_trainer, quiet_lightning
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.neural import NeuralHead, fit_neural_head
+from torchdpcate.heads.supremum import gross_error_sensitivity
 
 RECORDS, COVARIATES, QUERIES = 1_350, 30, 300
 SECONDS_LIMIT, RATIO_LIMIT = 6.0, 3.0

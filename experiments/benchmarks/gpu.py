@@ -27,16 +27,15 @@ from lightning.pytorch import Callback
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from torchdpcate.influence.hessian import HessianVectorProduct
-from torchdpcate.nuisance.dp_sgd import DPSGD
-from torchdpcate.nuisance.networks import mlp
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.trainable import RecordLossModule
-from torchdpcate.nuisance.trainer import default_trainer, quiet_lightning
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.networks import mlp
+from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainer import default_trainer, quiet_lightning
+from torchdpcate.heads.hessian import HessianVectorProduct
+from torchdpcate.heads.kernel_system import DenseSystem
+from torchdpcate.heads.neural import NeuralHead
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.kernel_system import DenseSystem
-from torchdpcate.second_stage.neural import NeuralHead
 
 ROOT = Path(__file__).parents[2]
 HVP_LIMIT = 2.5
@@ -141,7 +140,7 @@ class Bench:
         self.accelerator = "gpu" if device == "cuda" else "cpu"
 
     def wait(self) -> None:
-        """Return once all is done that was asked of the device."""
+        """Return once all is done that was requested of the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 

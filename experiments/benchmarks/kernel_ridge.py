@@ -24,11 +24,11 @@ import torch
 
 from torchdpcate import Domain
 from torchdpcate.causal.score import ScoreBounds
-from torchdpcate.features.kernels import UnitKernel
-from torchdpcate.influence.kernel import KernelInfluenceFunction
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_system import SQUARED, ResidualLoss
-from torchdpcate.second_stage.stage import SecondStageBlock
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.kernel_influence import KernelInfluenceFunction
+from torchdpcate.heads.kernel_system import SQUARED, ResidualLoss
+from torchdpcate.heads.stage import SecondStageBlock
 
 LIMIT = 1.5
 BOUND, RIDGE = 0.9, 1e-3

@@ -15,9 +15,9 @@ import time
 
 import torch
 
-from torchdpcate.influence.hessian import ConjugateGradientSolver, HessianVectorProduct
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.second_stage.neural import NeuralHead
+from torchdpcate.heads.hessian import ConjugateGradientSolver, HessianVectorProduct
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.neural import NeuralHead
 
 LIMIT_GIB = 3.0
 

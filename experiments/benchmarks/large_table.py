@@ -53,7 +53,7 @@ class Figures:
     seconds: float
     processor_seconds: float
     peak_mib: float
-    rung: str
+    form: str
     root_error: float
     root_error_of_mean: float
     copy_seconds: float
@@ -119,10 +119,10 @@ def passes(stream: TableStream, folder: Path) -> tuple[float, float, float]:
             pass
         read = time.perf_counter() - start
         plan = AdaptiveSecondStage().plan(stream.n, PrivacyBudget(1.0, 1e-5), stream.schema.domain)
-        basis = plan.effect((False,) * plan.kept).basis
-        theta, start = torch.zeros(len(basis.energies), dtype=torch.float64), time.perf_counter()
+        basis = plan.effect((False,) * plan.retained).basis
+        theta, start = torch.zeros(len(basis.feature_weights), dtype=torch.float64), time.perf_counter()
         for batch in cached:
-            _gradient(batch, basis, plan.kept, theta)
+            _gradient(batch, basis, plan.retained, theta)
         return copied, read, time.perf_counter() - start
 
 
@@ -160,13 +160,13 @@ def measured(folder: Path, rows: int, threads: int) -> None:
     seconds, busy, peak = trained(folder, threads)
     summary = json.loads((folder / "run" / "summary.json").read_text())
     error, constant = root_errors(folder / "run" / "release" / "release.safetensors")
-    print(f"train: {seconds:.0f} s, {busy:.0f} s of processor time, {peak:.0f} MiB at most; {summary['rung']}")
+    print(f"train: {seconds:.0f} s, {busy:.0f} s of processor time, {peak:.0f} MiB at most; {summary['form']}")
     print(f"root error of the effect {error:.4f}, of its true mean {constant:.4f}")
     copied, read, step = passes(TableStream(folder / "table.parquet", folder / "domain.yaml"), folder)
     print(
         f"copy {copied:.1f} s; a pass that reads {read:.2f} s, with a gradient {step:.2f} s ({step / read:.1f} times)"
     )
-    found = Figures(rows, threads, seconds, busy, peak, summary["rung"], error, constant, copied, read, step)
+    found = Figures(rows, threads, seconds, busy, peak, summary["form"], error, constant, copied, read, step)
     with Appender(FIGURES, [field.name for field in fields(Figures)]) as file:
         file.write(found, digits=5)
 

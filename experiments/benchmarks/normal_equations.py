@@ -15,8 +15,8 @@ from statistics import median
 import torch
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.normal_equations import NormalEquations
-from torchdpcate.features.maps import Fourier
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.minimise import NormalEquations
 
 SHARE_LIMIT, EXTRA_MIB = 0.6, 300
 

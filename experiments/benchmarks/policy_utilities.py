@@ -86,7 +86,7 @@ def compare(kind: str, n: int, M: int, q: int, K: int, repeats: int, threads: in
     library.ready = [library.one(m).setup(domain, actions) for m in range(looped)]  # type: ignore[attr-defined]
     ours, loop, dense, agree = [], [], [], True
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    utilities(scores, library, x)  # warm, and before a baseline has raised the peak
+    utilities(scores, library, x)  # burn_in, and before a baseline has raised the peak
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     for _ in range(repeats):
         taken, found = seconds(utilities, scores, library, x)

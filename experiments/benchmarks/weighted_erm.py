@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.solver import default_tolerance, minimise
+from torchdpcate.fit.losses import HuberHinge, Logistic
+from torchdpcate.fit.minimise import default_tolerance, minimise
 
 GAMMA, MOST = 60.0, 4.0
 LARGE_LIMIT, MANY_LIMIT = 3.0, 1.0  # seconds of the large fit, and of many small ones at once

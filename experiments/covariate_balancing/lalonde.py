@@ -19,10 +19,10 @@ from experiments.covariate_balancing.methods import EPSILONS
 from experiments.frame.study import CERTIFIED, FREE, NO_PRIVACY, OTHER, Found, Place, seed_of
 from torchdpcate import Domain, PrivacyBudget
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.covariate_balancing import make_plan
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.minimise import linear_predictor
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from torchdpcate import Domain
 from torchdpcate.data.split import public_generator
-from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 
 CORRELATION = 0.2
 BOUND = 4.0

@@ -28,7 +28,7 @@ class Cell:
         deviation: Mean standard deviation of the outcome.
         scale: Mean of the residual's scale S.
         planned: Mean of the planned noise.
-        rung: What was asked for most often.
+        form: What was requested most often.
         seconds: Mean processor time.
     """
 
@@ -45,7 +45,7 @@ class Cell:
     deviation: float
     scale: float
     planned: float
-    rung: str
+    form: str
     seconds: float
 
 
@@ -86,7 +86,7 @@ class Cells(Table[Cell]):
 
 def _cell(rows: list[Row]) -> Cell:
     first, mse, roots = rows[0], [row.mse for row in rows], [math.sqrt(row.mse) for row in rows]
-    rungs = [row.rung for row in rows]
+    rungs = [row.form for row in rows]
     means = [fmean(getattr(row, name) for row in rows) for name in ("bias", "deviation", "scale", "planned")]
     error = (fmean(mse), standard_error(mse), fmean(roots), standard_error(roots))
     seconds = fmean(row.seconds for row in rows)

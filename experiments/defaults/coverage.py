@@ -229,7 +229,7 @@ def _held(interval: Tensor, truth: Tensor) -> str:
 
 
 def run(keys: Iterable[tuple[str, int, float, int]], path: Path, processes: int) -> list[Draw]:
-    """Do what is not in the file yet, and return all of it that is asked for."""
+    """Do what is not in the file yet, and return all of it that is requested."""
     wanted = list(keys)
     done = {found.key: found for found in read_rows(path, Draw)}
     left = [key for key in wanted if key not in done]

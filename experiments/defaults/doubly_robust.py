@@ -1,4 +1,4 @@
-"""The DR-learner's composition beside the R-learner's, its own constant and two blocks, on random laws.
+"""The DR-learner's composition beside the R-learner's, its own constant and two blocks, on generated data.
 
 python -m experiments.defaults.doubly_robust --laws 40 --first 2000
 """
@@ -19,9 +19,9 @@ from experiments.words import paragraph, table
 from torchdpcate.composition.planned import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import CATELearner, DRLearner, RLearner
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 COMPOSED, CONSTANT = {"second_stage": AdaptiveSecondStage(intervals=False)}, AdaptiveSecondStage(constant_only=True)
 METHODS: dict[str, tuple[type[CATELearner], dict[str, Any]]] = {

@@ -12,9 +12,9 @@ from experiments.defaults.sources import Case
 from torchdpcate.composition.planned import planned_noise
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 DELTA = 1e-5
 MOST = 8.0  # largest budget of the study
@@ -80,10 +80,10 @@ def _released(case: Case, name: str, **settings: Any) -> Found:
 
 
 def _facts(case: Case, learner: RLearner, planned: bool = True) -> dict[str, Any]:
-    """The residual's scale, the planned noise at it, and what was asked for: covariates and kinds of features."""
+    """The residual's scale, the planned noise at it, and what was requested: covariates and kinds of features."""
     scale, basis = learner.composed_.effect.scale, learner.composed_.effect.regression.basis
     noise = planned_noise(learner.plan_, case.schema.domain.outcome_range, scale) if planned else 0.0
-    return {"scale": scale, "planned": noise, "rung": f"{learner.plan_.kept}: {''.join(basis.parts) or 'constant'}"}
+    return {"scale": scale, "planned": noise, "form": f"{learner.plan_.retained}: {''.join(basis.parts) or 'constant'}"}
 
 
 def _noise(name: str) -> NoiseSource:

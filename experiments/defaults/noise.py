@@ -124,7 +124,7 @@ _ABOUT = (
     "Same records (seed 0), releases with other noise, in units of the outcome. *Noise at S*: planned noise of "
     "the effect before it is shrunk, with the residual scale S that was released; *seen*: root mean square over "
     "the queries of its standard deviation over the releases; *shrunk*: the same as released. *Expected*: what "
-    "`expected_noise(n)` says before any record is read, the error by noise and by the prior of what is not asked"
+    "`expected_noise(n)` says before any record is read, the error by noise and by the prior of what is not requested"
     " for, with a fourteenth of the range for S, which cannot be right for every table; *at S*: the same with S. "
     "*Error*: root mean squared error, which has bias and sampling too, and effects that vary more or less than "
     "the prior expects."

@@ -1,4 +1,4 @@
-"""The R-learner's composition of pure events, delta = 0, beside its constant, zero and a small delta, on random laws.
+"""The R-learner's composition at delta = 0, beside its constant, zero and a small delta, on generated data.
 
 python -m experiments.defaults.pure --laws 20 --first 3000
 """
@@ -15,8 +15,8 @@ from experiments.defaults.random_laws import Setting, random_setting
 from experiments.words import paragraph, table
 from torchdpcate.composition.planned import effect_error
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.estimators.cate.composition_plan import GAIN
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.cate.planned import GAIN
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

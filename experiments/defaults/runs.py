@@ -34,7 +34,7 @@ class Row:
         deviation: Standard deviation of the outcome, in outcome units.
         scale: The residual's scale S in outcome units, 0 where there is none.
         planned: Planned noise of the function in outcome units, 0 where there is none.
-        rung: What was asked for.
+        form: What was requested.
         seconds: Processor time.
     """
 
@@ -48,7 +48,7 @@ class Row:
     deviation: float
     scale: float
     planned: float
-    rung: str
+    form: str
     seconds: float
 
     @property
@@ -132,7 +132,7 @@ def do(job: Job) -> list[Row]:
         value = float("inf") if epsilon == NONE else float(epsilon)
         for row, found in (FREE | PRIVATE)[method](case, value, name).items():
             mse, bias = case.error(found.effect)
-            facts = {"scale": 0.0, "planned": 0.0, "rung": "", **found.facts}
+            facts = {"scale": 0.0, "planned": 0.0, "form": "", **found.facts}
             seconds = time.process_time() - begun
             rows.append(
                 Row(job.source.name, job.n, epsilon, job.seed, row, mse, bias, deviation, seconds=seconds, **facts)

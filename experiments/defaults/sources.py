@@ -42,7 +42,7 @@ class Case:
     Attributes:
         schema: Public facts.
         records: The records.
-        queries: Where the effect is asked for, [m, q].
+        queries: Where the effect is requested, [m, q].
         truth: The effect there, [m]; or one number, [1], that the mean over the queries should be.
     """
 
@@ -164,7 +164,7 @@ def _births(paths: tuple[Path, Path]) -> tuple[TableSchema, Tensor, pd.DataFrame
 
 
 def _lalonde(trial: Path, survey: Path | None, n: int, seed: int) -> Case:
-    """The trial, or its treated with a survey's controls; the effect is asked for at the treated."""
+    """The trial, or its treated with a survey's controls; the effect is requested at the treated."""
     schema, records, treated = _earnings(trial, survey)
     order = public_permutation(records.n, seed, "order")[:n]
     return Case(schema, records.subset(order), treated, torch.tensor([TRIAL_EFFECT], dtype=torch.float64))

@@ -28,7 +28,7 @@ ABOUT = (
     "outcome's units, for Niu's designs the mean squared error. LaLonde: error of the mean effect of the treated "
     "against the experiment's 1,794 dollars, itself known to 671. Default: `RLearner(schema, PrivacyBudget(epsilon, "
     "1e-5))`, and nothing else said. Private constant: the same plan with a constant head, and the whole budget. "
-    "Asked for: what the default's plan asked for most often, by the seeds. Noise is from fixed seeds, so that runs "
+    "Requested: what the default's plan requested most often, by the seeds. Noise is from fixed seeds, so that runs "
     "can be repeated: nothing made here is private."
 )
 
@@ -54,9 +54,9 @@ def _lines(cells: Cells, name: str) -> Iterator[list[str]]:
         values = [published().get((name, n, e)) for e in EPSILONS]
         if any(values):
             yield [f"{n:,}", TITLES["published"], "5", *(NONE if v is None else number(v) for v in values)]
-        asked = [cells.find(name, n, e, DEFAULT) for e in EPSILONS]
-        if any(cell and cell.rung for cell in asked):
-            yield [f"{n:,}", "asked for", "", *(cell.rung if cell else NONE for cell in asked)]
+        requested = [cells.find(name, n, e, DEFAULT) for e in EPSILONS]
+        if any(cell and cell.form for cell in requested):
+            yield [f"{n:,}", "requested", "", *(cell.form if cell else NONE for cell in requested)]
 
 
 def _shown(cell: Cell | None) -> str:

@@ -1,4 +1,4 @@
-"""The constants of the public rule, tuned on random laws alone.
+"""The constants of the public rule, tuned on generated data alone.
 
 For each constant and value: mean over settings of the logarithm of the squared error over that with the constants in
 use, on the same records and seeds of noise. Settings are those of ``random_laws``, seeds from ``--first`` on: n between
@@ -58,7 +58,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "spike": (0.5, 0.7, 0.85, 0.95),
     "rank_error": (0.02, 0.03, 0.05),
     "steps": (25, 40, 60),
-    "warm": (0.1, 0.2, 0.3),
+    "burn_in": (0.1, 0.2, 0.3),
     "step_size": (0.15, 0.25, 0.4),
 }
 FLOOR = 0.05  # of the noise's standard deviation: smaller root errors are as good
@@ -102,7 +102,7 @@ def compared(
 
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
-    tuning = Tuning.asked(__doc__.splitlines()[0], PlanConstants(), VALUES, Path(__file__).parent / "tuning.csv")
+    tuning = Tuning.requested(__doc__.splitlines()[0], PlanConstants(), VALUES, Path(__file__).parent / "tuning.csv")
     lines = list(compared(tuning.seeds, tuning.base, tuning.others, tuning.kind, tuning.fixed))
     for line in lines:
         print(f"{line['constants']:58s} {line['log_ratio']:+.4f} ± {line['error']:.4f}   beaten {line['beaten']:.3f}")

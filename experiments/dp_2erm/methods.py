@@ -11,13 +11,13 @@ from experiments.dp_2erm import printed
 from experiments.dp_2erm.sample import Sample
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.descent import L1Ball
-from torchdpcate.erm.losses import HuberHinge, Squared
-from torchdpcate.erm.private_fit import WeightBounds
-from torchdpcate.erm.solver import minimise
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.fit.descent import L1Ball
+from torchdpcate.fit.losses import HuberHinge, Squared
+from torchdpcate.fit.minimise import minimise
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -75,9 +75,9 @@ class FirstStage:
             return self._free(scheme, epsilon)
         if isinstance(scheme, PrivateWeights):
             return self._fit(scheme, epsilon)
-        if scheme not in self.kept:
-            self.kept[scheme] = self._fit(scheme, None)
-        kept = self.kept[scheme]
+        if scheme not in self.retained:
+            self.retained[scheme] = self._fit(scheme, None)
+        kept = self.retained[scheme]
         return Weighing(kept.sample, kept.omega, kept.bounds, epsilon)
 
     def _free(self, name: str, epsilon: float | None) -> Weighing:

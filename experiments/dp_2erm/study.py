@@ -29,8 +29,8 @@ from experiments.frame.study import (
 from experiments.frame.table import Row, Summary
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
-from torchdpcate.nuisance.weights.mmd import MMDWeights
+from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
+from torchdpcate.fit.weights.mmd import MMDWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

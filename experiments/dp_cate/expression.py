@@ -1,7 +1,7 @@
 """Figure 7 of the DP-CATE paper: a constant effect on gene expression, against the sum of genes, by budget.
 
 One run a budget of data=tcga; a run that is there already is read. The paper asks at 2,659 patients; here as many
-public points are asked at. Writes expression_LABEL.png and .md beside this file.
+public points are requested at. Writes expression_LABEL.png and .md beside this file.
 
     python -m experiments.dp_cate.expression --path xena_layout.tsv.gz --label demo --runs RUNS \
         --words data.low=0 data.high=24

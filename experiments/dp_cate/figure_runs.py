@@ -38,8 +38,8 @@ def trained(folder: Path, words: Sequence[str]) -> tuple[Any, dict[str, Any]] | 
         if code:
             return None
     found = json.loads(summary.read_text(encoding="utf-8"))
-    asked = dict(word.split("=", 1) for word in words)
-    if found["requested"]["words"] != {key: value for key, value in asked.items() if key not in _NOT_OF_A_RUN}:
+    requested = dict(word.split("=", 1) for word in words)
+    if found["requested"]["words"] != {key: value for key, value in requested.items() if key not in _NOT_OF_A_RUN}:
         raise SystemExit(f"{folder}: is a finished run of other words; choose another folder of runs")
     return load_release(folder / "release" / "release.safetensors"), found
 

@@ -18,16 +18,16 @@ from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism, Query
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
-from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.kernel import KernelSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, LinearStage, SecondStageBlock
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.kernel import KernelSecondStage
-from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage, SecondStageBlock
 
 N = 3_000
 DELTA = 1e-5

@@ -20,11 +20,11 @@ import torch
 
 from torchdpcate import Domain
 from torchdpcate.causal.score import ScoreBounds
-from torchdpcate.features.kernels import UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.kernel_system import ResidualLoss
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma, gaussian_epsilon
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_system import ResidualLoss
-from torchdpcate.second_stage.stage import SecondStageBlock
 
 EPSILON, DELTA = 1.0, 1e-5
 N, THRESHOLD, RIDGE = 200, 0.01, 0.05  # the ridge of the unit kernel

@@ -1,8 +1,8 @@
 """Figure 6 of the DP-CATE paper: effect of ventilation on red blood cells against hematocrit, by budget.
 
 One run a budget on the cohort of docs/clinical_data.md; a run that is there already is read. The paper asks at the
-records of its test patients; here 1,312 public points are asked at, for queries are published. Writes medical_LABEL.png
-and .md beside this file.
+records of its test patients; here 1,312 public points are requested at, for queries are published. Writes
+medical_LABEL.png and .md beside this file.
 
     python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
     python -m experiments.dp_cate.medical --data mimic --path all_hourly_data.h5 --label full --runs RUNS

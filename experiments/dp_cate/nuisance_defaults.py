@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 import yaml
 
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import train
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

@@ -19,13 +19,13 @@ from torchdpcate.data.study import Study
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.screening import Screening
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.screening import Screening
+from torchdpcate.heads.recipes import LinearSecondStage, PrivateThreshold
 from torchdpcate.papers.oprescu import Dataset1, Dataset2
 from torchdpcate.papers.semi_synthetic import SemiSynthetic
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.recipes import LinearSecondStage, PrivateThreshold
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 16.0, None)  # None: the learner without privacy
@@ -103,7 +103,7 @@ def networks(acic: str) -> Iterator[tuple[str, Make, int, dict[str, object], tup
 
 
 def main() -> None:
-    """Run the asked tables and write their numbers."""
+    """Run the requested tables and write their numbers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--acic", default="", help="x.csv of the ACIC 2016 competition; left out: without it")
     parser.add_argument("--tables", nargs="+", default=["budgets", "parts", "networks"])

@@ -15,9 +15,9 @@ from rich.progress import track
 from torchdpcate import Dataset2, LinearSecondStage, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.evaluation.comparison import pehe
-from torchdpcate.features.maps import Identity, Legendre
+from torchdpcate.fit.feature_maps import Identity, Legendre
+from torchdpcate.heads.stage import LinearStage
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.second_stage.stage import LinearStage
 
 FEATURES = {"identity": Identity(), "legendre 2": Legendre(2), "legendre 3": Legendre(3)}
 RATIOS = (0.1, 0.25, 0.5, 1.0, 2.0)

@@ -48,7 +48,7 @@ in one run at the whole budget of their half, counted for a replaced record, whi
 each; propensities clipped to [.05, .95]; kernels with the defaults of scikit-learn, lambda = 1/n and h = sqrt(q/2);
 the network's ridge .01, the library's default, which leaves nearly a constant and needs less noise than a smaller
 one; the 50 basis functions are cosines and sines at 25 random frequencies; L is the range of outcomes. Second stages
-are drawn to zero, and their answers are not clipped. "Without privacy" has nuisances without privacy.
+are shrunk, and their answers are not clipped. "Without privacy" has nuisances without privacy.
 
 *Kernel ridge* and *neural network*: Theorem 1 at 300 queries; data sets on which the network came to no strict
 minimum, so that it has no influence function, are left out of its means. *Function*: Theorem 3 as printed, with its

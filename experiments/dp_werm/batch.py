@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from torchdpcate.erm.descent import ConvexDomain
-from torchdpcate.erm.losses import HuberHinge, Loss, LossBounds
-from torchdpcate.erm.private_fit import SOLVER_SHARE, PrivateFit, WeightBounds
-from torchdpcate.erm.solver import minimise
+from torchdpcate.fit.descent import ConvexDomain
+from torchdpcate.fit.losses import HuberHinge, Loss, LossBounds
+from torchdpcate.fit.minimise import minimise
+from torchdpcate.fit.private_fit import SOLVER_SHARE, PrivateFit, WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

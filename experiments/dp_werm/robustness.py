@@ -13,7 +13,7 @@ from experiments.dp_werm.batch import Batch, accuracy
 from experiments.dp_werm.trial import MOST, shifted
 from experiments.dp_werm.tuning import AT_ONCE, GRID, MOST_WEIGHT, output_noise
 from experiments.frame.study import OTHER, Cell, Found, Place, Settings, seed_of
-from torchdpcate.erm.private_fit import WeightBounds
+from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.privacy.noise import NoiseSource
 
 SIZES, EPSILONS = (200, 500, 1000, 2000), (0.5, 1.0, 5.0, 20.0, 150.0)

@@ -16,9 +16,9 @@ from experiments.dp_werm.trial import shifted, value
 from experiments.dp_werm.tuning import output_noise
 from experiments.frame.study import CERTIFIED, FREE, PRINTED, Cell, Found, Place, Settings, batches, seed_of
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules.effect_rule import EffectRule
-from torchdpcate.features.maps import Identity
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

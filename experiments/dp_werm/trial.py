@@ -8,9 +8,9 @@ from torch import Tensor
 
 from experiments.dp_werm.batch import Batch
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, SignedResidual
-from torchdpcate.features.maps import Identity
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.papers.rules import OWL
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession

@@ -1,4 +1,4 @@
-"""The library's defaults on random laws like a hospital's: ``torchdpcate study hospital``."""
+"""The library's defaults on generated data like a hospital's: ``torchdpcate study hospital``."""
 
 import warnings
 from collections.abc import Iterable, Sequence

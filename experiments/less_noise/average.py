@@ -21,11 +21,11 @@ from torch import Tensor
 from experiments.rows import Lines, read_lines, resume
 from experiments.words import table
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget
-from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 

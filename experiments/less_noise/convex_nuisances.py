@@ -3,9 +3,9 @@
 import math
 
 from experiments.words import paragraph, table
-from torchdpcate.erm.gaussian_scale import Corners, gaussian_scale
-from torchdpcate.erm.private_fit import SOLVER_SHARE
-from torchdpcate.nuisance.convex import joint_objective
+from torchdpcate.fit.convex import joint_objective
+from torchdpcate.fit.gaussian_scale import Corners, gaussian_scale
+from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.privacy.budget import PrivacyBudget
 
 N, SIZE, SHARES = 1_350, 15, (0.05, 0.2, 0.4, 0.6)

@@ -1,4 +1,4 @@
-"""Should a plan keep more covariates where little is asked? ``python -m experiments.less_noise.kept`` prints kept.md.
+"""Should a plan of few requests keep more covariates? ``python -m experiments.less_noise.kept`` prints kept.md.
 
 On random laws alone, at 250 to 4,000 records and epsilon from .5 to 2: settings in which the plan leaves covariates
 out. All noise is from fixed seeds: nothing here is private.
@@ -39,7 +39,7 @@ def _most(plan: PlanFacts) -> int:
 
 Way = tuple[str, Callable[[PlanFacts], int], bool]
 WAYS: dict[tuple[int, ...], tuple[Way, ...]] = {
-    FEW: (("effect as asked, all kept", _all, False), ("a constant, all kept", _all, True)),
+    FEW: (("effect as requested, all kept", _all, False), ("a constant, all kept", _all, True)),
     MANY: (("a constant, twelve kept", _most, True), ("a constant, all kept", _all, True)),
 }
 """What is compared with the plan: which covariates it keeps, and whether its effect is one number."""
@@ -52,7 +52,7 @@ def settings(covariates: tuple[int, ...]) -> Iterator[Setting]:
         q, epsilon = int(g.choice(covariates)), float(g.choice(EPSILONS))
         n = round(math.exp(g.uniform(*np.log(SIZES[covariates]))))
         plan = composed_plan(n, PrivacyBudget(epsilon, DELTA), q, overlap=0.1)
-        if plan.screens and (covariates == FEW or plan.rung == CONSTANT):
+        if plan.screens and (covariates == FEW or plan.form == CONSTANT):
             yield random_setting(seed, n=n, epsilon=epsilon, covariates=q)
 
 
@@ -62,7 +62,7 @@ def compared(covariates: tuple[int, ...], draws: int) -> list[list[str]]:
     for setting in islice(settings(covariates), draws):
         base = error(setting, AdaptiveSecondStage())
         for name, kept, constant in WAYS[covariates]:
-            with patch.object(Builder, "best_kept", kept):
+            with patch.object(Builder, "best_retained", kept):
                 own = error(setting, AdaptiveSecondStage(constant_only=constant))
             found[name].append(math.log((own + FLOOR**2) / (base + FLOOR**2)))
     q = " or ".join([", ".join(map(str, covariates[:-1])), str(covariates[-1])])

@@ -13,14 +13,14 @@ from experiments.less_noise.average import LAWS, N, data_sets, domain
 from experiments.words import table
 from torchdpcate import NoiseSource, PrivacyBudget
 from torchdpcate.composition.pure_fits import LARGEST, least_ridge
-from torchdpcate.erm import Logistic
-from torchdpcate.erm.linear_fits import ObjectiveFit
-from torchdpcate.erm.losses import LossBounds
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
-from torchdpcate.erm.records import arm
 from torchdpcate.estimators.rules.weighted_erm import default_ridge
-from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit import Logistic
+from torchdpcate.fit.linear_fits import ObjectiveFit
+from torchdpcate.fit.losses import LossBounds
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
+from torchdpcate.fit.stacked_records import arm
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.weights.private import PrivateWeights
 
 EPSILONS, AT_ONCE = (0.1, 0.25, 0.5, 1.0), 50
 _LEARNED = 11  # features of a propensity
@@ -43,7 +43,7 @@ def compared(law: str, draws: int, epsilon: float) -> list[str]:
             score = (records.batch.psi * theta[:, None]).sum(2)
             found.append((score.sigmoid() - share).square().mean(1))
     before, after = (torch.cat(found) for found in errors)
-    scales = [way.public["tilt_scale"] for way in ways]
+    scales = [way.public["perturbation_scale"] for way in ways]
     roots = [before.mean().sqrt().item(), after.mean().sqrt().item()]
     numbers = [f"{x:.4g}" for x in scales] + [f"{x:.5f}" for x in roots] + [f"{100 * (roots[1] / roots[0] - 1):.0f} %"]
     return [law, f"{epsilon:g}", *numbers]

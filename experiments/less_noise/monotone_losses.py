@@ -11,10 +11,10 @@ import torch
 
 from experiments.less_noise.weights import confounded
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import HuberHinge, LossBounds
-from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
-from torchdpcate.features.maps import Legendre
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.losses import HuberHinge, LossBounds
+from torchdpcate.fit.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.noise import NoiseSource

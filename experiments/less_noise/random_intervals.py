@@ -1,4 +1,4 @@
-"""Coverage of average effects' intervals on random laws: trials, confounded laws with right models, and wrong ones.
+"""Coverage of average effects' intervals on generated data: trials, confounded laws with right models, and wrong ones.
 
 ``python -m experiments.less_noise.random_intervals`` writes ``random_intervals.csv`` and ``random_intervals.md``; cells
 that are done are kept. All noise is from fixed seeds: nothing here is private.
@@ -99,13 +99,13 @@ def _words(line: Mapping[str, str] | None) -> str:
     return f"{float(line['covered']):.1%} of {line['draws']}, {float(line['width']):.4f}, {float(line['rmse']):.4f}"
 
 
-WORDS = """# Intervals of average effects on random laws
+WORDS = """# Intervals of average effects on generated data
 
-Written by `python -m experiments.less_noise.random_intervals`. Covariates, public ranges and overlap of random laws
+Written by `python -m experiments.less_noise.random_intervals`. Covariates, public ranges and overlap of generated data
 (2, 4, 6 or 10 covariates, ranges up to three times as wide as they need be), a law a draw: coverage of nominal 95 %
 intervals, their mean width, and root mean squared error, over the outcome's public range. *Trial*: treated at random,
 in 20 to 80 % of all cases, which the domain does not state; the outcome is linear. *Both models linear*: the log-odds
-of treatment too. *Neither model right*: the random laws as they are, with squares, kinks, waves, steps and products.
+of treatment too. *Neither model right*: the generated data as they are, with squares, kinks, waves, steps and products.
 `covariate_balancing` is pure, `composed` has delta = 1e-5.
 
 {table}"""

@@ -19,7 +19,7 @@ from torchdpcate.estimators.average.covariate_balancing import make_plan
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import HorvitzThompson
 from torchdpcate.estimators.average.weighted import EffectFacts
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 
 N, RUNS, OVERLAPS, STRENGTHS = 5_000, 40, (0.1, 0.05), (0.0, 0.5, 1.0)

@@ -16,13 +16,13 @@ import torch
 
 from experiments.less_noise.two_stage_rule import FIRST, Law, law
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules import tuning
 from torchdpcate.estimators.rules.learner import RuleLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
-from torchdpcate.features.maps import FeatureMap, Identity, Legendre
-from torchdpcate.nuisance.weights.private import PrivatePropensity, largest_weight
+from torchdpcate.fit.feature_maps import FeatureMap, Identity, Legendre
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.private import PrivatePropensity, largest_weight
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -15,9 +15,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
-from torchdpcate.nuisance.arms.linear_fits import PRIVATE, ShrinkageTarget
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import ScoreSource, SelectionFacts
+from torchdpcate.fit.arms.linear_fits import PRIVATE, ShrinkageTarget
+from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import ARMS
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
@@ -76,10 +76,10 @@ READING = """
 ## Reading
 
 - Composed scores have .56, .51 and .14 of the regret before at epsilon = 1 in the five designs (n = 1,000, 4,000 and
-  20,000), and .61 to .70 of it on random laws that chose nothing; at epsilon = .5 .23 to .75 in all. Every cell is
+  20,000), and .61 to .70 of it on generated data that chose nothing; at epsilon = .5 .23 to .75 in all. Every cell is
   below .8 of what it was.
 - Unequal payments alone take an eighth of the noise of stable nuisances, and hardly any regret: .96 to 1.02 of it in
-  the designs, .94 to 1.00 on random laws. At that ridge (1 in both columns) those fits are close to their targets
+  the designs, .94 to 1.00 on generated data. At that ridge (1 in both columns) those fits are close to their targets
   anyway. A ridge ten times as large has .84 to .97 of the regret, and is now their default.
 - What made the difference is the range of the scores: at most twice a clip near the residual scale, where stable
   nuisances answer for an outcome at the end of its range over the least propensity that they may fit.
@@ -194,7 +194,7 @@ def choices() -> Iterator[str]:
 
 
 def fresh() -> Iterator[str]:
-    """Yield lines of the table of regrets on random laws of which none chose a constant."""
+    """Yield lines of the table of regrets on generated data of which none chose a constant."""
     yield from HEAD
     for n in SIZES:
         drawn = ((law(seed, n), seed) for seed in range(FRESH, FRESH + MANY))

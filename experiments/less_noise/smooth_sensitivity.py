@@ -11,9 +11,11 @@ from experiments.defaults.random_laws import random_setting
 from torchdpcate.causal.score import RScore
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import local_sensitivity, noise_at_queries, smooth_bound
-from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.nuisances import NuisanceValues
+from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import (
     SmoothNoise,
@@ -22,8 +24,6 @@ from torchdpcate.privacy.calibration import (
     smoothness,
 )
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 DELTA, ANSWERS, SIZES, LAWS = 1e-5, (1, 10, 300), (1_000, 10_000, 100_000), 20
 RIDGES = (0.1, 0.01)

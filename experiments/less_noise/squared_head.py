@@ -2,7 +2,7 @@
 
 import math
 
-from torchdpcate.second_stage.linear import squared_sensitivity, worst_pair
+from torchdpcate.heads.linear import squared_sensitivity, worst_pair
 
 B, S, N, RIDGES = 0.9, 1.0, 10_000, (0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0)
 

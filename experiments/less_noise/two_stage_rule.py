@@ -1,4 +1,4 @@
-"""Two-stage rules on random laws before and after: `python -m experiments.less_noise.two_stage_rule` prints its page.
+"""Two-stage rules before and after, on generated data: `python -m experiments.less_noise.two_stage_rule` prints it.
 
 `before` is the noise of releases before these proofs: the first certificate of the weights, and objective noise without
 the shape of its loss.
@@ -20,11 +20,11 @@ from experiments.less_noise.monotone_losses import any_loss
 from experiments.less_noise.weights import FirstLogistic, FirstTilting
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import PrivateFit
 from torchdpcate.estimators.rules.learner import TwoStageRule
-from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
-from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import KnownWeights, WeightScheme
+from torchdpcate.fit.private_fit import PrivateFit
+from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights.scheme import KnownWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -7,12 +7,12 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.estimators.rules.learner import TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.nuisance.weights.balancing import BalancingWeights, LogisticWeights, TiltingWeights, largest_inverse
-from torchdpcate.nuisance.weights.mmd import MMDWeights
-from torchdpcate.nuisance.weights.scheme import WeightScheme
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.balancing import BalancingWeights, LogisticWeights, TiltingWeights, largest_inverse
+from torchdpcate.fit.weights.mmd import MMDWeights
+from torchdpcate.fit.weights.scheme import WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

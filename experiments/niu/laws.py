@@ -1,4 +1,4 @@
-"""Records of a design of Niu et al. (2022), and where the effect is asked for: fresh points of the law, tails included.
+"""Records of a design of Niu et al. (2022), and where the effect is requested: fresh points of the law, tails included.
 
 The library and whatever else has public bounds see records and points within the domain of ``data=niu``; the truth is
 the effect at the point as it was drawn, so that moving a point to its bound counts as an error.

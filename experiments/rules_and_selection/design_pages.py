@@ -19,8 +19,8 @@ Written by `python -m experiments.rules_and_selection.designs`.
 `task=rule` beside the method that is named after the design's paper (OWL where the propensity is known, the two-stage
 rule else), all by default on the same records; delta = 1e-05. Nothing was tuned on any of these. Beyond n = 1,000 no
 version of the plan had been compared on them; up to there a first version lost to the papers' methods in 15 cells, for
-which the lean plan was made, by random laws: its figures are of seeds from 2,000 on, run once. *Right*: share of right
-decisions among 3,000 fresh records. *Regret*: over that of the best constant rule, mean over seeds ± its standard
+which the reduced plan was made, by generated data: its figures are of seeds from 2,000 on, run once. *Right*: share of
+right decisions among 3,000 fresh records. *Regret*: over that of the best constant rule, mean over seeds ± its standard
 error, {seeds} seeds. *Time*: user time of the default over the other's, median. A miss is a cell in which the default's
 mean regret is above the other's, a star one by more than two standard errors of the paired difference.
 
@@ -34,7 +34,7 @@ mean regret is above the other's, a star one by more than two standard errors of
 
 READING = """\
 **Reading it.** With ten covariates the default is ahead from 400 records on, by far where the best rule is not linear;
-with four from n epsilon = 500. Up to n mu of about 80 with four covariates and 250 with ten its plan is lean: no
+with four from n epsilon = 500. Up to n mu of about 80 with four covariates and 250 with ten its plan is reduced: no
 outcome regression, a propensity of one number, and all covariates. (The plan before kept three of ten at n = 1,000,
 chosen by their outcome's slope, which the effect here does not show.) OWL is as good or better in its own trial of 200
 and 500 at epsilon = .5. No rule finds the rare region, they treat nobody (`task=policy_selection` [finds
@@ -54,7 +54,8 @@ seed's difference; delta = 1e-05. Hillstrom's women's e-mail against none: visit
 of 4.5 points an e-mail (`COST` in `trials.py`: near the mean effect, so that neither constant rule is much better),
 which `task=rule` takes as `cost` and OWL within the outcome. The NSW trial in Dehejia and Wahba's sample: earnings in
 1978 in dollars, clipped at 60,000. Priors of binary outcomes were made smaller after a first version had lost .39 ± .13
-points on the visits, by random laws (`tune --kind binary`). A miss is a value below OWL's or the better constant's; the
+points on the visits, by generated data (`tune --kind binary`). A miss is a value below OWL's or the better constant's;
+the
 star: below a constant's by more than two standard errors.
 
 """

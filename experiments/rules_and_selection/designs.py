@@ -27,8 +27,7 @@ from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.outcome import SignedResidual
-from torchdpcate.papers.rare_region import RareRegion
-from torchdpcate.papers.rules import ITR, OWL
+from torchdpcate.papers.rules import ITR, OWL, RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

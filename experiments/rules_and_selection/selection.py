@@ -30,8 +30,8 @@ from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.papers.rare_region import RareRegion
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.papers.rules import RareRegion
 from torchdpcate.privacy.budget import PrivacyBudget
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The constants of plans for rules, tuned on random laws alone.
+"""The constants of plans for rules, tuned on generated data alone.
 
 Laws are those of ``experiments.defaults.random_laws``, with changes by their seed: of every other one most of the
 effect's mean is taken from it, so that its sign is mixed; in two of five the effect is WEAK times as large; in a third
@@ -7,11 +7,11 @@ constants: mean over laws of the regret of the rule, over the mean absolute effe
 as the difference to them on the same records and seeds of noise. What the study's table shows is not looked at here.
 Seeds from SMALL_FROM on are laws of 2 to 20 covariates, 200 to 2,000 records and epsilon from .5 to 4; in half of them
 treatment raises one arm as much as it lowers the other, so that covariates may tell of the effect and not of the
-outcome. By such laws it was chosen when a plan is lean.
+outcome. By such laws it was chosen when a plan is reduced.
 
     python -m experiments.rules_and_selection.tune --settings 200
     python -m experiments.rules_and_selection.tune --set head_variance=0.5 --first 100000
-    python -m experiments.rules_and_selection.tune --set lean_below=0 --first 1000000 --settings 500
+    python -m experiments.rules_and_selection.tune --set reduced_below=0 --first 1000000 --settings 500
     python -m experiments.rules_and_selection.tune --kind binary --set binary_part=0.01
 
 Of binary outcomes and counts laws are as they are drawn; on every other one a treatment costs its mean effect.
@@ -48,8 +48,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "head_variance": (0.1, 0.2, 0.5, 1.0),
     "constant_variance": (0.1, 1.0, 3.0),
     "nuisance_share": (0.15, 0.35, 0.45),
-    "lean_below": (0.0, 150.0),
-    "lean_correlation": (0.9, 1.0),
+    "reduced_below": (0.0, 150.0),
+    "reduced_correlation": (0.9, 1.0),
     "found_share": (0.0, 1.0),
     "linear_below": (0.0, 1_000.0, 2_000.0, 8_000.0, 1e9),
 }
@@ -113,7 +113,9 @@ def lost(drawn: Setting, constants: RuleConstants, constant_only: bool = False, 
 
 def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
-    tuning = Tuning.asked(__doc__.splitlines()[0], RuleConstants(), VALUES, Path(__file__).parent / "rule_tuning.csv")
+    tuning = Tuning.requested(
+        __doc__.splitlines()[0], RuleConstants(), VALUES, Path(__file__).parent / "rule_tuning.csv"
+    )
     first: list[float] = []
     found: dict[str, list[float]] = {name: [] for name in ("constant", *tuning.others)}
     for seed in track(tuning.seeds, "settings"):

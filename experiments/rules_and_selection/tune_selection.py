@@ -1,4 +1,4 @@
-"""The constants of plans that score policies, tuned on random laws alone.
+"""The constants of plans that score policies, tuned on generated data alone.
 
 Every second law is one of ``tune.setting``; in all others a product of two covariates confounds: it is added to the
 outcome, and to the logit of a treatment that is drawn anew beside a linear function. Policies are those of
@@ -105,7 +105,7 @@ def main() -> None:
     """Compare values one constant at a time, or one set of constants with those in use."""
     base = SelectionConstants()
     of_effects = SelectionConstants(**asdict(PlanConstants()), least_clip=2.0, clip_growth=4.0, farthest=1 / 20)
-    tuning = Tuning.asked(__doc__.splitlines()[0], base, VALUES, Path(__file__).parent / "selection_tuning.csv")
+    tuning = Tuning.requested(__doc__.splitlines()[0], base, VALUES, Path(__file__).parent / "selection_tuning.csv")
     others: dict[str, SelectionConstants] = {EFFECTS: of_effects, **tuning.others}
     first: list[tuple[float, int]] = []
     found: dict[str, list[float]] = {name: [] for name in others}

@@ -36,8 +36,8 @@ from torchdpcate.data.study import Study, StudySource
 from torchdpcate.errors import AuditFailure, InputError, TorchDPCateError
 from torchdpcate.estimators.selection.scores import training_and_scoring
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.papers.rare_region import RareRegionStudy
+from torchdpcate.fit.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.papers.rules import RareRegionStudy
 from torchdpcate.privacy.budget import integer
 from torchdpcate.registry import conf_dir
 

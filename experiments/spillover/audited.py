@@ -23,8 +23,8 @@ from experiments.spillover.pairs import (
     farthest,
     together,
 )
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.stable import StableNuisances
 
 TABLE1, TABLE2, TABLE3, TABLE4 = "table1_separation", "table2_regularization", "table3_split", "table4_proxy_scales"
 SEPARATION, SWEEP, SPLIT = "rare_region_separation_audit", "regularization_audit", "sample_split_decomposition"

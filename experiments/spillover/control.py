@@ -23,10 +23,10 @@ from experiments.spillover.pairs import (
     default_regret,
     together,
 )
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.stability import IndirectBound, indirect_bound
+from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
 TABLE, SETTING = "table5_certified_erm", "certified_erm_positive_control"

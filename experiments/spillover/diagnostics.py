@@ -7,7 +7,7 @@ from torch import Tensor
 
 from experiments.spillover.refits import Refits
 from experiments.spillover.report import Diagnostics
-from torchdpcate.nuisance.arms.base import FittedNuisances
+from torchdpcate.fit.arms.base import FittedNuisances
 
 
 def diagnostics(refits: Refits, truth: FittedNuisances | None) -> Diagnostics:

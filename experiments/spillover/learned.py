@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.session import FitSession

@@ -12,8 +12,8 @@ from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.scores import utilities
-from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.privacy.exact_sums import sum_grid
 
 _NUMBERS = 2**22  # scores in memory at once

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import SelectionFacts
+from torchdpcate.fit.arms.base import SelectionFacts
 
 _NEIGHBOURS = 10  # among as many nearest records of its arm a rare record is far from the last
 _PLACES = 256  # scoring records tried as places of a newcomer
@@ -177,7 +177,7 @@ def _moved(
         raise InputError("rare: no scoring record lies in the region; widen it")
     candidates = torch.nonzero(inside)[:, 0]
     places = candidates[torch.linspace(0, len(candidates) - 1, min(_PLACES, len(candidates))).long()]
-    reach = torch.stack([_reach(train, score, facts, places, arm) for arm in range(facts.arms)])
+    reach = torch.stack([_reachable(train, score, facts, places, arm) for arm in range(facts.arms)])
     order = reach.flatten().argsort(descending=True)[: math.ceil(count / 2)].repeat_interleave(2)[:count]
     ends = torch.tensor([facts.domain.outcome_low, facts.domain.outcome_high], dtype=torch.float64)
     return Replacements(
@@ -188,7 +188,7 @@ def _moved(
     )
 
 
-def _reach(train: CausalData, score: CausalData, facts: SelectionFacts, places: Tensor, arm: int) -> Tensor:
+def _reachable(train: CausalData, score: CausalData, facts: SelectionFacts, places: Tensor, arm: int) -> Tensor:
     """Scoring records [P] to which a newcomer of this arm at each place would be nearer than any that it has."""
     from sklearn.neighbors import NearestNeighbors
 

@@ -17,8 +17,8 @@ from experiments.spillover.trials import Trials
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import FittedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.fit.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import integer, positive
 
 Progress = Callable[[str, int, int], None]
@@ -77,7 +77,7 @@ def spillover_audit(
     Example:
         >>> from torchdpcate.candidates import Thresholds
         >>> from torchdpcate.data import Domain
-        >>> from torchdpcate.nuisance.arms.fixed import FixedNuisances
+        >>> from torchdpcate.fit.arms.fixed import FixedNuisances
         >>> domain, x = Domain([0.0], [1.0], 0.0, 1.0), torch.rand(100, 1, dtype=torch.float64)
         >>> block = CausalData(x, (torch.arange(100) % 2).double(), x[:, 0])
         >>> library = PolicyLibrary.of(Thresholds("x0", [0.25, 0.5])).setup(domain, (0, 1))

@@ -7,7 +7,7 @@ import pytest
 
 from torchdpcate.audit import attack as adaptive
 from torchdpcate.audit.attack import AdaptiveGame, audit, choose_by_first_loss, stop_by_loss
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent

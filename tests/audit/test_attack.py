@@ -8,7 +8,7 @@ import torch
 from scipy.stats import binomtest
 
 from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
@@ -27,9 +27,9 @@ def function_noise(budget: PrivacyBudget, p: int = 12) -> Game:
     mechanism = GaussianMechanism(budget, sensitivity=0.7)
     root, shift = torch.linalg.cholesky(K), 0.7 * K[4] / K[4, 4].sqrt()
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> torch.Tensor:
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> torch.Tensor:
         paths = noise.gaussian(runs * p, mechanism.scale).reshape(runs, p)
-        return world * shift + paths @ root.T
+        return dataset * shift + paths @ root.T
 
     evidence = function_evidence(shift, K)
     return Game(draw, mechanism.event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=400_000)
@@ -72,9 +72,9 @@ def test_conditions_that_fail_claim_nothing_and_the_attack_shows_why():
 def randomised_response(epsilon: float, claim: float) -> WorstCase:
     """A bit that is answered correctly with odds e^epsilon, claimed to be claim-private."""
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> torch.Tensor:
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> torch.Tensor:
         flips = torch.rand(runs, generator=noise.generator(), dtype=torch.float64) > 1 / (1 + math.exp(-epsilon))
-        return (flips ^ bool(world)).double()
+        return (flips ^ bool(dataset)).double()
 
     guarantee = Guarantee(Level.CERTIFIED, PrivacyBudget(claim, 0.0))
     game = Game(draw, PureEvent(claim), guarantee, lambda outputs: outputs[:, 0])

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import beta, norm
 
 from torchdpcate.audit.bounds import Rates, curve_bound
-from torchdpcate.erm.gaussian_scale import PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
-from torchdpcate.erm.private_fit import SOLVER_SHARE
-from torchdpcate.nuisance.convex import joint_corners
+from torchdpcate.fit.convex import joint_corners
+from torchdpcate.fit.gaussian_scale import PARALLELOGRAM, TRIANGLE, Corners, gaussian_scale
+from torchdpcate.fit.private_fit import SOLVER_SHARE
 
 EPSILON, DELTA = 1.0, 1e-5
 
@@ -17,7 +17,7 @@ EPSILON, DELTA = 1.0, 1e-5
 def shown(corners: Corners, length: float, runs: int) -> float:
     """The best bound over thresholds, at the expected counts of so many runs of either kind.
 
-    The output is N(0, 1) or N(length xi / sigma, 1), and sigma is what the corners ask for.
+    The output is N(0, 1) or N(length xi / sigma, 1), and sigma is what the corners request.
     """
     kept = 1 - SOLVER_SHARE
     sigma = gaussian_scale(kept * EPSILON, kept * DELTA, 1.0, 0.0, 4, [corners])

@@ -15,8 +15,8 @@ from torchdpcate.audit.bounds import (
     gaussian_bound,
     pure_bound,
 )
-from torchdpcate.erm.gaussian_scale import gaussian_curve
 from torchdpcate.errors import InputError
+from torchdpcate.fit.gaussian_scale import gaussian_curve
 from torchdpcate.privacy.accounting import dp_sgd_epsilon, privacy_curve
 from torchdpcate.privacy.calibration import gaussian_epsilon
 from torchdpcate.privacy.events import ApproximateEvent, DPSGDEvent, GaussianEvent, PureEvent

@@ -16,18 +16,18 @@ import torch
 from scipy.stats import norm
 
 from tests.privacy.scaled_gaussians import exact_delta
-from torchdpcate.audit.registry import registry
+from torchdpcate.audit.report import registry
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage, queries
+from torchdpcate.heads.linear import sensitivity, solve_perturbed
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game
-from torchdpcate.second_stage.linear import sensitivity, solve_perturbed
 from torchdpcate.verify.statement import plan_names
 
 PROJECT = Path(__file__).parents[2]

@@ -13,12 +13,12 @@ from torchdpcate.audit.neighbours import refitted, replaced, worst_neighbour
 from torchdpcate.causal.score import ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.features.maps import Identity, Legendre
-from torchdpcate.nuisance.trainer import default_trainer
-from torchdpcate.second_stage.linear import sensitivity
-from torchdpcate.second_stage.recipes import NeuralSecondStage
-from torchdpcate.second_stage.refit import refit
-from torchdpcate.second_stage.stage import LinearStage, NeuralStage, SecondStageBlock
+from torchdpcate.fit.feature_maps import Identity, Legendre
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.linear import sensitivity
+from torchdpcate.heads.recipes import NeuralSecondStage
+from torchdpcate.heads.refit import refit
+from torchdpcate.heads.stage import LinearStage, NeuralStage, SecondStageBlock
 
 RECIPE = NeuralSecondStage(width=3, depth=1, ridge=1e-3, epochs=2)
 

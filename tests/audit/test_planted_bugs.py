@@ -15,10 +15,11 @@ from dp_accounting.mechanism_calibration import calibrate_dp_mechanism
 from dp_accounting.pld import PLDAccountant
 
 from torchdpcate.audit.attack import AGAIN, AuditResult, Terms, audit, play
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance import poisson, worst_case
-from torchdpcate.nuisance.linear_taps import Use
+from torchdpcate.fit import dp_sgd_plan as poisson
+from torchdpcate.fit import dp_sgd_worst_case as worst_case
+from torchdpcate.fit.linear_taps import Use
 from torchdpcate.privacy import selection_mechanisms
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource
@@ -36,7 +37,7 @@ def once(name: str, budget: PrivacyBudget, trials: int, noise: NoiseSource) -> A
 
 
 class Quiet(FixedNoise):
-    """Half the noise that is asked for."""
+    """Half the noise that is requested."""
 
     def gaussian(self, size, scale, step=None):
         return super().gaussian(size, scale / 2, step)
@@ -141,7 +142,7 @@ def add_or_remove(epsilon: float, delta: float, rate: float, steps: int) -> floa
         return SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), steps)
 
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
-    # discretised ten times more coarsely than by default, which asks for a little more noise and never for less
+    # discretised ten times more coarsely than by default, which requests a little more noise and never for less
     return calibrate_dp_mechanism(partial(PLDAccountant, relation, 1e-3), event, epsilon, delta)
 
 

@@ -4,8 +4,7 @@ import pkgutil
 from importlib import import_module
 
 import torchdpcate
-from torchdpcate.audit.registry import registry
-from torchdpcate.erm.linear_fits import PrivateLinearFit
+from torchdpcate.audit.report import registry
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 from torchdpcate.estimators.average.weighted import EffectEstimator
@@ -14,8 +13,9 @@ from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.rules.learner import RuleLearner
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.dp_sgd import DPSGD
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.linear_fits import PrivateLinearFit
+from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.mechanisms import AdditiveMechanism
@@ -25,7 +25,7 @@ from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 for _module in pkgutil.walk_packages(
     torchdpcate.__path__, "torchdpcate."
 ):  # a class not imported is none below its base
-    if not _module.name.endswith("__main__") and not _module.name.startswith("torchdpcate.explore"):
+    if not _module.name.endswith("__main__") and not _module.name.startswith("torchdpcate.pages"):
         import_module(_module.name)
 
 

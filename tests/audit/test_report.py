@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from torchdpcate.audit.attack import AuditResult
-from torchdpcate.audit.registry import find, registry
 from torchdpcate.audit.report import (
     AuditSettings,
     attained,
     audit_all,
     audit_figure,
+    find,
     in_processes,
+    registry,
     shipped_results,
     write_report,
 )

@@ -76,7 +76,7 @@ def test_a_policy_that_looks_at_other_rows_is_refused():
         (lambda x: x[:, 0], "64 of 64 actions|63 of 64 actions"),
         (lambda x: np.full(len(x), np.nan), "64 of 64 actions"),
         (lambda x: x > 0, r"gives shape \(64, 3\) for 64 rows"),
-        (lambda x: x["age"], "fails with IndexError; mend the function"),
+        (lambda x: x["age"], "fails with IndexError; correct the function"),
         (lambda x: ["yes"] * len(x), "fails with ValueError"),
         (None, "without an import path; give it by bind"),
     ],

@@ -92,7 +92,7 @@ def test_random_records_stay_within_their_ranges_and_come_near(estimand):
         assert (own_a.amin(1) >= ranges.low[:, arm] - 1e-12).all()
         assert torch.allclose(own_b.amax(1), ranges.most[:, arm], atol=1e-9)
         assert torch.allclose(own_b.amin(1), ranges.least[:, arm], atol=1e-9)
-    found, reach = (a - tau[:, None] * b).abs().amax(1), ranges.reach(tau)
+    found, reach = (a - tau[:, None] * b).abs().amax(1), ranges.residual_bound(tau)
     assert (found <= reach + 1e-12).all()
     change = a.amax(1) - a.amin(1)
     assert (change <= ranges.change + 1e-12).all()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
-from torchdpcate.erm.losses import BalancingLoss
 from torchdpcate.errors import InputError
+from torchdpcate.fit.losses import BalancingLoss
 
 ETA = 0.1
 # treated, controls, W_1, W_0, kappa: the note's table in section 1
@@ -49,7 +49,7 @@ def test_the_treated_and_the_controls_are_clipped_where_a_weight_could_grow_alon
 
 def test_at_one_half_all_records_weigh_the_same() -> None:
     of = ATE(0.5)
-    assert of.reach == 0
+    assert of.score_bound == 0
     assert of.largest == of.smallest == 2
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torchdpcate.causal.score import DRScore, RegressionScore, RScore, dr_scores, project_to_floor, score_spread
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError, NumericalError
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisances import NuisanceValues
 
 SCORES = [RScore(), DRScore()]
 

@@ -81,7 +81,7 @@ def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):
 
 
 def test_a_large_file_is_known_by_its_ends(tmp_path):
-    from torchdpcate.data.fingerprint import file_fingerprint
+    from torchdpcate.data.checked import file_fingerprint
 
     path = tmp_path / "t.csv"
     path.write_bytes(b"a" * 300)

@@ -33,7 +33,7 @@ def test_answers_are_written_and_stay(run, tmp_path, capsys):
     np.testing.assert_array_equal(pd.read_parquet("b_out.parquet")["effect"], first["effect"][10:])
     service = OnlineService.open(run / ONLINE)
     np.testing.assert_array_equal(first["effect"], service.answer(POINTS))
-    assert service.asked == 30
+    assert service.requested == 30
     assert not (run / "release").exists()
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.cli import audit as command
 from torchdpcate.cli.main import main
 from torchdpcate.privacy import mechanisms

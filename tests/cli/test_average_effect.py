@@ -15,7 +15,7 @@ from tests.cli.helpers import TABLE as PEOPLE
 from tests.cli.helpers import change, checked, false_alarms, one_line, redomained, summary, table
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
-from torchdpcate.cli.tasks.average_measures import true_average
+from torchdpcate.cli.tasks.averages import true_average
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release

@@ -1,4 +1,4 @@
-"""Completion: the words that may come next, and the shells that ask for them."""
+"""Completion: the words that may come next, and the shells that request them."""
 
 import os
 import pty
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from torchdpcate.cli.completion import candidates, print_completions
-from torchdpcate.cli.groups import all_tasks, choices_of
 from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import all_tasks, choices_of
 from torchdpcate.cli.parser import SHELLS, subparsers
 
 

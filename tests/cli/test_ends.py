@@ -14,7 +14,7 @@ import pytest
 from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate import _files
 from torchdpcate.cli.main import main
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.charge import DP_SGD, THRESHOLD
 from torchdpcate.privacy.ledger import Ledger
 
@@ -140,7 +140,7 @@ TASKS = {
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_release_that_cannot_be_written_is_not_paid(task, call, here, capsys, monkeypatch):
-    """The space is asked for before anything is charged, and again before the release is, when its size is known."""
+    """The space is requested before anything is charged, and again before the release is, when its size is known."""
     words, charged = TASKS[task]
     charged = charged if call else []
     real, calls = os.posix_fallocate, []

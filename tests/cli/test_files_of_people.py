@@ -96,7 +96,7 @@ def test_a_person_is_named_by_two_columns(train, tmp_path) -> None:
 @pytest.mark.first(1)
 @pytest.mark.parametrize("words", [[], ["data.stream=true"]])
 def test_values_that_are_clipped_are_counted_for_the_curator_alone(train, tmp_path, words) -> None:
-    """Codes of missing values: the refusal asks for them first, and clipping says how many values it moved."""
+    """Codes of missing values: the refusal requests them first, and clipping says how many values it moved."""
     frame = records()
     frame.loc[frame.index % 16 == 0, "y"] = -99.0
     frame.loc[[1, 3], "age"] = 99
@@ -272,8 +272,10 @@ def test_missing_values_are_refused_with_what_can_be_done(read, code) -> None:
     frame = records(40).astype({"age": str})
     frame.loc[3:6, "age"] = code
     missing = "'age' has 4 missing values; fill in a value that does not depend on the records, or drop these rows"
-    words = "'age' has 4 non-numeric values; mend these rows: a number has a decimal point, and a code of a missing"
-    bounds = "'age' has 4 values outside its declared bounds [18, 80]; mend codes of missing values such as -99 first"
+    words = "'age' has 4 non-numeric values; correct these rows: a number has a decimal point, and a code of a missing"
+    bounds = (
+        "'age' has 4 values outside its declared bounds [18, 80]; correct codes of missing values such as -99 first"
+    )
     with pytest.raises(InputError, match=re.escape({"": missing, "NA": missing, "-99": bounds}.get(code, words))):
         read(frame)
 

@@ -9,9 +9,9 @@ from torchdpcate import LinearSecondStage, RLearner
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate.blocks import on_device
 from torchdpcate.estimators.cate.splits import Fold
-from torchdpcate.features.maps import FEATURE_MAPS
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.feature_maps import FEATURE_MAPS
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release

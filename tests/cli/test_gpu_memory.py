@@ -7,9 +7,9 @@ from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.estimators.cate import composition
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
-from torchdpcate.nuisance.linear_taps import LinearTaps
+from torchdpcate.fit.linear_taps import LinearTaps
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.ledger import Ledger
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 
 def full(*_, **__):

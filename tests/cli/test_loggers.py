@@ -10,8 +10,8 @@ import pytest
 from tests.cli.helpers import QUICK, TABLE, one_line
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.trainer import check_device, default_trainer
-from torchdpcate.nuisance.watching import KINDS
+from torchdpcate.fit.trainer import check_device, default_trainer
+from torchdpcate.fit.watching import KINDS
 
 needs = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow"}
 
@@ -76,7 +76,7 @@ def test_another_place_or_logger_is_refused(here, capsys, words, why):
 
 
 def test_a_library_that_is_missing_is_named_before_anything_is_spent(here, capsys, monkeypatch):
-    monkeypatch.setattr("torchdpcate.nuisance.watching.find_spec", lambda name: None)
+    monkeypatch.setattr("torchdpcate.fit.watching.find_spec", lambda name: None)
     for kind in ("tensorboard", "mlflow"):
         assert main(["train", *TABLE, *QUICK, f"trainer.logger={kind}", "run_dir=r"]) == 2
         assert f"pip install 'torchdpcate[{kind}]'" in one_line(capsys)

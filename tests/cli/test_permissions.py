@@ -95,9 +95,9 @@ def test_a_ledger_is_its_owners_and_so_is_a_folder_made_for_it(tmp_path, umask):
 def test_a_service_is_opened_in_a_private_folder_alone(tmp_path):
     from tests.estimators.cate.online.test_service import create
 
-    asked = create(tmp_path / "online")
+    requested = create(tmp_path / "online")
     x = DOMAIN.grid(3).numpy()
-    known = asked.answer(x)
+    known = requested.answer(x)
     assert mode(tmp_path / "online") == 0o700
     assert {mode(path) for path in (tmp_path / "online").iterdir()} == {0o600}
     np.testing.assert_array_equal(OnlineService.open(tmp_path / "online").answer(x), known)

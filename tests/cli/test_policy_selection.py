@@ -17,7 +17,7 @@ from tests.cli.helpers import TABLE as PEOPLE
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.candidates.library import PolicyLibrary, threshold_grid
 from torchdpcate.cli.main import main
-from torchdpcate.papers.rare_region import RareRegion
+from torchdpcate.papers.rules import RareRegion
 from torchdpcate.release.file import load_release
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

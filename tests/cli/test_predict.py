@@ -53,9 +53,9 @@ def test_intervals_and_kept_columns_stand_beside_effects(runs, here, capsys):
     assert found["id"].tolist() == ["01", "02", "03", "04"]
     assert found["effect"].isna().tolist() == found["low"].isna().tolist() == [False, True, True, False]
     release = load_release(runs / "cate")
-    asked = pd.DataFrame({"age": [20, 60], "site": ["a", "c"]})
-    np.testing.assert_allclose(found["effect"].dropna(), release.effect(asked))
-    np.testing.assert_allclose(found[["low", "high"]].dropna(), release.interval(asked, 0.9))
+    requested = pd.DataFrame({"age": [20, 60], "site": ["a", "c"]})
+    np.testing.assert_allclose(found["effect"].dropna(), release.effect(requested))
+    np.testing.assert_allclose(found[["low", "high"]].dropna(), release.interval(requested, 0.9))
 
 
 def test_decisions_may_be_missing_too(runs, here, capsys):

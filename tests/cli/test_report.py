@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from torchdpcate.cli.comparison import budget_table, compare, markdown, method_of
 from torchdpcate.cli.main import main
-from torchdpcate.cli.report import report
+from torchdpcate.cli.report import budget_table, compare, markdown, method_of, report
 from torchdpcate.cli.tasks.effects import Effects
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import EffectCurves

@@ -9,9 +9,8 @@ from omegaconf import OmegaConf
 
 from tests.cli.helpers import one_line
 from torchdpcate import registry
-from torchdpcate.cli.groups import all_tasks, brought
 from torchdpcate.cli.main import main
-from torchdpcate.cli.overrides import sweep_words
+from torchdpcate.cli.overrides import all_tasks, brought, sweep_words
 from torchdpcate.cli.task import TaskSpec, family_of, tasks_of
 from torchdpcate.cli.tasks.rules import Rules
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner

@@ -11,7 +11,7 @@ from torchdpcate.composition.covariates import CELLS, WindowCells, chosen_pairs
 from torchdpcate.composition.linear_fit import FitPlan, HuberFit, NoisyNewton
 from torchdpcate.composition.steps import HALVINGS, NoisySteps, Shares, total_mu
 from torchdpcate.composition.summaries import Moments, private_curvatures, private_standardisation
-from torchdpcate.features.weighted_basis import Feature
+from torchdpcate.fit.weighted_basis import Feature
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
@@ -36,9 +36,9 @@ class Faulty(NoisySteps):
         return -1.9 if "pairs" in self.shares.shares else super().rounding(n, bound)  # a choice of two tells little
 
 
-def seen(step: str, world: int, steps: NoisySteps) -> float:
+def seen(step: str, dataset: int, steps: NoisySteps) -> float:
     """One run of a step on D or D', as the number that tells them apart best."""
-    sign = torch.tensor(1.0 if world else -1.0, dtype=torch.float64)
+    sign = torch.tensor(1.0 if dataset else -1.0, dtype=torch.float64)
     ones = torch.ones(N, dtype=torch.float64)
     balanced = torch.where(torch.arange(N) % 2 == 0, 1.0, -1.0).double()
     if step == "centre":
@@ -77,9 +77,9 @@ def seen(step: str, world: int, steps: NoisySteps) -> float:
 def attacked(step: str, kind: type[NoisySteps]):
     shares = Shares(total_mu(BUDGET), {step: 1.0})
 
-    def draw(world, runs, noise):
+    def draw(dataset, runs, noise):
         steps = kind(FitSession(noise), shares)
-        return torch.tensor([[seen(step, world, steps)] for _ in range(runs)], dtype=torch.float64)
+        return torch.tensor([[seen(step, dataset, steps)] for _ in range(runs)], dtype=torch.float64)
 
     def make(budget):
         return Game(draw, shares.event(step), Guarantee(Level.CERTIFIED, budget), lambda outputs: outputs[:, 0])

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from torchdpcate import Domain, PrivacyBudget, RLearner
-from torchdpcate.composition.asked import effect_coefficients
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, SelectionConstants
+from torchdpcate.composition.fit_plans import effect_coefficients
 from torchdpcate.composition.planned import effect_error, planned_regret
 from torchdpcate.composition.priors import EmpiricalBayes
 from torchdpcate.composition.steps import QUANTILES
@@ -55,7 +55,7 @@ def test_prior_variances_are_a_part_of_those_of_other_outcomes(constants):
     assert plan.sign.rules.linear_variance == pytest.approx(part * other.sign.rules.linear_variance, rel=1e-12)
     assert plan.sign.rules.constant_variance == pytest.approx(part * other.sign.rules.constant_variance, rel=1e-12)
     assert plan.effect_size == pytest.approx(math.sqrt(part))
-    assert plan.asks["outcome"].variance == constants.outcome_variance
+    assert plan.requests["outcome"].variance == constants.outcome_variance
     assert (plan.constants, other.effect_size) == (constants, 1.0)
 
 
@@ -74,7 +74,7 @@ def test_effects_and_their_noise_of_one_scale_have_plans_that_do_not_depend_on_i
 
 
 def test_where_nothing_can_be_learnt_of_small_effects_a_rule_is_constant():
-    rungs = [composed_plan(n, ONE, 9, binary=True, constants=RuleConstants()).rung for n in (500, 2_000, 1_000_000)]
+    rungs = [composed_plan(n, ONE, 9, binary=True, constants=RuleConstants()).form for n in (500, 2_000, 1_000_000)]
     assert rungs[:2] == ["constant", "constant"]
     assert rungs[-1] == "additive"
 
@@ -90,7 +90,7 @@ def test_parts_are_drawn_to_zero_at_the_size_of_effects_on_binary_outcomes():
         assert regression.basis.dimension == 3
         found.append(effect_coefficients(plan, regression, t, torch.full_like(t, 0.01**2), 1.0))
     assert found[0][0] == found[1][0] == t[0]
-    sizes = 1 / (2 * regression.basis.energies[1:]).sqrt()
+    sizes = 1 / (2 * regression.basis.feature_weights[1:]).sqrt()
     for part, shrunk in zip((1.0, 0.01), found, strict=True):
         means = EmpiricalBayes(0.7).mean(t[1:], torch.full_like(t[1:], 1.3 * 0.01**2), math.sqrt(part) * sizes)
         torch.testing.assert_close(shrunk[1:], means, rtol=1e-12, atol=0.0)

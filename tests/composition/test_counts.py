@@ -8,15 +8,15 @@ import torch
 from tests.composition.cases import batch, rows
 from tests.composition.test_nuisances import steps_of
 from torchdpcate import Domain, DRLearner, PrivacyBudget, RLearner, load_release
-from torchdpcate.composition.asked import count_level
 from torchdpcate.composition.builder import composed_plan, plan_within
+from torchdpcate.composition.fit_plans import count_level
 from torchdpcate.composition.linear_fit import CountFit, FitPlan, NoisyNewton, solved
-from torchdpcate.composition.regressions import Outcome, Regressions
+from torchdpcate.composition.regressions import OutcomeMeans, Regressions
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.verify.file import verify_release
@@ -77,9 +77,9 @@ def test_pulls_are_the_losses_derivatives_and_grow():
 def test_no_gradient_of_a_record_is_longer_than_its_clip(seed):
     generator = torch.Generator().manual_seed(seed)
     features = all_features([False, True, False], "12xsc")
-    energies = torch.rand(1 + len(features), generator=generator, dtype=torch.float64) + 0.01
+    feature_weights = torch.rand(1 + len(features), generator=generator, dtype=torch.float64) + 0.01
     z = 3 * (2 * torch.rand(300, 3, generator=generator, dtype=torch.float64) - 1)
-    psi = WeightedBasis(features, energies / energies.sum())(z)
+    psi = WeightedBasis(features, feature_weights / feature_weights.sum())(z)
     y = torch.randint(0, 1000, (300,), generator=generator).double()
     fit = CountFit(psi, 1 / psi.norm(dim=1), y - 7.0, 1.5, 7.0, 7.0)
     for size in (0.0, 1.0, 1e3, 1e6):
@@ -121,7 +121,7 @@ def test_means_without_privacy_are_those_of_the_law():
     z = x / x.std(0)
     regressions = Regressions(plan, steps, (False, False))
     fits = regressions.outcome_fits(1e3, 5.0)
-    mean = Outcome(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9))(batch(z))
+    mean = OutcomeMeans(fits, regressions.outcome(rows(z, y), fits).scores, (0.0, 1e9))(batch(z))
     by_bin = [(float(mean[rows].mean()), float(y[rows].mean())) for rows in (x[:, 0] < -0.5, x[:, 0] > 0.5)]
     for found, truth in by_bin:
         assert found == pytest.approx(truth, rel=0.05)

@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 from tests.composition.cases import rows
 from torchdpcate import DRLearner, PrivacyBudget, RLearner
 from torchdpcate.causal.score import DRScore
-from torchdpcate.composition.asked import effect_plan
 from torchdpcate.composition.builder import composed_plan, plan_within, rebuilt
+from torchdpcate.composition.fit_plans import effect_plan
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST
 from torchdpcate.composition.planned import effect_noise, planned_noise
@@ -20,10 +20,10 @@ from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.composition.summaries import ScoreScales
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisances import NuisanceValues
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 DOMAIN = Domain([-1.0, -1.0], [1.0, 1.0], -4.0, 4.0, overlap=0.1)
@@ -65,20 +65,20 @@ def test_a_score_far_out_moves_a_gradient_by_the_clip_at_most():
 def test_features_of_both_arms_have_one_length_whatever_the_arm():
     basis = composed_plan(20_000, BUDGET, 3, DOUBLY_ROBUST).both_arms([False, True, False]).basis
     assert basis.contrast is not None
-    assert basis.energies.sum().item() == pytest.approx(1.0)
+    assert basis.feature_weights.sum().item() == pytest.approx(1.0)
     z = 3 * (2 * uniform(50, 3) - 1)
     treated, control = (basis(z, torch.full((50,), a).double()) for a in (1.0, 0.0))
     torch.testing.assert_close(treated.norm(dim=1), control.norm(dim=1))
     first = basis.shared.dimension
     torch.testing.assert_close(treated[:, :first], control[:, :first])
     torch.testing.assert_close(treated[:, first:], -control[:, first:])
-    assert sorted(p for part in basis.parts.values() for p in part) == list(range(1, len(basis.energies)))
+    assert sorted(p for part in basis.parts.values() for p in part) == list(range(1, len(basis.feature_weights)))
 
 
 def test_little_budget_asks_for_no_difference_of_the_arms():
     plan = composed_plan(40, PrivacyBudget(0.1, 1e-6), 3, DOUBLY_ROBUST)
     assert plan.both_arms().basis.contrast is None
-    assert plan.rung == "constant"
+    assert plan.form == "constant"
 
 
 def test_a_plan_is_the_other_s_but_for_the_arms():

@@ -10,9 +10,9 @@ from torchdpcate.composition.builder import composed_plan, plan_of_facts, plan_w
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.pure_fits import (
-    BARE,
     CLIP,
     OBJECTIVE,
+    PUBLIC_SUMS,
     SUMS,
     EffectSums,
     clip_slopes,
@@ -61,14 +61,14 @@ def test_planned_variances_are_those_of_draws():
     draws = torch.stack([private_sums(records, sums, "effect", steps) for _ in range(runs)])
     planned = sums_regression([False, False], 2 / epsilon, 1.0)
     slopes = torch.tensor([1.0, *clip_slopes([False, False], looked_at=True).tolist()]).double()
-    ratio = (draws / slopes).square().mean(0) / (planned.noise / planned.basis.energies)
+    ratio = (draws / slopes).square().mean(0) / (planned.noise / planned.basis.feature_weights)
     assert bool(((ratio - 1).abs() < 0.3).all())  # six standard errors are 0.26
-    assert float(planned.basis.energies.sum()) == pytest.approx(1.0)
+    assert float(planned.basis.feature_weights.sum()) == pytest.approx(1.0)
 
 
 def test_a_plan_takes_public_constants_then_private_ones_then_an_objective():
-    assert [plan(n).way for n in (20, 100, 400, 600)] == [BARE, BARE, SUMS, OBJECTIVE]
-    assert [plan(n, 10).rung for n in (4, 60)] == ["constant", "linear"]
+    assert [plan(n).way for n in (20, 100, 400, 600)] == [PUBLIC_SUMS, PUBLIC_SUMS, SUMS, OBJECTIVE]
+    assert [plan(n, 10).form for n in (4, 60)] == ["constant", "linear"]
     assert set(plan(50).shares.shares) == {"effect"}  # no propensity either
     assert set(plan(150).shares.shares) == {"propensity", "effect"}
     assert set(plan(400).shares.shares) == {"centre", "outcome scale", "moments", "propensity", "effect"}
@@ -84,9 +84,9 @@ def test_a_statement_says_whether_there_are_sums():
     facts = plan_within(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
     assert "effect_by" not in facts
     assert plan_of_facts(facts, 300, domain).way == OBJECTIVE
-    asked = plan_within(300, ONE, domain, constants=CONSTANTS)
-    assert plan_of_facts(asked.facts(), 300, domain) == asked
-    assert asked.facts()["effect_by"] == SUMS
+    requested = plan_within(300, ONE, domain, constants=CONSTANTS)
+    assert plan_of_facts(requested.facts(), 300, domain) == requested
+    assert requested.facts()["effect_by"] == SUMS
 
 
 def records(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -97,7 +97,7 @@ def records(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("propensity", [None, 0.5])
-@pytest.mark.parametrize(("n", "epsilon", "way"), [(50, 0.02, BARE), (100, 0.5, BARE), (400, 1.0, SUMS)])
+@pytest.mark.parametrize(("n", "epsilon", "way"), [(50, 0.02, PUBLIC_SUMS), (100, 0.5, PUBLIC_SUMS), (400, 1.0, SUMS)])
 def test_releases_cost_the_budget_and_verify(propensity, n, epsilon, way, tmp_path):
     domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=propensity)
     learner = EffectRule(domain, PrivacyBudget(epsilon, 0.0)).fit(*records(n))

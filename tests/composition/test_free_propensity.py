@@ -23,15 +23,15 @@ N, OVERLAP = 60, 0.1
 
 
 class Answers:
-    """What each step asks for and its sensitivity; answers are those of the first run, or noise where there is none."""
+    """What each step requests and its sensitivity; answers are those of the first run, or noise where there is none."""
 
     def __init__(self):
-        self.asked, self.given, self.at = [], [], 0
+        self.requested, self.given, self.at = [], [], 0
         self.random = torch.Generator().manual_seed(1)
 
     def __call__(self, steps, values, sensitivity, event):
         values = values.detach().double()
-        self.asked.append((values.flatten(), sensitivity))
+        self.requested.append((values.flatten(), sensitivity))
         if self.at == len(self.given):
             noise = torch.randn(values.shape, generator=self.random, dtype=torch.float64)
             self.given.append(values + 0.3 * sensitivity * noise)
@@ -39,8 +39,8 @@ class Answers:
         return self.given[self.at - 1]
 
     def again(self):
-        self.asked, self.at, asked = [], 0, self.asked
-        return asked
+        self.requested, self.at, requested = [], 0, self.requested
+        return requested
 
 
 def drawn(size: int, seed: int) -> tuple[torch.Tensor, ...]:
@@ -103,10 +103,10 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
     run(plan, domain, session, x, a, y.double(), pi)
     first, most = answers.again(), 0.0
     for k in range(6):
-        for kept in range(4):  # whether all of the record is another, or one part of it alone
+        for retained in range(4):  # whether all of the record is another, or one part of it alone
             other = [part.clone().double() for part in (x, a, y, pi)]
             for place, part in enumerate(other):
-                if kept in (0, place):
+                if retained in (0, place):
                     part[0] = others[place][k]
             run(plan, domain, session, *other)
             found = answers.again()
@@ -114,6 +114,6 @@ def test_no_step_asks_more_of_records_whose_propensity_is_free(name, kind, monke
             for (here, sensitivity), (there, same) in zip(first, found, strict=True):
                 assert same == sensitivity
                 share = float((here - there).norm()) / sensitivity
-                assert share <= 1 + 1e-9, (k, kept, sensitivity)
+                assert share <= 1 + 1e-9, (k, retained, sensitivity)
                 most = max(most, share)
     assert most > 0.5

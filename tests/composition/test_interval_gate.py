@@ -7,7 +7,7 @@ import torch
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_gate, why_none
+from torchdpcate.composition.planned import GATE, PLANNED, least, propensity_noise, require_little_noise, why_none
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 
@@ -21,16 +21,16 @@ def test_planned_noise_is_that_of_a_dense_computation() -> None:
     """A sum over features of v / (1 + v/g)^2: the variance of a ridge's estimates, noise and sampling together."""
     of = plan(4_000)
     regression = of.propensity()
-    energies = regression.basis.energies
-    curvature = 0.2 * of.n * energies.diag()
+    feature_weights = regression.basis.feature_weights
+    curvature = 0.2 * of.n * feature_weights.diag()
     noise = math.sqrt(1.1) * 2 * (1 - of.overlap) / of.shares.of("propensity")
-    meat = noise**2 * torch.eye(len(energies), dtype=torch.float64) + 0.2 * of.n * energies.diag()
-    prior = torch.cat([torch.tensor([4.0]).double() / energies[:1], 3 * regression.prior / energies[1:]])
+    meat = noise**2 * torch.eye(len(feature_weights), dtype=torch.float64) + 0.2 * of.n * feature_weights.diag()
+    prior = torch.cat([torch.tensor([4.0]).double() / feature_weights[:1], 3 * regression.prior / feature_weights[1:]])
     unshrunk = torch.linalg.inv(curvature) @ meat @ torch.linalg.inv(curvature)
     drawn = torch.linalg.inv(torch.linalg.inv(unshrunk) + (1 / prior).diag())
     found = drawn @ torch.linalg.inv(unshrunk) @ drawn
     # the constant's prior is of the logit itself
-    assert propensity_noise(of) == pytest.approx(0.2 * math.sqrt(float((found * energies.diag()).sum())))
+    assert propensity_noise(of) == pytest.approx(0.2 * math.sqrt(float((found * feature_weights.diag()).sum())))
 
 
 def test_noise_falls_with_records_and_budget_to_that_of_sampling() -> None:
@@ -42,13 +42,13 @@ def test_noise_falls_with_records_and_budget_to_that_of_sampling() -> None:
 
 
 def test_the_gate_refuses_and_says_from_where_on_not() -> None:
-    require_gate(plan(16_000), True)
-    require_gate(plan(500, known_propensity=True), True)
-    require_gate(plan(500, intervals=False), True)
+    require_little_noise(plan(16_000), True)
+    require_little_noise(plan(500, known_propensity=True), True)
+    require_little_noise(plan(500, intervals=False), True)
     with pytest.raises(InputError, match=r"planned noise of at most 0.054; here it is .* at about 2,600 records"):
-        require_gate(plan(1_500), True)
+        require_little_noise(plan(1_500), True)
     with pytest.raises(InputError, match="nuisances made of the plan's features"):
-        require_gate(plan(16_000), False)
+        require_little_noise(plan(16_000), False)
     records, epsilon = least(plan(1_500).made_of)
     assert records is not None
     assert epsilon is not None
@@ -61,7 +61,7 @@ def test_releases_say_in_one_line_why_they_have_none() -> None:
     for of, withheld, words in (
         (plan(1_500), True, "by its released covariance"),
         (plan(1_500, intervals=False), False, "they would not hold; second_stage.intervals=true has some at about 2,6"),
-        (plan(64_000, intervals=False), False, "intervals=true asks for the numbers they rest on"),
+        (plan(64_000, intervals=False), False, "intervals=true requests the numbers they rest on"),
         (plan(64_000, intervals=False, known_propensity=True), False, "intervals=false"),
         (plan(500, 0.1, intervals=False), False, "with a planned noise of"),
     ):
@@ -75,6 +75,6 @@ def test_where_confounders_would_be_left_out_there_are_no_intervals():
     plan = composed_plan(200_000, PrivacyBudget(4.0, 1e-5), 40, overlap=0.1, intervals=True)
     assert plan.screens
     with pytest.raises(InputError, match=r"28 of 40 covariates would be left out, and may confound"):
-        require_gate(plan, by_features=True)
+        require_little_noise(plan, by_features=True)
     assert "of 40 covariates some would be left out" in why_none(rebuilt(plan, intervals=False), withheld=False)
-    require_gate(rebuilt(plan, known_propensity=True), by_features=True)
+    require_little_noise(rebuilt(plan, known_propensity=True), by_features=True)

@@ -9,21 +9,21 @@ from scipy.special import ndtri
 from torchdpcate.composition.effect_law import (
     TYPICAL,
     IntervalPlan,
+    effect_clip,
     effect_law,
     estimates,
     expected_product,
     posterior_matrix,
-    reach,
     sandwich,
 )
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Feature, WeightedBasis
+from torchdpcate.fit.weighted_basis import Feature, WeightedBasis
 
 LINEAR = tuple(Feature("1", i, i) for i in range(2))
 
 
-def basis(energies: list[float], features: tuple[Feature, ...] = LINEAR) -> WeightedBasis:
-    return WeightedBasis(features, torch.tensor(energies, dtype=torch.float64))
+def basis(feature_weights: list[float], features: tuple[Feature, ...] = LINEAR) -> WeightedBasis:
+    return WeightedBasis(features, torch.tensor(feature_weights, dtype=torch.float64))
 
 
 def plan(of: WeightedBasis, **settings: float) -> IntervalPlan:
@@ -123,7 +123,7 @@ def test_the_law_is_the_formulas_of_its_page() -> None:
     found = estimates(
         torch.tensor([2.0, 1.0]).double(), torch.zeros(2).double(), m, torch.tensor([1, 0.5, 0.25]), facts
     )
-    bound = reach(found.t, facts, 3.0, 10.0)
+    bound = effect_clip(found.t, facts, 3.0, 10.0)
     assert bound == pytest.approx(3 * 0.6)
     law = effect_law(found, torch.tensor([50.0, 100.0]).double(), torch.tensor([25.0]).double(), bound, facts)
     assert law.correction == pytest.approx(50 / 250)

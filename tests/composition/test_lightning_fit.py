@@ -18,7 +18,7 @@ from torchdpcate.composition.linear_fit import (
 from torchdpcate.composition.networks import at_once, full_batches
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.errors import BudgetError, InputError
-from torchdpcate.nuisance.linear_taps import Use
+from torchdpcate.fit.linear_taps import Use
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
@@ -31,7 +31,7 @@ N, P, STEPS, WARM, MU = 400, 5, 43, 9, 2.0
 
 
 class Draws(FixedNoise):
-    """The same standard normal numbers for whoever asks, times the scale that is asked for, off the grid."""
+    """The same standard normal numbers for whoever requests, times the scale that is requested, off the grid."""
 
     def __init__(self, seed=0, factor=1.0):
         super().__init__(seed)
@@ -50,7 +50,7 @@ class Draws(FixedNoise):
         return self.factor * scale * torch.randn(size, generator=self.normals, dtype=torch.float64)
 
 
-def problem(kind="huber", steps=STEPS, warm=WARM):
+def problem(kind="huber", steps=STEPS, burn_in=WARM):
     """A fit and its plan, as a composition has them."""
     generator = torch.Generator().manual_seed(3)
     psi = torch.randn(N, P, generator=generator, dtype=torch.float64)
@@ -66,7 +66,7 @@ def problem(kind="huber", steps=STEPS, warm=WARM):
     else:
         fit, share = LogisticFit(psi, weights, (score > 0).double(), 0.8 if kind == "propensity" else 1.0), 0.2
     curvature = share * (weights[:, None] * psi.square()).sum(0)
-    return fit, FitPlan("outcome", curvature, 0.05 * curvature, steps, warm, 0.3, 0.25)
+    return fit, FitPlan("outcome", curvature, 0.05 * curvature, steps, burn_in, 0.3, 0.25)
 
 
 def steps_of(noise, mu=MU, session=None):
@@ -128,7 +128,7 @@ def test_nothing_is_drawn_for_steps_that_the_budget_does_not_cover():
     draws = Draws()
     session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), draws)
     with pytest.raises(BudgetError):
-        LightningFit().solve(*problem(), steps_of(None, 0.3, session.scope(["records"], TRAINING)))
+        LightningFit().solve(*problem(), steps_of(None, 0.3, session.charging(["records"], TRAINING)))
     assert draws.scales == []
 
 

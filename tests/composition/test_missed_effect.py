@@ -1,4 +1,4 @@
-"""What effects have beyond their released features: its closed form, and what is expected where nothing is asked."""
+"""What effects have beyond their released features: its closed form, and its expectation where nothing is requested."""
 
 import math
 
@@ -10,13 +10,13 @@ from torchdpcate.composition.constants import PlanConstants
 from torchdpcate.composition.effect_law import Estimates, missed_variance
 from torchdpcate.composition.interval_events import interval_plan
 from torchdpcate.composition.priors import held_shares
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.fit.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw
 
 PLAN = composed_plan(4_000, PrivacyBudget(1.0, 1e-5), 30, known_propensity=True, intervals=True)
 BASIS = PLAN.effect().basis
-LEVELS = [False] * PLAN.kept
+LEVELS = [False] * PLAN.retained
 
 
 def missed(plan=PLAN, basis=BASIS, size=1.0, noise=0.0, tails=1.0):
@@ -25,7 +25,7 @@ def missed(plan=PLAN, basis=BASIS, size=1.0, noise=0.0, tails=1.0):
     p, total = basis.dimension, facts.n * 0.25
     normal = (facts.spread / plan.interval_spread) ** 2
     law_variance = (facts.correction_noise**2 + tails * normal * total) / total**2
-    t, v = (size / basis.energies).sqrt(), noise / basis.energies
+    t, v = (size / basis.feature_weights).sqrt(), noise / basis.feature_weights
     found = Estimates(t, v.diag(), torch.eye(p).double(), torch.eye(p).double(), 0.25)
     law = EffectLaw(t, v.diag(), torch.eye(p).double(), t, 0.0, law_variance, 0.0, law_variance)
     return missed_variance(law, found, plan, facts, LEVELS)
@@ -34,7 +34,7 @@ def missed(plan=PLAN, basis=BASIS, size=1.0, noise=0.0, tails=1.0):
 def test_it_is_the_found_variance_times_what_the_prior_leaves_out():
     assert {feature.kind for feature in BASIS.features} == {"1"}
     k = len(BASIS.features)
-    held = 0.62 * k / PLAN.kept * float(held_shares(BASIS.features[:1], PLAN.kept, 30))
+    held = 0.62 * k / PLAN.retained * float(held_shares(BASIS.features[:1], PLAN.retained, 30))
     assert missed() == pytest.approx(2 * k * (1 - held) / held, rel=1e-6)
     assert missed(size=3.0) == pytest.approx(3 * missed())
     assert missed(tails=2.0) == pytest.approx(4 * missed(), rel=1e-6)

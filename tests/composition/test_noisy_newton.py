@@ -92,10 +92,10 @@ def test_fits_side_by_side_are_those_one_by_one(kind):
     """Large noise, so that some runs cut their steps and others do not."""
     psi, weight, y = problem()
     fit = kind(psi, weight, y if kind is HuberFit else (y > 0).double(), 0.4)
-    asked = plan(torch.full((P,), 500.0).double(), 5.0, 20)
+    requested = plan(torch.full((P,), 500.0).double(), 5.0, 20)
     noise = 300 * torch.randn(20, 7, P, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    side = newton_points(torch.vmap(fit.gradient), psi.shape, fit.slope, asked, with_noise(noise), (7,))
-    single = [newton_points(fit.gradient, psi.shape, fit.slope, asked, with_noise(noise[:, k])) for k in range(7)]
+    side = newton_points(torch.vmap(fit.gradient), psi.shape, fit.slope, requested, with_noise(noise), (7,))
+    single = [newton_points(fit.gradient, psi.shape, fit.slope, requested, with_noise(noise[:, k])) for k in range(7)]
     for name in ("coefficients", "point", "gradient"):
         expected = torch.stack([getattr(one, name) for one in single])
         torch.testing.assert_close(getattr(side, name), expected, rtol=1e-9, atol=1e-9)

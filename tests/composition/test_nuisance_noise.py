@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import logistic_variances, outcome_variances
 from torchdpcate.composition.builder import composed_plan
 from torchdpcate.composition.effect_law import Covariates, Estimates, NuisanceNoise, drawn_to_zero, nuisance_noise
 from torchdpcate.composition.effect_law import with_nuisances as widened
+from torchdpcate.composition.fit_plans import logistic_variances, outcome_variances
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
@@ -109,7 +109,10 @@ def test_at_planned_curvatures_the_noise_is_about_the_planned_one() -> None:
     propensity, outcome = plan.propensity(levels).basis, plan.outcome(levels).basis
     theta = torch.zeros(propensity.dimension, dtype=torch.float64)
     numbers = NuisanceNumbers(
-        theta, 0.95 * propensity.energies.diag(), 0.95 * outcome.energies.diag(), torch.tensor([2.0]).double()
+        theta,
+        0.95 * propensity.feature_weights.diag(),
+        0.95 * outcome.feature_weights.diag(),
+        torch.tensor([2.0]).double(),
     )
     standardisation = Standardisation(
         torch.tensor([0.0, 0.0, 0.0, 0.2]).double(), torch.tensor([0.4, 0.4, 0.4, 0.98]).double()

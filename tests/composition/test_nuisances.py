@@ -14,8 +14,8 @@ from torchdpcate.composition.settings import AdaptiveSecondStage, Additive, Auto
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TRAINING
 from torchdpcate.privacy.gaussian_dp import gaussian_dp
@@ -154,7 +154,7 @@ def test_a_hidden_layer_finds_a_bump_that_its_features_do_not(settings):
 @pytest.mark.parametrize("nuisance", [Additive(), Additive(NoisyNewton()), WideAndDeep(width=2)])
 def test_all_of_them_pay_the_same(nuisance):
     session = FitSession.open({"records": N}, PrivacyBudget(1.0, 1e-5), NoiseSource.fixed(0))
-    own = session.scope(["records"], TRAINING)
+    own = session.charging(["records"], TRAINING)
     fit, plan, z, _ = problem()
     assert nuisance.learn(fit, plan, z, steps_of(None, 0.2, own)).scores(fit.predictors).shape == (N,)
     entries = [session.ledger.entry(number) for number in sorted(own.entries)]

@@ -20,7 +20,7 @@ from torchdpcate.composition.planned import (
 from torchdpcate.composition.priors import expected_error, water_filling
 from torchdpcate.composition.steps import Shares, total_mu
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Feature
+from torchdpcate.fit.weighted_basis import Feature
 from torchdpcate.privacy.accounting import compose
 
 ONE = PrivacyBudget(1.0, 1e-5)
@@ -33,8 +33,8 @@ def test_mu_of_a_budget(epsilon, mu):
 
 def test_energies_minimise_the_expected_error():
     prior, noise = torch.tensor([0.3, 0.1, 0.02, 0.001], dtype=torch.float64), 0.01
-    constant, energies = water_filling(prior, noise)
-    assert constant + energies.sum().item() == pytest.approx(1)
+    constant, feature_weights = water_filling(prior, noise)
+    assert constant + feature_weights.sum().item() == pytest.approx(1)
 
     def error(logits):
         e = torch.softmax(torch.from_numpy(logits), 0)
@@ -56,12 +56,12 @@ def test_shares_spend_all_of_the_budget_and_no_more():
 
 
 def test_the_rung_rises_with_records_and_budget():
-    rungs = [composed_plan(n, ONE, 6).rung for n in (100, 1_000, 100_000)]
+    rungs = [composed_plan(n, ONE, 6).form for n in (100, 1_000, 100_000)]
     assert rungs[0] == "constant"
     assert rungs[-1] == "additive"
-    order = [("constant", "linear", "additive").index(rung) for rung in rungs]
+    order = [("constant", "linear", "additive").index(form) for form in rungs]
     assert order == sorted(order)
-    assert composed_plan(100_000, ONE, 6, constant_only=True).rung == "constant"
+    assert composed_plan(100_000, ONE, 6, constant_only=True).form == "constant"
 
 
 def test_products_with_a_step_are_chosen_from_a_size_on():
@@ -104,7 +104,7 @@ def test_the_error_to_expect_falls_with_every_record_and_budget(covariates):
     plans = [[composed_plan(n, PrivacyBudget(e, 1e-5), covariates) for n in sizes] for e in budgets]
     errors = torch.tensor([[effect_error(plan) for plan in line] for line in plans]).double()
     assert bool((errors[:, 1:] <= errors[:, :-1] * 1.005).all())
-    assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are kept follows from noise alone
+    assert bool((errors[1:] <= errors[:-1] * 1.05).all())  # how many covariates are retained follows from noise alone
 
 
 def test_what_sampling_alone_would_blur_is_not_asked_for():
@@ -121,12 +121,12 @@ def test_what_sampling_alone_would_blur_is_not_asked_for():
 def test_what_is_not_asked_for_counts_as_error():
     variance, plan = PlanConstants().head_variance, composed_plan(2_000, ONE, 6)
     nothing = composed_plan(200, ONE, 6)
-    assert nothing.rung == "constant"
+    assert nothing.form == "constant"
     assert effect_errors(nothing)[1] == pytest.approx(math.sqrt(variance))
     assert effect_errors(rebuilt(nothing, constant_only=True))[1] == 0
-    assert plan.kept == 6  # the mean squared error of posterior means, by draws from the prior
+    assert plan.retained == 6  # the mean squared error of posterior means, by draws from the prior
     effect, generator = plan.effect(), torch.Generator().manual_seed(0)
-    noise = effect.noise / effect.basis.energies[1:]
+    noise = effect.noise / effect.basis.feature_weights[1:]
     theta = effect.prior.sqrt() * torch.randn(40_000, len(noise), generator=generator, dtype=torch.float64)
     seen = theta + noise.sqrt() * torch.randn(40_000, len(noise), generator=generator, dtype=torch.float64)
     found = (seen * effect.prior / (effect.prior + noise) - theta).square().sum(1).mean()

@@ -17,7 +17,7 @@ from torchdpcate.composition.planned import effect_error
 from torchdpcate.composition.priors import EmpiricalBayes, expected_error, pure_filling
 from torchdpcate.composition.pure_fits import (
     LARGEST,
-    PerturbedObjective,
+    PerturbedObjectiveSolver,
     cut_weights,
     least_ridge,
     objective_noise,
@@ -28,8 +28,8 @@ from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Statistic
 from torchdpcate.composition.summaries import Sizes, quantile_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.private_fit import logistic_jacobian
 from torchdpcate.errors import InputError
+from torchdpcate.fit.private_fit import logistic_jacobian
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism
@@ -77,15 +77,15 @@ def test_a_pure_step_adds_k_norm_noise_of_its_sensitivity(size, mechanism, monke
 
 def test_features_are_asked_for_where_they_are_worth_the_noise_of_one_coefficient_more():
     prior, unit = torch.tensor([0.5, 0.5, 0.2, 0.05, 0.001], dtype=torch.float64), 0.004
-    noise, constant, energies, error = pure_filling(prior, unit)
-    assert constant + float(energies.sum()) == pytest.approx(1)
-    asked = int((energies > 0).sum())
-    assert noise == pytest.approx(unit * (2 + asked) / 2)
+    noise, constant, feature_weights, error = pure_filling(prior, unit)
+    assert constant + float(feature_weights.sum()) == pytest.approx(1)
+    requested = int((feature_weights > 0).sum())
+    assert noise == pytest.approx(unit * (2 + requested) / 2)
     errors = {k: sum(expected_error(prior[:k], unit * (2 + k) / 2)) + float(prior[k:].sum()) for k in (0, 2, 3, 4, 5)}
-    assert min(errors, key=errors.get) == asked == 3
-    found = noise / constant + float((prior * noise / (prior * energies + noise)).sum())
+    assert min(errors, key=errors.get) == requested == 3
+    found = noise / constant + float((prior * noise / (prior * feature_weights + noise)).sum())
     assert error == pytest.approx(found)
-    assert found == pytest.approx(errors[asked])
+    assert found == pytest.approx(errors[requested])
 
 
 def test_a_quantile_is_one_of_the_middles_that_halving_ends_at():
@@ -124,10 +124,10 @@ def test_expected_error_falls_and_rungs_rise():
     plans = [composed_plan(n, ONE, 6) for n in (200, 2_000, 20_000, 200_000)]
     errors = [effect_error(plan) for plan in plans]
     assert errors == sorted(errors, reverse=True)
-    order = [("constant", "linear", "additive").index(plan.rung) for plan in plans]
+    order = [("constant", "linear", "additive").index(plan.form) for plan in plans]
     assert order == sorted(order)
     assert (order[0], order[-1]) == (0, 2)
-    assert composed_plan(200_000, ONE, 6, constant_only=True).rung == "constant"
+    assert composed_plan(200_000, ONE, 6, constant_only=True).form == "constant"
 
 
 class Threefold(Statistic):
@@ -161,7 +161,7 @@ def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind,
     b = torch.tensor([4.0, -9.0, 2.0], dtype=torch.float64)
     paid = []
     steps = NoisySteps(noted(Fixed(b), lambda *what: paid.append(what)), EpsilonShares(1.0, {"effect": 0.5}))
-    theta = PerturbedObjective().solve(fit, plan, steps)
+    theta = PerturbedObjectiveSolver().solve(fit, plan, steps)
     weights = cut_weights(fit.predictors, fit.weights)
 
     def value(t: np.ndarray) -> float:
@@ -277,7 +277,7 @@ def test_many_covariates_binary_outcomes_and_known_propensities():
     x, a, y = records(3_000, 14)
     wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2)
     learner = RLearner(wide, ONE).fit(x, a, y)
-    assert len(learner.composed_.columns) == learner.plan_.kept < 14
+    assert len(learner.composed_.columns) == learner.plan_.retained < 14
     binary = Domain([0.0] * 14, [1.0] * 14, 0.0, 1.0, overlap=0.2, outcome_kind="binary")
     assert RLearner(binary, ONE).fit(x, a, (y > 0.5).double()).release_function().scale == 1.0
     trial = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, propensity=0.5)
@@ -312,7 +312,7 @@ def test_a_plan_says_what_a_small_delta_would_gain_and_that_there_are_no_interva
 
 @pytest.mark.parametrize("epsilon", [300.0, 800.0])
 def test_a_budget_without_limit_ends_and_answers_as_a_large_one(epsilon):
-    # with the ridge that epsilon alone asks for, 1e-11 and less, coefficients were 1e6 to 1e15, or no fit ended
+    # with the ridge that epsilon alone requests, 1e-11 and less, coefficients were 1e6 to 1e15, or no fit ended
     study = OWL(n=1_000).load()
 
     def effect(budget: float) -> Tensor:

@@ -50,32 +50,32 @@ def costs(n: int = 5_000, seed: int = 0) -> tuple[CausalData, torch.Tensor]:
 
 
 def answers(**by_step: float):
-    """A quantile that answers as told, and what it was asked."""
-    asked = []
+    """A quantile that answers as told, and what it was requested."""
+    requested = []
 
     def quantile(q: float, step: str) -> float:
-        asked.append((q, step))
+        requested.append((q, step))
         return by_step[step.split()[0]]
 
-    return quantile, asked
+    return quantile, requested
 
 
 def test_an_ordinary_outcome_has_two_scales():
-    quantile, asked = answers(outcome=0.7, residual=0.5)
+    quantile, requested = answers(outcome=0.7, residual=0.5)
     about = outcome_scale(quantile, PLAN, 10.0)
     assert about == OutcomeScale(0.7)
     assert residual_scale(quantile, PLAN, 10.0, about) == 0.5
-    assert asked == [(PLAN.huber_quantile, OUTCOME), (PLAN.huber_quantile, RESIDUAL)]
+    assert requested == [(PLAN.huber_quantile, OUTCOME), (PLAN.huber_quantile, RESIDUAL)]
     quantile, _ = answers(outcome=0.7, residual=0.001)
     assert residual_scale(quantile, PLAN, 10.0, about) == 10.0 / 200
 
 
 def test_outcomes_that_are_mostly_one_number_have_one_scale_by_a_higher_quantile():
-    quantile, asked = answers(outcome=0.002, residual=1.6)
+    quantile, requested = answers(outcome=0.002, residual=1.6)
     about = outcome_scale(quantile, PLAN, 10.0)
     assert about == OutcomeScale(1.6, few=True)
     assert residual_scale(quantile, PLAN, 10.0, about) == 1.6
-    assert asked == [(PLAN.huber_quantile, OUTCOME), (0.95, RESIDUAL)]  # each step asks once, as is paid for
+    assert requested == [(PLAN.huber_quantile, OUTCOME), (0.95, RESIDUAL)]  # each step asks once, as is paid for
 
 
 def test_where_that_is_nothing_too_the_planned_scale_stands():
@@ -83,11 +83,11 @@ def test_where_that_is_nothing_too_the_planned_scale_stands():
     about = outcome_scale(quantile, PLAN, 10.0)
     assert about.few
     assert about.clip == pytest.approx(10.0 / 16, rel=0.01)
-    lean = plan_within(300, BUDGET, DOMAIN, constants=RuleConstants())
-    assert lean.lean
-    quantile, asked = answers(outcome=0.002)
-    assert outcome_scale(quantile, lean, 10.0) == about
-    assert asked == [(lean.huber_quantile, OUTCOME)]
+    reduced = plan_within(300, BUDGET, DOMAIN, constants=RuleConstants())
+    assert reduced.reduced
+    quantile, requested = answers(outcome=0.002)
+    assert outcome_scale(quantile, reduced, 10.0) == about
+    assert requested == [(reduced.huber_quantile, OUTCOME)]
 
 
 @given(st.floats(1e-6, 1e6), st.integers(2, 14))
@@ -167,7 +167,7 @@ BRANCHES = {
     ],
 )
 def test_every_branch_is_charged_the_same_events_and_stays_within_the_filter(make, budget):
-    """What was released decides when the residual's scale is asked for; not what is paid, nor what comes last."""
+    """What was released decides when the residual's scale is requested; not what is paid, nor what comes last."""
     u = torch.rand(2_000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     branches = {name: charged(make, budget, outcome(u)) for name, outcome in BRANCHES.items()}
     first = branches["ordinary"]

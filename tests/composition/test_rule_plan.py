@@ -1,13 +1,13 @@
-"""Plans whose effect is asked for its sign: what they ask for, what they spend, and the regret to expect."""
+"""Plans whose effect is requested its sign: what they request, what they spend, and the regret to expect."""
 
 import math
 
 import pytest
 import torch
 
-from torchdpcate.composition.asked import effect_coefficients
 from torchdpcate.composition.builder import _PureBuilder, composed_plan, plan_of_facts, plan_within, rebuilt
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
+from torchdpcate.composition.fit_plans import effect_coefficients
 from torchdpcate.composition.gaussian_builder import Builder
 from torchdpcate.composition.plan import RULE, ComposedPlan
 from torchdpcate.composition.planned import planned_regret
@@ -28,17 +28,17 @@ def test_water_filling_with_a_prior_of_the_constant_has_the_least_error(noise):
     prior, constant = torch.tensor([0.5, 0.2, 0.02], dtype=torch.float64), 0.6
     everything = torch.cat([torch.tensor([constant], dtype=torch.float64), prior])
 
-    def error(energies: torch.Tensor) -> float:
-        return float((everything * noise / (everything * energies + noise)).sum())
+    def error(feature_weights: torch.Tensor) -> float:
+        return float((everything * noise / (everything * feature_weights + noise)).sum())
 
     first, rest = water_filling(prior, noise, constant)
-    energies = torch.cat([torch.tensor([first], dtype=torch.float64), rest])
-    assert float(energies.sum()) == pytest.approx(1.0)
-    assert error(energies) == pytest.approx(sum(expected_error(prior, noise, constant)))
+    feature_weights = torch.cat([torch.tensor([first], dtype=torch.float64), rest])
+    assert float(feature_weights.sum()) == pytest.approx(1.0)
+    assert error(feature_weights) == pytest.approx(sum(expected_error(prior, noise, constant)))
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
         other = torch.rand(4, generator=generator, dtype=torch.float64).log()
-        assert error(0.9 * energies + 0.1 * other / other.sum()) >= error(energies) - 1e-12
+        assert error(0.9 * feature_weights + 0.1 * other / other.sum()) >= error(feature_weights) - 1e-12
 
 
 def test_without_a_prior_of_the_constant_nothing_has_changed():
@@ -52,8 +52,8 @@ def test_without_a_prior_of_the_constant_nothing_has_changed():
 
 def test_a_rule_is_constant_then_linear_then_richer():
     sizes = (50, 200, 1_000, 4_000, 20_000, 100_000)
-    rungs = [plan(n).rung for n in sizes]
-    order = [("constant", "linear", "additive").index(rung) for rung in rungs]
+    rungs = [plan(n).form for n in sizes]
+    order = [("constant", "linear", "additive").index(form) for form in rungs]
     assert order == sorted(order)
     assert {rungs[0], rungs[2], rungs[-1]} == {"constant", "linear", "additive"}
 
@@ -68,10 +68,10 @@ def test_a_rule_s_plan_divides_all_of_the_budget_and_pays_for_no_known_propensit
 
 def test_its_facts_say_what_it_is_for():
     domain = Domain([0.0] * 20, [1.0] * 20, 0.0, 5.0, overlap=0.1)
-    asked = plan_within(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
-    facts = asked.facts()
+    requested = plan_within(3_000, ONE, domain, constants=RuleConstants(linear_below=50.0))
+    facts = requested.facts()
     assert facts["target"] == RULE
-    assert plan_of_facts(facts, 3_000, domain) == asked
+    assert plan_of_facts(facts, 3_000, domain) == requested
     assert "target" not in plan_within(3_000, ONE, domain).facts()
     with pytest.raises(InputError, match="constants"):
         PlanConstants.from_text(facts["constants"])
@@ -80,12 +80,12 @@ def test_its_facts_say_what_it_is_for():
 def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
     generator = torch.Generator().manual_seed(1)
     for n, shrinks in ((1_000, False), (50_000, True)):
-        asked = plan(n)
-        regression = asked.effect()
+        requested = plan(n)
+        regression = requested.effect()
         p = regression.basis.dimension
         t = 0.01 * torch.randn(p, generator=generator, dtype=torch.float64)
-        found = effect_coefficients(asked, regression, t, torch.ones(p, dtype=torch.float64), 1.0)
-        assert asked.shrinks is shrinks
+        found = effect_coefficients(requested, regression, t, torch.ones(p, dtype=torch.float64), 1.0)
+        assert requested.shrinks is shrinks
         assert found[0] == t[0]
         assert torch.equal(found[1:], t[1:]) is not shrinks
         assert bool((found.abs() <= t.abs()).all())
@@ -93,12 +93,12 @@ def test_small_rules_are_not_shrunk_and_large_ones_part_by_part():
 
 def test_the_planned_regret_is_that_of_its_prior():
     """Against draws of effects by the prior and of scores with the planned noise; false alarm < 1e-6."""
-    asked = plan(1_500)
-    regression, runs = asked.effect(), 200_000
+    requested = plan(1_500)
+    regression, runs = requested.effect(), 200_000
     generator = torch.Generator().manual_seed(2)
     prior = torch.cat([torch.tensor([CONSTANTS.constant_variance], dtype=torch.float64), regression.prior])
     rest = CONSTANTS.linear_variance - float(regression.prior.sum())
-    noise = 1.3**2 * regression.noise / regression.basis.energies
+    noise = 1.3**2 * regression.noise / regression.basis.feature_weights
 
     def normal(size: int) -> torch.Tensor:
         return torch.randn(runs, size, generator=generator, dtype=torch.float64)
@@ -111,7 +111,7 @@ def test_the_planned_regret_is_that_of_its_prior():
         score = (known + normal(len(prior)) * noise.sqrt()).sum(1)
         lost += (effect.clamp_min(0) - effect * (score > 0)) / sum(sizes)
         alone += (effect.clamp_min(0) - effect * (known[:, 0] > 0)) / sum(sizes)
-    planned = planned_regret(asked)
+    planned = planned_regret(requested)
     assert abs(float(lost.mean()) - planned.rule) < 5.5 * float(lost.std()) / math.sqrt(runs)
     assert abs(float(alone.mean()) - planned.constant) < 5.5 * float(alone.std()) / math.sqrt(runs)
 
@@ -127,38 +127,44 @@ def test_the_planned_regret_falls_with_records_and_budget():
 @pytest.mark.parametrize("covariates", [2, 6, 30])
 @pytest.mark.parametrize("n", [150, 400, 1_000])
 def test_no_other_number_of_covariates_and_no_constant_rule_has_less_planned_regret(n, covariates):
-    asked = plan(n, covariates=covariates)
-    here = planned_regret(asked).rule
-    builders = [Builder(n, ONE, covariates, constants=CONSTANTS, asks_lean=lean) for lean in (False, True)]
+    requested = plan(n, covariates=covariates)
+    here = planned_regret(requested).rule
+    builders = [Builder(n, ONE, covariates, constants=CONSTANTS, asks_reduced=reduced) for reduced in (False, True)]
     either = [planned_regret(builder.build()).rule for builder in builders]
     assert here == either[0] if covariates > CONSTANTS.most else here == min(either)
-    assert asked.rung == "constant" or here < planned_regret(rebuilt(asked, constant_only=True)).rule
+    assert requested.form == "constant" or here < planned_regret(rebuilt(requested, constant_only=True)).rule
     for k in range(1, min(covariates, 12) + 1):
         other = Builder(n, ONE, covariates, constants=CONSTANTS)
-        other.__dict__["kept"] = k
+        other.__dict__["retained"] = k
         assert here <= planned_regret(other.build()).rule + 1e-12
 
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_lean_plan_spends_all_on_two_quantiles_moments_and_the_effect(known):
-    asked = plan(200, covariates=4, known_propensity=known)
-    assert asked.lean
-    shares = asked.shares.shares
+    requested = plan(200, covariates=4, known_propensity=known)
+    assert requested.reduced
+    shares = requested.shares.shares
     propensity = () if known else ("propensity",)
     assert sorted(shares) == sorted(("centre", "outcome scale", "moments", "effect", *propensity))
     assert math.fsum(shares.values()) == pytest.approx(1.0)
     assert shares["effect"] == pytest.approx(0.7 if known else 0.65)
-    assert (asked.kept, asked.screens, asked.shrinks, asked.steps, asked.warm) == (4, False, False, 1, 0)
-    assert known or asked.propensity().basis.dimension == 1
-    assert asked.rung == "linear"
+    assert (requested.retained, requested.screens, requested.shrinks, requested.steps, requested.burn_in) == (
+        4,
+        False,
+        False,
+        1,
+        0,
+    )
+    assert known or requested.propensity().basis.dimension == 1
+    assert requested.form == "linear"
 
 
 def test_a_plan_is_lean_at_small_n_of_many_covariates_and_of_rules_alone():
-    assert [plan(n, covariates=4).lean for n in (200, 300, 1_000, 5_000)] == [True, True, False, False]
-    assert [plan(n, covariates=10).lean for n in (400, 750, 1_800)] == [True, True, False]
+    assert [plan(n, covariates=4).reduced for n in (200, 300, 1_000, 5_000)] == [True, True, False, False]
+    assert [plan(n, covariates=10).reduced for n in (400, 750, 1_800)] == [True, True, False]
     for settings in ({"constants": PlanConstants()}, {"intervals": True}, {"binary": True}, {"constant_only": True}):
-        assert not plan(200, covariates=4, **settings).lean
-    assert not any(plan(n, covariates=13).lean for n in (200, 700, 1_500))
+        assert not plan(200, covariates=4, **settings).reduced
+    assert not any(plan(n, covariates=13).reduced for n in (200, 700, 1_500))
 
 
 # -- by pure events
@@ -170,7 +176,7 @@ def pure(n: int, covariates: int = 6, **settings) -> ComposedPlan:
 
 def test_a_pure_rule_is_linear_without_outcome_regression_then_richer():
     plans = [pure(n) for n in (100, 500, 4_000, 50_000)]
-    assert [plan.rung for plan in plans] == ["linear", "linear", "linear", "additive"]
+    assert [plan.form for plan in plans] == ["linear", "linear", "linear", "additive"]
     assert ["outcome" in plan.shares.shares for plan in plans] == [False, False, True, True]
     assert [plan.shrinks for plan in plans] == [False, False, True, True]
     assert plans[0].facts()["target"] == RULE
@@ -191,21 +197,21 @@ def test_a_pure_rule_s_plan_divides_all_of_epsilon(known, binary):
 def test_the_planned_budget_of_a_pure_rule_s_effect_is_its_step_s(covariates):
     for n in (600, 3_000):
         for known in (False, True):
-            asked = pure(n, covariates, known_propensity=known)
-            if asked.rung != "constant" and ("outcome" in asked.shares.shares) is not asked.lean:
-                facts = {"constants": CONSTANTS, "known_propensity": known, "asked": tuple(asked.shares.shares)}
-                builder = _PureBuilder(n, asked.budget, covariates, **facts)
-                assert builder._effect_budget(asked.kept) == pytest.approx(asked.shares.of("effect"))
+            requested = pure(n, covariates, known_propensity=known)
+            if requested.form != "constant" and ("outcome" in requested.shares.shares) is not requested.reduced:
+                facts = {"constants": CONSTANTS, "known_propensity": known, "requested": tuple(requested.shares.shares)}
+                builder = _PureBuilder(n, requested.budget, covariates, **facts)
+                assert builder._effect_budget(requested.retained) == pytest.approx(requested.shares.of("effect"))
 
 
 def test_pure_filling_with_a_prior_of_the_constant_is_what_its_features_need():
     prior, unit, constant = torch.tensor([0.5, 0.3, 0.001], dtype=torch.float64), 0.01, 0.6
     found = pure_filling(prior, unit, constant)
-    asked = int((found.energies > 0).sum())
-    own, energies = water_filling(prior[:asked], unit * (2 + asked) / 2, constant)
+    requested = int((found.feature_weights > 0).sum())
+    own, feature_weights = water_filling(prior[:requested], unit * (2 + requested) / 2, constant)
     assert found.constant == pytest.approx(own)
-    torch.testing.assert_close(found.energies[:asked], energies)
-    rest = float((prior * found.noise / (prior * found.energies + found.noise)).sum())
+    torch.testing.assert_close(found.feature_weights[:requested], feature_weights)
+    rest = float((prior * found.noise / (prior * found.feature_weights + found.noise)).sum())
     alone = constant * found.noise / (constant * found.constant + found.noise)
     assert found.error == pytest.approx(alone + rest)
 

@@ -5,19 +5,19 @@ import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.composition.linear_fit import FitPlan, NewtonPoints, newton_law
-from torchdpcate.composition.score_errors import Clipped
+from torchdpcate.composition.score_errors import ClippedArmScores
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 
 STEPS, WARM = 12, 3
 
 
-def _plan(warm=WARM):
+def _plan(burn_in=WARM):
     scaling = torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64)
     curvature = scaling.diag()
     curvature[0, 1] = curvature[1, 0] = 0.3
     ridge = torch.tensor([0.1, 0.2, 0.05], dtype=torch.float64)
-    share = 0.2 if warm else 0.0
-    return FitPlan("outcome", scaling, ridge, STEPS, warm, share, 0.27, curvature)
+    share = 0.2 if burn_in else 0.0
+    return FitPlan("outcome", scaling, ridge, STEPS, burn_in, share, 0.27, curvature)
 
 
 def _hessian():
@@ -33,15 +33,15 @@ def _run(plan, b, noise):
     return points.mean
 
 
-@pytest.mark.parametrize("warm", [0, WARM])
-def test_newton_points_of_a_quadratic_sum_have_the_law(warm):
-    plan, none = _plan(warm), torch.zeros(STEPS, 3, dtype=torch.float64)
+@pytest.mark.parametrize("burn_in", [0, WARM])
+def test_newton_points_of_a_quadratic_sum_have_the_law(burn_in):
+    plan, none = _plan(burn_in), torch.zeros(STEPS, 3, dtype=torch.float64)
     response, covariance = newton_law(plan, _hessian(), 1.5)
     b = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     assert torch.allclose(response @ b, _run(plan, b, none), atol=1e-12)
     expected = torch.zeros(3, 3, dtype=torch.float64)
     for j in range(STEPS):
-        variance = 1.5**2 * (warm / 0.2 if j < warm else (STEPS - warm) / (0.8 if warm else 1.0))
+        variance = 1.5**2 * (burn_in / 0.2 if j < burn_in else (STEPS - burn_in) / (0.8 if burn_in else 1.0))
         for k in range(3):
             unit = none.clone()
             unit[j, k] = 1
@@ -63,7 +63,7 @@ def _errors(share):
 def test_the_product_is_the_mean_over_pairs_of_points():
     errors = _errors(0.5).errors
     whole = torch.ones(len(errors.points), dtype=torch.float64)
-    clipped = Clipped(whole, whole, whole, whole)
+    clipped = ClippedArmScores(whole, whole, whole, whole)
     moves, (rows, covariance) = errors._moves(0.2, clipped, clipped), errors._propensity_errors
     pulls = moves.treated / errors._pi[:, None] + moves.control / (1 - errors._pi)[:, None]
     pairs = (rows @ covariance @ rows.T) * (pulls @ moves.covariance @ pulls.T)
@@ -82,22 +82,22 @@ def test_an_arm_with_few_records_has_the_larger_error():
     """The released correlation of the constants is lost in noise; that by the propensity is not."""
     errors = _errors(0.15).errors
     whole = torch.ones(len(errors.points), dtype=torch.float64)
-    clipped = Clipped(whole, whole, whole, 0 * whole)
+    clipped = ClippedArmScores(whole, whole, whole, 0 * whole)
     moves = errors._moves(0.2, clipped, clipped)
     control, treated = (of.mean(0) @ moves.covariance @ of.mean(0) for of in (moves.control, moves.treated))
     assert treated > 2 * control
 
 
 def test_what_both_nuisances_lose_of_a_feature_is_a_bias_of_the_mean_score():
-    """By the priors alone where noise takes all; of what is asked for without noise nothing; nothing is random."""
+    """By the priors alone where noise takes all; of what is requested without noise nothing; nothing is random."""
     errors = _errors(0.5).errors
     plan, levels = errors.plan, errors.two_levels
     logit = plan.propensity(levels)
     prior = plan.constants.propensity_variance
     lost = errors._lost(logit.basis, logit.prior, 1e12, prior)
     assert float(lost.sum()) == pytest.approx(prior)
-    kept = errors._lost(logit.basis, logit.prior, 0.0, prior)
-    assert int((kept == 0).sum()) == len(logit.basis.features) + 1  # and no covariate is without a feature
+    retained = errors._lost(logit.basis, logit.prior, 0.0, prior)
+    assert int((retained == 0).sum()) == len(logit.basis.features) + 1  # and no covariate is without a feature
     shared = plan.both_arms(levels).basis.shared
     of_pi = errors._lost(logit.basis, logit.prior, logit.noise, prior)
     arms = plan.both_arms(levels)

@@ -13,7 +13,7 @@ from torchdpcate.composition.covariates import PairsAbout, Waves, WavesAbout, ch
 from torchdpcate.composition.records import Pulls
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.weighted_basis import Feature, all_features
+from torchdpcate.fit.weighted_basis import Feature, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
@@ -136,10 +136,10 @@ def test_either_kind_of_outcome_moves_the_scores_by_all_that_is_declared(kind, m
     """The worst pair over the corners of one record of a plan: 2, neither more nor half of it."""
     domain = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0, outcome_kind=kind)
     plan = plan_within(2, PrivacyBudget(1.0, 1e-5), domain)
-    object.__setattr__(plan, "kept", 1)
+    object.__setattr__(plan, "retained", 1)
 
-    def stop(asked, sums, *_):
-        raise _Sums(asked.total(sums))
+    def stop(requested, sums, *_):
+        raise _Sums(requested.total(sums))
 
     monkeypatch.setattr("torchdpcate.composition.covariates.chosen_by", stop)
     monkeypatch.setattr("torchdpcate.composition.records.quantile_of", lambda *_: 0.5)

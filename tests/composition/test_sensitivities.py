@@ -1,4 +1,4 @@
-"""How far one record moves what each step of a composition asks: worst pairs, and searches for worse ones."""
+"""How far one record moves what each step of a composition requests: worst pairs, and searches for worse ones."""
 
 import math
 
@@ -15,7 +15,7 @@ from torchdpcate.composition.linear_fit import HuberFit, LogisticFit
 from torchdpcate.composition.regressions import PropensityFits
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import NoisySteps, Shares, Statistic
-from torchdpcate.features.weighted_basis import WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -23,7 +23,7 @@ ONE = torch.ones(1, dtype=torch.float64)
 
 
 class Asked(NoisySteps):
-    """Steps that hand out what was asked without noise, and note it with its sensitivity."""
+    """Steps that hand out what was requested without noise, and note it with its sensitivity."""
 
     def total(self, step: str, rows: InMemory, statistic: Statistic, part: float = 1.0) -> Tensor:
         values = rows.total(statistic)
@@ -31,8 +31,8 @@ class Asked(NoisySteps):
         return values
 
 
-def asked(run) -> tuple[Tensor, float]:
-    """What a step asks for, and the sensitivity that it answers for."""
+def requested(run) -> tuple[Tensor, float]:
+    """What a step requests, and the sensitivity that it answers for."""
     found = []
     session = noted(NoiseSource.system(), lambda step, values, sensitivity: found.append((values, sensitivity)))
     shares = Shares(1.0, {"moments": 0.2, "curvatures": 0.2})
@@ -47,8 +47,10 @@ def uniform(*shape: int, seed: int = 0, most: float = 1.0) -> Tensor:
 
 
 def moved(run, one: Tensor, other: Tensor) -> float:
-    """Distance of what is asked of two records, over the sensitivity."""
-    (here, sensitivity), (there, _) = (asked(lambda steps, r=record: run(r[None], steps)) for record in (one, other))
+    """Distance of what is requested of two records, over the sensitivity."""
+    (here, sensitivity), (there, _) = (
+        requested(lambda steps, r=record: run(r[None], steps)) for record in (one, other)
+    )
     return float((here - there).norm()) / sensitivity
 
 
@@ -91,8 +93,8 @@ def test_squares_cost_nothing_beside_the_means_up_to_a_golden_weight():
 def test_no_gradient_of_a_record_is_longer_than_its_slope(seed):
     generator = torch.Generator().manual_seed(seed)
     features = all_features([False, True, False], "12xsc")
-    energies = torch.rand(1 + len(features), generator=generator, dtype=torch.float64) + 0.01
-    psi = WeightedBasis(features, energies / energies.sum())(uniform(300, 3, seed=seed, most=3.0))
+    feature_weights = torch.rand(1 + len(features), generator=generator, dtype=torch.float64) + 0.01
+    psi = WeightedBasis(features, feature_weights / feature_weights.sum())(uniform(300, 3, seed=seed, most=3.0))
     a = (torch.rand(300, generator=generator) < 0.5).double()
     pi = (0.05 + 0.9 * torch.rand(300, generator=generator, dtype=torch.float64)).clamp(0.1, 0.9)
     theta, targets = 10 * uniform(psi.shape[1], seed=seed), 5 * uniform(300, seed=seed)

@@ -15,11 +15,11 @@ from torchdpcate.composition.records import Pulls
 from torchdpcate.composition.regressions import (
     HUBER,
     TWO_VALUES,
+    ArmPropensities,
     ArmsFits,
     EffectFits,
-    Outcome,
     OutcomeFits,
-    Propensity,
+    OutcomeMeans,
     PropensityFits,
     Residuals,
     ScoreFits,
@@ -28,7 +28,7 @@ from torchdpcate.composition.regressions import (
 from torchdpcate.composition.settings import Linear
 from torchdpcate.composition.steps import NoisySteps, Statistic
 from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes
-from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.privacy.session import FitSession
 
 N = 50
@@ -66,7 +66,7 @@ STATISTICS = {
 }
 CHANGES = {
     "residuals": Residuals(
-        Outcome(FITS["outcome"], Linear(THETA), (0.0, 1.0)), Propensity(BASIS, (Linear(THETA),), 0.1), 2
+        OutcomeMeans(FITS["outcome"], Linear(THETA), (0.0, 1.0)), ArmPropensities(BASIS, (Linear(THETA),), 0.1), 2
     ),
     "pulls": Pulls(1.0, scores=False),
 }

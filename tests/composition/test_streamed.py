@@ -16,7 +16,7 @@ from torchdpcate.composition.covariates import Waves
 from torchdpcate.composition.interval_events import Average
 from torchdpcate.composition.linear_fit import HuberFit
 from torchdpcate.composition.plan import DOUBLY_ROBUST, EFFECT
-from torchdpcate.composition.pure_fits import PerturbedObjective
+from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.records import fit_composition, rows_of
 from torchdpcate.composition.steps import BATCH, NoisySteps, Shares, most_additions, summation_error
 from torchdpcate.composition.summaries import Curvatures, Moments, halvings
@@ -49,7 +49,7 @@ class Batches(RecordStream):
 
 def opened(n, budget=BUDGET):
     session = FitSession.open({"records": n}, budget, NoiseSource.fixed(0))
-    return session.scope(["records"], TRAINING)
+    return session.charging(["records"], TRAINING)
 
 
 def charges(session):
@@ -66,7 +66,7 @@ def fitted(stream, study, plan, budget=BUDGET):
 def compared(study, domain, plan, stream=None, budget=BUDGET):
     """Fit in memory and by a stream on the same draws; what is paid and released is the same. Return both."""
     whole, parts = (opened(plan.n, budget) for _ in range(2))
-    solver = PerturbedObjective() if budget is not None and budget.delta == 0 else None
+    solver = PerturbedObjectiveSolver() if budget is not None and budget.delta == 0 else None
     expected, found = (
         fit_composition(rows_of(of, domain), domain, plan, session, domain.two_levels, solver)
         for of, session in ((study.records, whole), (stream or Batches(study, 700), parts))
@@ -91,9 +91,9 @@ CASES = {  # records, kind of outcome, facts of the domain, further covariates, 
     "trial": (4_000, "continuous", {"propensity": 0.5}, 0, {"constants": FEW, "intervals": True}),
     "known": (2_000, "continuous", {"propensity": 0.5}, 0, {"constants": FEW, "intervals": False}),
     "wide": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": WIDE}),
-    "few kept": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": replace(FEW, most=2, window_rank=0.0)}),
+    "few retained": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": replace(FEW, most=2, window_rank=0.0)}),
     "one number": (2_000, "continuous", {"overlap": 0.05}, 0, {"constants": WIDE, "constant_only": True}),
-    "lean": (150, "continuous", {"overlap": 0.05}, 0, {"constants": LEAN}),
+    "reduced": (150, "continuous", {"overlap": 0.05}, 0, {"constants": LEAN}),
     "pairs": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": PAIRED}),
     "pairs of many": (3_000, "continuous", {"overlap": 0.05}, 20, {"constants": PAIRED}),
     "doubly robust": (3_000, "continuous", {"overlap": 0.05}, 0, {"constants": FEW, "kind": DOUBLY_ROBUST}),
@@ -125,8 +125,8 @@ def case(name):
 def test_passes_release_what_memory_does(name):
     study, domain, plan, budget = case(name)
     assert plan.wide is (name in ("wide", "one number", "pairs of many"))
-    assert plan.screens is (plan.wide or name == "few kept")
-    assert (plan.lean, plan.by_sums) == (name in ("lean", "pure sums"), name == "pure sums")
+    assert plan.screens is (plan.wide or name == "few retained")
+    assert (plan.reduced, plan.by_sums) == (name in ("reduced", "pure sums"), name == "pure sums")
     assert (plan.pairs > 0, plan.scores) == (name in PAIRS, name == "doubly robust")
     assert budget is None or ("propensity" in plan.shares.shares) is (name not in ("trial", "known"))
     expected, found = compared(study, domain, plan, budget=budget)
@@ -135,7 +135,7 @@ def test_passes_release_what_memory_does(name):
         torch.testing.assert_close(found.numbers.matrix, expected.numbers.matrix, rtol=0, atol=1e-9)
         torch.testing.assert_close(found.numbers.average, expected.numbers.average, rtol=1e-9, atol=1e-6)
     if plan.screens:
-        assert len(expected.columns) == plan.kept
+        assert len(expected.columns) == plan.retained
         assert list(expected.columns) == sorted(expected.columns)
     assert plan.pairs == 0 or "t" in found.effect.regression.basis.parts
 
@@ -209,18 +209,18 @@ def test_sums_by_batches_err_by_less_than_is_added_for_them(rows, n, seed):
 
 
 def test_noise_of_a_long_copied_stream_is_that_of_its_batches(tmp_path, monkeypatch):
-    asked = []
-    monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: asked.append(self.batch) or 0.0)
+    requested = []
+    monkeypatch.setattr(NoisySteps, "rounding", lambda self, n, bound: requested.append(self.batch) or 0.0)
     study = Niu("A", n=500).load()
     n = study.records.n
     plan = plan_within(n, BUDGET, study.domain, constants=FEW)
     with CachedStream(Batches(study, 70), tmp_path, n // 10) as copy:
         fitted(copy, study, plan)
-    assert asked
-    assert set(asked) == {n // 10}
-    asked.clear()
+    assert requested
+    assert set(requested) == {n // 10}
+    requested.clear()
     fitted(Batches(study, 70), study, plan)
-    assert set(asked) == {None}
+    assert set(requested) == {None}
 
 
 @pytest.mark.parametrize("n", [1_000, 10**7])

@@ -23,7 +23,7 @@ from torchdpcate.privacy.session import FitSession
 def noisy_steps(epsilon, n, *names):
     shares = Shares(200.0 if epsilon is None else epsilon, dict.fromkeys(names, 1 / len(names)))
     session = FitSession.open({"records": n}, PrivacyBudget(1e6, 0.5), NoiseSource.fixed(3))
-    return NoisySteps(session.scope(["records"], Charge(Purpose.RELEASE, "composed")), shares)
+    return NoisySteps(session.charging(["records"], Charge(Purpose.RELEASE, "composed")), shares)
 
 
 def test_moments_move_by_at_most_one():

@@ -29,8 +29,8 @@ N = 20_000
 PRIVATE = PrivacyBudget(1.0, 1e-5)
 
 
-def steps(mu: float, asked: list | None = None) -> NoisySteps:
-    session = noted(NoiseSource.fixed(0), lambda *charge: None if asked is None else asked.append(charge))
+def steps(mu: float, requested: list | None = None) -> NoisySteps:
+    session = noted(NoiseSource.fixed(0), lambda *charge: None if requested is None else requested.append(charge))
     return NoisySteps(session, Shares(mu, {"windows": 0.5, "moments": 0.5}))
 
 
@@ -75,10 +75,10 @@ def test_a_constant_covariate_has_the_least_window():
 
 
 def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch):
-    asked = []
+    requested = []
 
     def noisy(_, values, sensitivity, event):
-        asked.append((values, sensitivity))
+        requested.append((values, sensitivity))
         return values
 
     monkeypatch.setattr(NoisySteps, "noisy", noisy)
@@ -86,10 +86,10 @@ def test_a_record_moves_all_counts_of_a_halving_by_what_is_declared(monkeypatch)
     rest = torch.zeros(40, 2).double()
     for last in (low, high):
         windows_of(torch.cat([rest, last]), steps(1.0))
-    first, second = asked[:8], asked[8:]
+    first, second = requested[:8], requested[8:]
     moves = [float((here - there).norm()) for (here, _), (there, _) in zip(first, second, strict=True)]
     assert max(moves) == pytest.approx(2.0)  # of four counts by one each
-    assert {sensitivity for _, sensitivity in asked} == {2.0}
+    assert {sensitivity for _, sensitivity in requested} == {2.0}
 
 
 def test_eight_vectors_of_counts_share_the_step():
@@ -117,7 +117,7 @@ def plan(n: int, covariates: int, **given) -> ComposedPlan:
 
 def test_public_facts_say_which_plans_have_windows():
     assert plan(20_000, 40).wide
-    assert plan(20_000, 40).kept == 12
+    assert plan(20_000, 40).retained == 12
     assert plan(20_000, 40).choices == {PROGNOSTIC: 6, MODIFIERS: 6}
     assert plan(20_000, 6).windows
     assert not plan(20_000, 6).wide
@@ -134,8 +134,8 @@ def test_nuisances_of_a_wide_plan_have_all_covariates_and_its_effect_few(known):
     found = plan(50_000, 30, known_propensity=known)
     assert {f.i for f in found.outcome().basis.features if f.kind == "1"} == set(range(30))
     rich = {f.j for f in found.outcome().basis.features if f.kind != "1"}
-    assert max(rich) < found.heads == (found.kept + 1) // 2
-    assert len({f.i for f in found.effect().basis.features}) <= found.kept < 30
+    assert max(rich) < found.heads == (found.retained + 1) // 2
+    assert len({f.i for f in found.effect().basis.features}) <= found.retained < 30
     assert math.fsum(found.shares.shares.values()) == pytest.approx(1.0)
 
 

@@ -27,7 +27,7 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.data.checked import checked_records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 
 DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.1)
@@ -37,13 +37,13 @@ BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 
 
 class Given(SystemNoise):
-    """System noise whose order of records is given, and which counts how often it is asked for one."""
+    """System noise whose order of records is given, and which counts how often it is requested one."""
 
     def __init__(self, order: Tensor) -> None:
-        self.order, self.asked = order, 0
+        self.order, self.requested = order, 0
 
     def permutation(self, n: int) -> Tensor:
-        self.asked += 1
+        self.requested += 1
         return self.order
 
 
@@ -105,7 +105,7 @@ def test_every_private_fit_asks_for_one_random_order(name):
     make, look = SPLIT[name]
     backwards, kept = Given(torch.arange(N).flip(0)), Given(torch.arange(N))
     one, other = (look(fitted(make, table(), noise)) for noise in (backwards, kept))
-    assert (backwards.asked, kept.asked) == (1, 1)
+    assert (backwards.requested, kept.requested) == (1, 1)
     if name not in ("selection", "tuned"):  # a sum has no order, and the tuned rule may have chosen another candidate
         assert one.shape == other.shape
         assert not torch.equal(one, other)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchdpcate.data.checked import checked_records
-from torchdpcate.data.records import LARGE_SHARE, NOTHING_CLIPPED, Clipped
+from torchdpcate.data.records import LARGE_SHARE, NOTHING_CLIPPED, ClippedValues
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import CachedStream, Table, TableStream
 from torchdpcate.estimators.average import AverageEffect
@@ -42,7 +42,7 @@ def frame() -> pd.DataFrame:
 
 def test_counts_are_those_of_what_was_read_however_it_is_read(frame, tmp_path) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
-    expected = Clipped(N, MOVED)
+    expected = ClippedValues(N, MOVED)
     with pytest.warns(UserWarning, match=r"'pay': 30 of 500 \(6 %\) values .* \[0, 10\] and were moved;"):
         stream = TableStream(tmp_path / "t.csv", FACTS, batch_rows=77)
     assert stream.clipped == expected
@@ -63,7 +63,7 @@ def test_nothing_is_said_where_few_or_none_were_moved(frame, tmp_path) -> None:
         few = frame["pay"].clip(0).where(frame["pay"] <= 10, 11.0)
         assert checked_records(SCHEMA, inside, inside["treat"], few, None).clipped.moved == {"pay": 10}
         clipped = checked_records(SCHEMA, inside, inside["treat"], inside["pay"], None).clipped
-        assert (clipped, str(clipped)) == (Clipped(N), "none")
+        assert (clipped, str(clipped)) == (ClippedValues(N), "none")
         strict = TableSchema.from_dict({**FACTS, "out_of_bounds": "refuse"})
         assert checked_records(strict, inside, inside["treat"], inside["pay"], None).clipped is NOTHING_CLIPPED
     assert 25 / N == LARGE_SHARE  # more than that is told
@@ -85,7 +85,7 @@ def test_a_learner_tells_the_curator_and_its_release_nobody(frame, tmp_path, lea
     fitted = learner(SCHEMA, PrivacyBudget(2.0, 1e-5))
     with pytest.warns(UserWarning, match=r"30 of 500 \(6 %\).*publish them nowhere"):
         fitted.fit(frame, frame["treat"], frame["pay"])
-    assert fitted.clipped_ == Clipped(N, MOVED)
+    assert fitted.clipped_ == ClippedValues(N, MOVED)
     release = fitted.release() if learner is AverageEffect else fitted.release_function()
     assert b"Clipped" not in pickle.dumps(release)
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -93,4 +93,4 @@ def test_a_learner_tells_the_curator_and_its_release_nobody(frame, tmp_path, lea
     with pytest.warns(UserWarning, match="30 of 500"):
         stream = TableStream(tmp_path / "t.csv", known)
     moved = {"pay": 30, "age": 7}
-    assert learner(known, PrivacyBudget(2.0, 1e-5)).fit_stream(stream).clipped_ == Clipped(N, moved)
+    assert learner(known, PrivacyBudget(2.0, 1e-5)).fit_stream(stream).clipped_ == ClippedValues(N, moved)

@@ -16,10 +16,10 @@ from torchdpcate.data.covariates import CovariateScales, Numeric, bounds_in_word
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.kernels import Nystrom
-from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
-from torchdpcate.nuisance.networks import Nuisances
-from torchdpcate.second_stage.neural import NeuralHead
+from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
+from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.heads.neural import NeuralHead
 
 calm = settings(deadline=None, max_examples=60)  # shared machines pause
 ENTRIES = {

@@ -54,10 +54,10 @@ def test_other_records_have_the_same_draft(here, ending):
 def test_of_numbers_alone_it_asks_for_scale_and_typical_range(here):
     table().to_csv("people.csv", index=False)
     draft = draft_domain("people.csv", "treat", "pay")
-    asked = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
-    asked += "    # scale: log   # of values over decades\n"
-    assert draft.count(asked) == 4  # age, yes, a: b, größe
-    assert f"  age:\n    low: ???\n    high: ???\n{asked}    origin: ???\n" in draft
+    requested = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
+    requested += "    # scale: log   # of values over decades\n"
+    assert draft.count(requested) == 4  # age, yes, a: b, größe
+    assert f"  age:\n    low: ???\n    high: ???\n{requested}    origin: ???\n" in draft
     filled = (
         draft.replace("low: ???", "low: 1")
         .replace("high: ???", "high: 9")

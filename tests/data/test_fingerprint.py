@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import torch
 
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError

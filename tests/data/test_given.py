@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.explore.releases import SCHEMA, composed
+from tests.pages.releases import SCHEMA, composed
 from torchdpcate import PrivacyBudget, RLearner
 from torchdpcate.data._arrays import as_frame
 from torchdpcate.errors import InputError

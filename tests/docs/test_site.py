@@ -95,12 +95,12 @@ def test_search_works_in_pages_opened_as_files_and_nothing_is_fetched(tmp_path):
         pytest.skip("chromium is not installed")
     with playwright.sync_playwright() as driver:
         page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page()
-        asked = []
-        page.on("request", lambda request: asked.append(request.url))
+        requested = []
+        page.on("request", lambda request: requested.append(request.url))
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_timeout(500)
         page.keyboard.press("s")
         page.wait_for_timeout(300)
         page.keyboard.type("overlap")
         page.wait_for_selector(".md-search-result__item", timeout=30_000)
-        assert not [url for url in asked if url.startswith("http")]
+        assert not [url for url in requested if url.startswith("http")]

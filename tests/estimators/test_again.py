@@ -8,11 +8,11 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, asked, fitted
+from tests.estimators.test_answers import ASKED, EFFECTS, KNOWN, fitted, requested
 from tests.estimators.test_base import BUDGET, DOMAIN, A, X, Y
 from torchdpcate import AverageEffect, DRLearner, EffectRule, RLearner
-from torchdpcate.data import fingerprint as used_records
-from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data import checked as used_records
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
@@ -50,12 +50,12 @@ class Batches(RecordStream):
 @pytest.mark.parametrize("name", ASKED)
 def test_a_fitted_learner_is_not_fitted_again(name: str) -> None:
     learner, questions = fitted(name), ASKED[name][1]
-    answer = asked(learner, questions[0])
+    answer = requested(learner, questions[0])
     entries = learner.ledger_.entries
     with pytest.raises(InputError, match=rf"fit: this {type(learner).__name__} is fitted.*clone"):
         learner.fit(X, A, -Y)
     assert learner.ledger_.entries == entries
-    assert np.array_equal(asked(learner, questions[0]), answer)
+    assert np.array_equal(requested(learner, questions[0]), answer)
 
 
 def test_its_clone_is_fitted() -> None:

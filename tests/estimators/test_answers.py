@@ -80,7 +80,7 @@ def below(kind: type) -> Iterator[type]:
         yield from below(own)
 
 
-def asked(learner, question: str):
+def requested(learner, question: str):
     return getattr(learner, question)(*() if question == "table" else (QUERIES,))
 
 
@@ -97,15 +97,15 @@ def fitted(name: str):
 @pytest.mark.parametrize("name", ASKED)
 def test_all_questions_are_one_release_within_the_budget(name: str) -> None:
     learner, questions = fitted(name), ASKED[name][1]
-    answers = {question: asked(learner, question) for question in questions}
+    answers = {question: requested(learner, question) for question in questions}
     entries = len(learner.ledger_.entries)
     paid = spent(learner)
     assert paid is None or paid <= BUDGET.epsilon * (1 + 1e-9)  # of research alone nothing is known
     for question, answer in answers.items():
-        assert np.array_equal(asked(learner, question), answer)
-    release = learner.release()  # what was asked first, and paid for
+        assert np.array_equal(requested(learner, question), answer)
+    release = learner.release()  # what was requested first, and paid for
     question = questions[0]
-    own = release.estimate if question == "ate" else asked(release, question)
+    own = release.estimate if question == "ate" else requested(release, question)
     assert np.array_equal(own, answers[question])
     for field in ("theta", "estimate", "numbers", "action"):
         assert repr(getattr(release, field, None)) == repr(getattr(learner.release(), field, None))

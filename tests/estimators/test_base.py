@@ -18,9 +18,9 @@ from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"])
 BUDGET = PrivacyBudget(8.0, 1e-5)

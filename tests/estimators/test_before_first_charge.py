@@ -8,7 +8,6 @@ import pytest
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.linear_fits import NoisyGradient
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
@@ -20,6 +19,7 @@ from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.fit.linear_fits import NoisyGradient
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
 
 

@@ -29,13 +29,13 @@ from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.networks import Nuisances
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, expected_regret
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
-from torchdpcate.second_stage.stage import SecondStageBlock
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(1.0, 1e-5)

@@ -7,7 +7,7 @@ from torchdpcate import Domain, NoiseSource, PrivacyBudget
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.linear_fit import LightningFit
 from torchdpcate.composition.settings import AdaptiveSecondStage, WideAndDeep
-from torchdpcate.data.fingerprint import fingerprint
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.table import CachedStream
@@ -25,7 +25,7 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStag
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
-from torchdpcate.second_stage.recipes import LinearSecondStage
+from torchdpcate.heads.recipes import LinearSecondStage
 
 N = 2_000
 LOW, HIGH = [0.0] * 3, [1.0] * 3

@@ -5,8 +5,8 @@ import torch
 
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, RLearner
 from torchdpcate.data.records import CausalData
+from torchdpcate.estimators.average.balance import weighted_balance
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
-from torchdpcate.estimators.weighted_balance import weighted_balance
 
 DOMAIN = Domain([0.0, 0.0], [10.0, 1.0], -5.0, 5.0, overlap=0.1)
 

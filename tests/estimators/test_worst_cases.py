@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
-NEAR = {  # the largest ratio that 500 draws of each world show at least, of epsilon = 1
+NEAR = {  # the largest ratio that 500 draws of each dataset show at least, of epsilon = 1
     **dict.fromkeys(("aipw", "balance_statistics", "balanced_difference", "clipped_scores"), 0.99999),
     **dict.fromkeys(("horvitz_thompson", "subsample_aggregate", "subgroups", "policy_selector", "rule_tuning"), 0.98),
     **dict.fromkeys(("objective_box", "objective_gamma", "output_gamma", "cube", "k_norm", "root_polytope"), 0.95),
@@ -39,7 +39,7 @@ FOUND = {  # what the attack's bound shows at least
 def test_the_evidence_comes_near_the_claim_and_never_passes_it(name):
     """The ratio is exact, but for grids and, of fits, the solver's stop; both are a millionth of it."""
     game = find(name).make(BUDGET)
-    evidence = torch.cat([game.evidence(game.draw(world, 500, NoiseSource.fixed(1))) for world in (0, 1)])
+    evidence = torch.cat([game.evidence(game.draw(dataset, 500, NoiseSource.fixed(1))) for dataset in (0, 1)])
     assert NEAR[name] < evidence.abs().max().item() <= game.event.epsilon * (1 + 1e-6)
 
 

@@ -6,7 +6,7 @@ import pytest
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.release.released_weights import BalanceTable
+from torchdpcate.release.average_effect import BalanceTable
 
 NAMES = ["age", "$dose_{", "sex"]
 RELEASED = BalanceTable(

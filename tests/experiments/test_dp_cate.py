@@ -24,8 +24,8 @@ from experiments.dp_cate.study import STUDY
 from experiments.frame.study import Settings
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.second_stage.stage import SecondStageBlock
 
 
 def block(n: int = 1350, q: int = 2) -> SecondStageBlock:

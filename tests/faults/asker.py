@@ -20,7 +20,7 @@ _append = History.append
 
 
 def ask(folder: Path, order: list[int], journal: Journal, size: int = 2) -> None:
-    """Ask in blocks, and write down each answer that left."""
+    """Request in blocks, and write down each answer that left."""
     service = OnlineService.open(folder)
     for start in range(0, len(order), size):
         index = order[start : start + size]
@@ -29,14 +29,14 @@ def ask(folder: Path, order: list[int], journal: Journal, size: int = 2) -> None
 
 
 def append_late(history: History, rows: np.ndarray) -> None:
-    """A planted fault: an entry is written when the next one is asked for."""
+    """A planted fault: an entry is written when the next one is requested."""
     pending, history.pending = getattr(history, "pending", None), rows  # type: ignore[attr-defined]
     if pending is not None:
         _append(history, pending)
 
 
 def live(folder: Path, kill: int | None, fault: bool, points: Any) -> None:
-    """Ask in this process, which is to be killed at a point of its way; tell how many there were."""
+    """Request in this process, which is to be killed at a point of its way; tell how many there were."""
     torch.set_num_threads(1)
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     if fault:
@@ -50,7 +50,7 @@ def live(folder: Path, kill: int | None, fault: bool, points: Any) -> None:
 
 
 def crowd(folder: Path, number: int) -> None:
-    """Ask everything, in an order and in blocks of one's own."""
+    """Request everything, in an order and in blocks of one's own."""
     torch.set_num_threads(1)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(number)).tolist()
     ask(folder, order, Journal(folder / f"{number}.txt"), size=1 + number)

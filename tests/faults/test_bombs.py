@@ -1,4 +1,4 @@
-"""Small release files that ask for much memory or time: each carries a checksum that fits, and is refused at once."""
+"""Small release files that request much memory or time: each carries a checksum that fits, and is refused at once."""
 
 import json
 import resource

@@ -10,11 +10,11 @@ from hypothesis import given
 
 from tests.faults.guards import Touch, answered, bounded
 from tests.faults.mutations import byte_faults, examples
-from tests.nuisance.cases import Foreign, Interrupt, Save, plan
+from tests.fit.nuisance_cases import Foreign, Interrupt, Save, plan
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import train
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import _LATEST, Ledger
 from torchdpcate.privacy.noise import NoiseSource

@@ -26,7 +26,7 @@ def context():
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory) -> Path:
-    """A service that nobody has asked yet."""
+    """A service that nobody has requested yet."""
     return create(tmp_path_factory.mktemp("fresh") / "online", stage()).folder
 
 
@@ -96,4 +96,4 @@ def test_processes_that_ask_at_once_get_one_function(context, fresh, tmp_path):
     assert [process.exitcode for process in running] == [0] * PROCESSES
     assert len(answered(folder)) == 24
     assert problems(folder) == []
-    assert OnlineService.open(folder).asked == 24
+    assert OnlineService.open(folder).requested == 24

@@ -19,15 +19,15 @@ from torch import Tensor
 import torchdpcate
 import torchdpcate.privacy.ledger as ledger_module
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.engines import _Guarded
-from torchdpcate.nuisance.plan import StepAccount
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.dp_sgd_plan import StepAccount
+from torchdpcate.fit.engines import _Guarded
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import SystemNoise
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STEPS = 24

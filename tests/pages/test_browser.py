@@ -33,14 +33,16 @@ def written(release: Release, folder: Path) -> str:
 def test_a_slider_moves_the_answer_and_its_interval(browser, tmp_path: Path, width: int) -> None:
     release = replace(rich(False), privacy=rule._example().privacy)
     page = browser.new_page(viewport={"width": width, "height": 900})
-    said, asked = [], []
+    said, requested = [], []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(written(release, tmp_path))
-    page.locator("#asked input").first.evaluate("node => { node.value = 25; node.dispatchEvent(new Event('input')); }")
-    page.locator("#asked select").nth(0).select_option(label="m")
-    page.locator("#asked select").nth(1).select_option(label="c")
+    page.locator("#requested input").first.evaluate(
+        "node => { node.value = 25; node.dispatchEvent(new Event('input')); }"
+    )
+    page.locator("#requested select").nth(0).select_option(label="m")
+    page.locator("#requested select").nth(1).select_option(label="c")
     row = {"age": 25.0, "sex": "m", "site": "c"}
     shown = float(page.locator("#number").inner_text().replace("\N{MINUS SIGN}", "-"))
     assert shown == pytest.approx(release.effect(row)[0], rel=6e-3)
@@ -49,14 +51,14 @@ def test_a_slider_moves_the_answer_and_its_interval(browser, tmp_path: Path, wid
     page.locator("#against").select_option(label="site")
     assert page.locator("#chart circle").count() == 3
     assert not said
-    assert not [url for url in asked if not url.startswith(("file:", "data:"))]
+    assert not [url for url in requested if not url.startswith(("file:", "data:"))]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_rule_says_whom_it_treats(browser, tmp_path: Path) -> None:
     page = browser.new_page()
     page.goto(written(rule._example(), tmp_path))
-    slider = page.locator("#asked input")
+    slider = page.locator("#requested input")
     for value, words in ((0.9, "treat (a)"), (0.1, "do not treat")):
         slider.evaluate(f"node => {{ node.value = {value}; node.dispatchEvent(new Event('input')); }}")
         assert page.locator("#answer").inner_text() == words

@@ -16,7 +16,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.cli.report import report
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import EffectCurves
-from torchdpcate.pages.curator import Part, Table, curator_page
+from torchdpcate.pages.curator import PageTable, Part, curator_page
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
@@ -96,7 +96,7 @@ def test_words_of_runs_are_text(tmp_path):
         assert markupsafe.escape(HOSTILE) in text
         assert HOSTILE in " ".join(pictures(text).values())
         assert not any(b"<script" in base64.b64decode(data) for data, _ in PICTURE.findall(text))
-    table = Table(HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])
+    table = PageTable(HOSTILE, HOSTILE, [HOSTILE], [[HOSTILE]])
     assert "<script" not in curator_page(HOSTILE, [HOSTILE], [Part(HOSTILE, [table], note=HOSTILE)])
 
 

@@ -16,8 +16,8 @@ from tests.release.test_reader import RELEASES
 from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.features.maps import Identity
-from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
 from torchdpcate.release import composed, rule
 from torchdpcate.release.composed import ComposedRelease
@@ -27,8 +27,8 @@ _CALL = """
 const { evaluate } = require(process.argv[1]);
 let text = "";
 process.stdin.on("data", (part) => { text += part; }).on("end", () => {
-  const { model, asked } = JSON.parse(text);
-  console.log(JSON.stringify(asked.map((one) => evaluate(model, one))));
+  const { model, requested } = JSON.parse(text);
+  console.log(JSON.stringify(requested.map((one) => evaluate(model, one))));
 });
 """
 
@@ -41,10 +41,10 @@ def node() -> str:
     return found
 
 
-def answered(node: str, model: Any, asked: list[list[float]]) -> list[dict[str, Any]]:
+def answered(node: str, model: Any, requested: list[list[float]]) -> list[dict[str, Any]]:
     """Return what the page's script answers."""
     path = str(files("torchdpcate.templates") / "page.js")
-    given = json.dumps({"model": model, "asked": asked})
+    given = json.dumps({"model": model, "requested": requested})
     ran = subprocess.run([node, "-e", _CALL, path], input=given, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(ran.stdout)
 
@@ -60,14 +60,14 @@ def rich(nuisances: bool) -> ComposedRelease:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=draws, dtype=torch.float64)
 
-    energies = normal(p).exp()
+    feature_weights = normal(p).exp()
     covariance, more = normal(p, p), normal(p, p)
     law = EffectLaw(
         normal(p) / 30, covariance @ covariance.T / (3e3 * p), torch.eye(p).double(), normal(p) / 5, 0.03, 0.002, 0.5,
         0.1, missed=0.01, nuisances=more @ more.T / (3e3 * p) if nuisances else None,
         pull=torch.eye(p).double() if nuisances else None,
     )  # fmt: skip
-    basis = WeightedBasis(features, energies / energies.sum())
+    basis = WeightedBasis(features, feature_weights / feature_weights.sum())
     units = Standardisation(normal(k) / 4, normal(k).exp() / 2)
     theta = normal(p)
     return ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy, law=law)
@@ -77,15 +77,15 @@ def queries() -> tuple[list[list[float]], list[dict[str, Any]]]:
     """Return positions of sliders, and the same people as rows of a table."""
     draws = np.random.default_rng(5)
     ages, sexes, sites = draws.uniform(20, 60, 40), draws.integers(0, 2, 40), draws.integers(0, 3, 40)
-    asked = [[float(a), int(s), int(t)] for a, s, t in zip(ages, sexes, sites, strict=True)]
+    requested = [[float(a), int(s), int(t)] for a, s, t in zip(ages, sexes, sites, strict=True)]
     rows = {"age": ages, "sex": np.array(["f", "m"])[sexes], "site": np.array(["a", "b", "c"])[sites]}
-    return asked, rows
+    return requested, rows
 
 
 @pytest.mark.parametrize("nuisances", [False, True])
 def test_effects_and_intervals_agree(node: str, nuisances: bool) -> None:
-    release, (asked, rows) = rich(nuisances), queries()
-    found = answered(node, offline_model(release), asked)
+    release, (requested, rows) = rich(nuisances), queries()
+    found = answered(node, offline_model(release), requested)
     assert [one["value"] for one in found] == pytest.approx(release.effect(rows), abs=1e-9)
     ends = release.interval(rows)
     assert 10 < np.sum(np.abs(ends) < 1) < ends.size  # some are where effects must end
@@ -93,8 +93,8 @@ def test_effects_and_intervals_agree(node: str, nuisances: bool) -> None:
 
 
 def test_a_rule_s_gain_agrees(node: str) -> None:
-    found, (asked, rows) = rich(False).rule(cost=0.2, threshold=0.1), queries()
-    answers = answered(node, offline_model(found), asked)
+    found, (requested, rows) = rich(False).rule(cost=0.2, threshold=0.1), queries()
+    answers = answered(node, offline_model(found), requested)
     assert [one["value"] for one in answers] == pytest.approx(found.score(rows), abs=1e-9)
     assert [one["action"] for one in answers] == found.decide(rows).tolist()
 
@@ -103,9 +103,9 @@ def test_a_rule_s_gain_agrees(node: str) -> None:
 def test_a_linear_rule_agrees(node: str, centred: bool) -> None:
     found = rule._example()
     found = replace(found, features=Identity(centred).setup(found.domain), theta=torch.tensor([-0.3, 0.9]).double())
-    asked = [[float(x)] for x in np.linspace(0, 1, 21)]
-    answers = answered(node, offline_model(found), asked)
-    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(asked)), abs=1e-9)
+    requested = [[float(x)] for x in np.linspace(0, 1, 21)]
+    answers = answered(node, offline_model(found), requested)
+    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(requested)), abs=1e-9)
 
 
 def test_scales_and_typical_ranges_agree(node: str) -> None:
@@ -116,12 +116,18 @@ def test_scales_and_typical_ranges_agree(node: str) -> None:
     theta = torch.tensor([0.1, 0.4, -0.3, 0.9, 0.5, 0.2]).double()
     schema = TableSchema.from_domain(domain)
     found = replace(found, schema=schema, features=features, theta=theta)
-    asked = [*domain.grid(40).tolist(), [1.0, 0, 0, 0, 0], [1000.0] * 5, [5.0, 50, 30, 200, 1], [5.0, 1, 30, 900, 1]]
+    requested = [
+        *domain.grid(40).tolist(),
+        [1.0, 0, 0, 0, 0],
+        [1000.0] * 5,
+        [5.0, 50, 30, 200, 1],
+        [5.0, 1, 30, 900, 1],
+    ]
     model = offline_model(found)
     assert isinstance(model, dict)
     assert model["covariates"][2]["typical"] == [0.0, 30.0]
-    answers = answered(node, json.loads(json.dumps(model, allow_nan=False)), asked)
-    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(asked)), abs=1e-9)
+    answers = answered(node, json.loads(json.dumps(model, allow_nan=False)), requested)
+    assert [one["value"] for one in answers] == pytest.approx(found.score(np.array(requested)), abs=1e-9)
 
 
 def test_policies_by_cuts_agree(node: str) -> None:
@@ -129,9 +135,9 @@ def test_policies_by_cuts_agree(node: str) -> None:
     tree = TreePolicies([{"covariate": "x0", "cut": 0.5, "above": 1, "below": inner}])
     found = rule._policy_example()
     found = replace(found, policy=tree.setup(found.domain, (0, 1)))
-    asked = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
-    answers = answered(node, offline_model(found), asked)
-    assert [one["action"] for one in answers] == found.decide(np.array(asked)).tolist()
+    requested = [[float(x)] for x in (0.0, 0.25, 0.3, 0.5, 0.6, 1.0)]
+    answers = answered(node, offline_model(found), requested)
+    assert [one["action"] for one in answers] == found.decide(np.array(requested)).tolist()
     assert columns_used(found) == {0}
 
 

@@ -13,7 +13,7 @@ from tests.data.conftest import SHARED
 from tests.papers.layouts import extract_tables, raw_tables, write_extract, write_raw
 from torchdpcate.data import MimicExtract
 from torchdpcate.errors import InputError
-from torchdpcate.papers.mimic_extract import plain_pickles, read_extract
+from torchdpcate.papers.mimic import plain_pickles, read_extract
 from torchdpcate.papers.mimic_hours import Window, time_points
 from torchdpcate.papers.mimic_tables import read_tables
 
@@ -106,7 +106,7 @@ def _broken(change: str) -> tuple[pd.DataFrame, ...]:
         ("fraction", r"values of 'hematocrit' outside \[5, 75\] %"),
         ("vent", "vent has 1 value other than 0 and 1"),
         ("patients", "1 stay not in table patients"),
-        ("word", "table vitals_labs: column 'sodium' has 2 non-numeric values; mend these rows"),
+        ("word", "table vitals_labs: column 'sodium' has 2 non-numeric values; correct these rows"),
         ("age", "table patients: column 'age' has 1 non-numeric value"),
         ("variable", "column \"\\('sodium', 'mean'\\)\" is missing"),
     ],

@@ -12,7 +12,7 @@ from tests.papers.layouts import USUAL, raw_tables, write_raw
 from torchdpcate.cli.main import main
 from torchdpcate.data import MimicTables
 from torchdpcate.errors import InputError
-from torchdpcate.papers.mimic_extract import read_extract
+from torchdpcate.papers.mimic import read_extract
 from torchdpcate.papers.mimic_hours import VARIABLES
 from torchdpcate.papers.mimic_tables import read_tables
 from torchdpcate.release.file import load_release

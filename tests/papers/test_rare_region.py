@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.errors import InputError
-from torchdpcate.papers.rare_region import RareRegion, RareRegionStudy, RealRareRegion
+from torchdpcate.papers.rules import RareRegion, RareRegionStudy, RealRareRegion
 
 ACIC = Path(__file__).parents[2].parent / "shared" / "data" / "acic2016"
 needs_acic = pytest.mark.skipif(not (ACIC / "x.csv").is_file(), reason=f"{ACIC} is not there")

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import binom, binomtest, chisquare, kstest, norm
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from torchdpcate.nuisance.poisson import PoissonSampler
+from torchdpcate.fit.dp_sgd_plan import PoissonSampler
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
 from torchdpcate.privacy.draws import root_simplices
@@ -175,7 +175,7 @@ def test_ends_of_the_laws():
     assert draws.uniforms(zeros, 1) == 0.0
     assert draws.uniforms(ones, 1) == 1 - 2.0**-53
     assert draws.exponentials(zeros, 1) == pytest.approx(961 * math.log(2), abs=1e-12)
-    assert draws.exponentials(ones, 1) == 2.0**-64  # further words are asked for, and are ones
+    assert draws.exponentials(ones, 1) == 2.0**-64  # further words are requested, and are ones
     longest = math.sqrt(2 * 961 * math.log(2))
     assert draws.normals(zeros, 2).tolist() == pytest.approx([-longest, -longest * 2.0**-961], rel=1e-12)
 
@@ -234,14 +234,14 @@ def test_the_chosen_are_those_whose_coins_show_heads(probability):
 
 
 def test_gaps_have_their_law_to_the_last_bits():
-    """P(gap >= k) = (1 - p)^k with p a little below the probability: no record is more likely than asked for."""
+    """P(gap >= k) = (1 - p)^k with p a little below the probability: no record is more likely than requested."""
     for probability in (0.05, 1 / 27, 2.0**-40):
         top, low = draws._gaps(probability)
         ends = [int(a) << 64 | int(b) for a, b in zip(top, low, strict=True)][:-1]
         left = [Fraction(2**128 - end, 2**128) for end in ends]
-        asked = Fraction(math.floor(Fraction(probability) * 2**64), 2**64)
+        requested = Fraction(math.floor(Fraction(probability) * 2**64), 2**64)
         for before, after in zip([Fraction(1), *left[:200]], left[:200], strict=False):
-            assert asked - Fraction(1, 2**99) <= 1 - after / before <= asked
+            assert requested - Fraction(1, 2**99) <= 1 - after / before <= requested
 
 
 def test_gaps_go_on_where_none_ends():

@@ -10,7 +10,7 @@ from scipy.stats import chisquare, norm
 
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
-from torchdpcate.nuisance.plan import MOST_DRAWS
+from torchdpcate.fit.dp_sgd_plan import MOST_DRAWS
 from torchdpcate.privacy import draws
 from torchdpcate.privacy import draws as fine_gaussian
 from torchdpcate.privacy.budget import LEAST_DELTA, PrivacyBudget
@@ -61,8 +61,8 @@ EDGES = [
 def of_words(first, further):
     """Bytes of these two words, then of the others, then of ones."""
     rest = iter([*further, 2**62 + 3, 12345])
-    asked = iter([first, *([word] for word in rest)])
-    return lambda count: np.array(next(asked), dtype="<u8").tobytes()
+    requested = iter([first, *([word] for word in rest)])
+    return lambda count: np.array(next(requested), dtype="<u8").tobytes()
 
 
 @pytest.mark.parametrize("words", EDGES)

@@ -41,8 +41,8 @@ def test_a_failed_condition_ends_the_claim_and_is_named():
 
 def test_fixed_noise_stamps_any_guarantee_not_private():
     guarantee = Guarantee(Level.CERTIFIED, BUDGET, source="theorem")
-    assert guarantee.stamped(private=True) is guarantee
-    stamped = guarantee.stamped(private=False)
+    assert guarantee.marked(private=True) is guarantee
+    stamped = guarantee.marked(private=False)
     assert stamped.level is Level.HEURISTIC
     assert "NOT PRIVATE" in stamped.claim
     assert "epsilon" not in stamped.claim

@@ -194,20 +194,24 @@ def test_selection_takes_any_positive_epsilon():
 
 @pytest.mark.parametrize("scale", [1.0, 3.7, 1.999 * 2**-30])
 def test_gaussian_noise_is_rounded_continuous_noise_but_for_a_part_in_1e20(scale, monkeypatch):
-    """In 60 digits: the law that OpenDP is asked for against cells of a normal one, up to forty deviations."""
-    asked = []
+    """In 60 digits: the law that OpenDP is requested against cells of a normal one, up to forty deviations."""
+    requested = []
     dp = noise_module._opendp()
     make = dp.m.make_gaussian
-    monkeypatch.setattr(dp.m, "make_gaussian", lambda *space, scale: asked.append(scale) or make(*space, scale=scale))
+    monkeypatch.setattr(
+        dp.m, "make_gaussian", lambda *space, scale: requested.append(scale) or make(*space, scale=scale)
+    )
     NoiseSource.system().gaussian(1, scale)
     with mpmath.workdps(60):
-        steps = mpmath.sqrt(mpmath.mpf(asked[0]) ** 2 - mpmath.mpf(1) / 12)
+        steps = mpmath.sqrt(mpmath.mpf(requested[0]) ** 2 - mpmath.mpf(1) / 12)
         assert 1 <= steps * NoiseSource.grid(scale) / scale < 1 + 1e-15
 
         def log_ratio(z: int) -> mpmath.mpf:
             """Log of the cell's mass over the discrete one, over what it is at zero."""
             cell = mpmath.quad(lambda u: mpmath.exp(-(z * u + u * u / 2) / steps**2), [-0.5, 0, 0.5])
             middle = mpmath.quad(lambda u: mpmath.exp(-u * u / 2 / steps**2), [-0.5, 0, 0.5])
-            return mpmath.log(cell / middle) - mpmath.mpf(z) ** 2 / 2 * (1 / steps**2 - 1 / mpmath.mpf(asked[0]) ** 2)
+            return mpmath.log(cell / middle) - mpmath.mpf(z) ** 2 / 2 * (
+                1 / steps**2 - 1 / mpmath.mpf(requested[0]) ** 2
+            )
 
         assert max(abs(log_ratio(int(x * steps))) for x in (1, 3, 10, 40)) < 1e-20

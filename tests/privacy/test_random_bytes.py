@@ -29,11 +29,11 @@ def test_the_keystream_is_that_of_rfc_8439():
 
 
 def test_every_call_asks_the_operating_system_and_keeps_nothing(monkeypatch):
-    asked, system = [], os.urandom
-    monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or system(count))
+    requested, system = [], os.urandom
+    monkeypatch.setattr(os, "urandom", lambda count: requested.append(count) or system(count))
     for count in (0, 10, 1024, 1025, 10**6):
         assert len(random_bytes(count)) == count
-    assert asked == [0, 10, 1024, 32, 32]
+    assert requested == [0, 10, 1024, 32, 32]
     assert not [value for value in vars(module).values() if isinstance(value, bytes | bytearray)]
 
 

@@ -10,16 +10,16 @@ from torchdpcate.privacy.selection import _generalised, generalised_select, norm
 
 
 class Recorder:
-    """Stands in for a noise source: takes the best, and keeps what each selection was asked for."""
+    """Stands in for a noise source: takes the best, and keeps what each selection was requested."""
 
     def __init__(self):
-        self.asked = []
+        self.requested = []
 
     def released(self, output):
         return output
 
     def select(self, scores, epsilon, sensitivity=1.0):
-        self.asked.append((scores, epsilon, sensitivity))
+        self.requested.append((scores, epsilon, sensitivity))
         return int(scores.argmax())
 
 
@@ -49,9 +49,9 @@ def test_the_price_of_the_best_is_shared_and_that_of_opendp():
     dp.enable_features("contrib")
     recorder = Recorder()
     top_k(torch.arange(6.0), 3, 0.6, recorder, sensitivity=2.0)
-    assert [len(scores) for scores, _, _ in recorder.asked] == [6, 5, 4]
-    assert sum(epsilon for _, epsilon, _ in recorder.asked) == pytest.approx(0.6)
-    scales = {2 * sensitivity / epsilon for _, epsilon, sensitivity in recorder.asked}
+    assert [len(scores) for scores, _, _ in recorder.requested] == [6, 5, 4]
+    assert sum(epsilon for _, epsilon, _ in recorder.requested) == pytest.approx(0.6)
+    scales = {2 * sensitivity / epsilon for _, epsilon, sensitivity in recorder.requested}
     space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
     (scale,) = scales
     assert dp.m.make_noisy_top_k(*space, dp.max_divergence(), k=3, scale=scale).map(2.0) == pytest.approx(0.6)
@@ -91,14 +91,14 @@ def test_the_law_of_the_choice_changes_by_less_than_epsilon():
 
 @pytest.mark.slow
 def test_the_declared_pair_comes_near_its_claim():
-    asked = []
-    for world in (0, 1):
+    requested = []
+    for dataset in (0, 1):
         recorder = Recorder()
-        recorder.select = lambda scores, epsilon, sensitivity: asked.append(scores) or 0
-        _generalised(PrivacyBudget(1.0, 1e-5)).draw(world, 1, recorder)
+        recorder.select = lambda scores, epsilon, sensitivity: requested.append(scores) or 0
+        _generalised(PrivacyBudget(1.0, 1e-5)).draw(dataset, 1, recorder)
     # largest of the scores with exponential noise of scale two, by quadrature over the first one's noise
     chances = []
-    for scores in asked:
+    for scores in requested:
         u = torch.linspace(0, 80, 400_001, dtype=torch.float64)
         sums = scores[0] + u
         others = 1 - torch.exp(-(sums[:, None] - scores[1:]).clamp(min=0) / 2)

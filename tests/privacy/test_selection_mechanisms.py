@@ -191,7 +191,7 @@ def test_the_declared_pairs_come_near_their_claim(make, kind, loss):
 
 
 def ratio_of(make, kind) -> float:
-    """Log ratio of the first candidate's chance in the two worlds of the declared game."""
+    """Log ratio of the first candidate's chance in the two datasets of the declared game."""
     chances, honest = [], kind.select
 
     def noted(self, utilities, noise, runs):
@@ -200,8 +200,8 @@ def ratio_of(make, kind) -> float:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "select", noted)
-        for world in (0, 1):
-            make(PrivacyBudget(1.0, 1e-5)).draw(world, 1, NoiseSource.fixed(0))
+        for dataset in (0, 1):
+            make(PrivacyBudget(1.0, 1e-5)).draw(dataset, 1, NoiseSource.fixed(0))
     return math.log(chances[0] / chances[1])
 
 

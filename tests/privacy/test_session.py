@@ -22,7 +22,7 @@ def opened(path=None, noise=None, budget=BUDGET) -> FitSession:
 
 def test_every_block_has_the_whole_budget_and_pays_for_itself():
     session = opened()
-    session.scope(["first"], THRESHOLD).pay(PureEvent(0.25))
+    session.charging(["first"], THRESHOLD).pay(PureEvent(0.25))
     assert session.left(["second"]).epsilon == pytest.approx(1.0)
     assert session.left(["first", "second"]).epsilon == pytest.approx(0.75)
     assert session.ledger.spent()["total"]["epsilon"] == pytest.approx(0.25)
@@ -30,7 +30,7 @@ def test_every_block_has_the_whole_budget_and_pays_for_itself():
 
 def test_a_run_gets_what_is_left_and_its_entries_are_known():
     session = opened()
-    session.scope(["first"], THRESHOLD).pay(PureEvent(0.25))
+    session.charging(["first"], THRESHOLD).pay(PureEvent(0.25))
 
     def run(budget, own):
         own.pay(PureEvent(budget.epsilon))
@@ -50,7 +50,7 @@ def test_a_run_gets_what_is_left_and_its_entries_are_known():
 
 def test_a_session_without_a_budget_charges_nothing(tmp_path):
     session = opened(tmp_path / "ledger.json", budget=None)
-    scope = session.scope(["first"], THRESHOLD)
+    scope = session.charging(["first"], THRESHOLD)
     scope.pay(PureEvent(5.0))
     scope.part("a").pay(PureEvent(5.0), part="b")
     session.close()
@@ -60,7 +60,7 @@ def test_a_session_without_a_budget_charges_nothing(tmp_path):
 
 
 def test_parts_and_their_pieces_are_charged_by_name_and_belong_to_the_scope():
-    scope = opened().scope(["first"], Charge(Purpose.RELEASE, "m"))
+    scope = opened().charging(["first"], Charge(Purpose.RELEASE, "m"))
     scope.pay(PureEvent(0.1), part="difference")
     scope.part("balance").pay(PureEvent(0.1), part="sums")
     entries = scope.ledger.entries
@@ -72,14 +72,14 @@ def test_parts_and_their_pieces_are_charged_by_name_and_belong_to_the_scope():
 
 
 def test_nothing_is_certified_in_a_conditional_scope():
-    scope = opened().scope(["first"], THRESHOLD, conditional=True)
+    scope = opened().charging(["first"], THRESHOLD, conditional=True)
     scope.pay(PureEvent(0.1))
     scope.pay(PureEvent(0.1), Level.HEURISTIC)
     assert [e.level for e in scope.ledger.entries] == [Level.CONDITIONAL, Level.HEURISTIC]
 
 
 def test_a_ledger_file_is_never_shared(tmp_path):
-    opened(tmp_path / "ledger.json").scope(["first"], THRESHOLD).pay(PureEvent(0.25))
+    opened(tmp_path / "ledger.json").charging(["first"], THRESHOLD).pay(PureEvent(0.25))
     with pytest.raises(InputError, match="exists already"):
         opened(tmp_path / "ledger.json")
 
@@ -101,11 +101,11 @@ def test_the_statement_is_of_this_session():
 def test_nothing_is_drawn_that_nobody_pays_for():
     """Errors, not assertions, which ``python -O`` leaves out."""
     session = opened()
-    for unpaid in (session, session.scope([], THRESHOLD), replace(session, blocks=("first",))):
+    for unpaid in (session, session.charging([], THRESHOLD), replace(session, blocks=("first",))):
         with pytest.raises(InputError, match="no block is charged"):
             unpaid.pay(PureEvent(0.1))
     with pytest.raises(InputError, match="one block trains"):
-        _ = session.scope(["first", "second"], THRESHOLD).block
+        _ = session.charging(["first", "second"], THRESHOLD).block
     free = FitSession(NoiseSource.system())
     with pytest.raises(InputError, match="has nothing to spend"):
         free.left(["first"])
@@ -115,7 +115,7 @@ def test_nothing_is_drawn_that_nobody_pays_for():
 
 
 def test_a_release_is_no_stronger_than_its_own_charges():
-    scope = opened().scope(["first"], THRESHOLD, conditional=True)
+    scope = opened().charging(["first"], THRESHOLD, conditional=True)
     scope.pay(PureEvent(0.1))
     guarantee = Guarantee(Level.CERTIFIED, BUDGET)
     statement = make_statement(scope, guarantee, own=scope.entries, mechanism="m", formula="f", public={})

@@ -13,8 +13,8 @@ import pytest
 import torch
 from sklearn.base import clone
 
+from torchdpcate.data.checked import file_fingerprint, fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import file_fingerprint, fingerprint
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
@@ -94,7 +94,7 @@ def test_gaussian_runs_add_up_by_the_squares_of_mu(path):
 @pytest.mark.parametrize("event", [PureEvent(0.01), DPSGDEvent(50.0, 0.5)])
 def test_a_run_that_counts_by_mu_has_gaussian_noise_alone(path, event):
     own = path.parent / "run.json"
-    session = opened(shared(path, filter="gaussian"), path=own).scope(["records"], THRESHOLD)
+    session = opened(shared(path, filter="gaussian"), path=own).charging(["records"], THRESHOLD)
     with pytest.raises(BudgetError, match="for Gaussian noise alone"):
         session.pay(event)
     assert not session.ledger.entries
@@ -120,7 +120,7 @@ def test_what_charged_nothing_gives_its_reservation_back_and_what_charged_does_n
     for charged in (False, True):
         session = opened(ledger)
         if charged:
-            session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
+            session.charging(["records"], THRESHOLD).pay(PureEvent(0.1))
         with pytest.raises(RuntimeError), session.kept_if_used():
             raise RuntimeError
     assert [entry.reserved for entry in ledger.runs] == [0, 1]
@@ -279,7 +279,7 @@ def test_persons_cost_all_their_records(path):
 
 def test_a_weaker_claim_of_a_run_is_that_of_the_total(path):
     ledger = shared(path)
-    session = opened(ledger).scope(["records"], THRESHOLD)
+    session = opened(ledger).charging(["records"], THRESHOLD)
     session.pay(PureEvent(0.1))
     session.close()
     session.pay(PureEvent(0.1), Level.HEURISTIC)
@@ -314,7 +314,7 @@ def killed(path, point: str) -> None:
 
     setattr(owner, point, late)
     session = opened(ledger, path=path.with_name("run.json"))
-    session.scope(["records"], THRESHOLD).pay(PureEvent(0.1))
+    session.charging(["records"], THRESHOLD).pay(PureEvent(0.1))
     session.close()
 
 

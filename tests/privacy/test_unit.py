@@ -69,7 +69,7 @@ def test_a_subsampled_step_that_may_hold_any_of_the_records_keeps_the_bound(k: i
 
 def test_the_declared_pair_is_as_far_apart_as_a_person_can_be() -> None:
     game = _person(PrivacyBudget(1.0, 1e-5))
-    draws = [game.draw(world, 20_000, NoiseSource.fixed(world)).mean().item() for world in (0, 1)]
+    draws = [game.draw(dataset, 20_000, NoiseSource.fixed(dataset)).mean().item() for dataset in (0, 1)]
     own = PrivacyUnit.person("p", 4).record_budget(PrivacyBudget(1.0, 1e-5))
     error = analytic_gaussian_sigma(own.epsilon, own.delta) * math.sqrt(2 / 20_000)
     assert draws[1] - draws[0] == pytest.approx(4.0, abs=6 * error)
@@ -78,7 +78,7 @@ def test_the_declared_pair_is_as_far_apart_as_a_person_can_be() -> None:
 def test_ledger_and_session_name_the_unit(tmp_path) -> None:
     unit, budget = PrivacyUnit.person("id", 3), PrivacyBudget(0.5, 1e-6)
     session = FitSession.open({"records": 30}, budget, NoiseSource.system(), tmp_path / "l.json", unit=unit)
-    assert session.scope(["records"], "x").unit == unit
+    assert session.charging(["records"], "x").unit == unit
     assert Ledger.load(tmp_path / "l.json").unit == unit
     with pytest.raises(InputError, match="unit"):
         Ledger({"records": budget}, tmp_path / "l.json")
@@ -103,6 +103,6 @@ def test_replacing_all_records_of_a_person_keeps_her_budget_and_breaks_that_of_a
     """Three sums of an average effect, each scaled by those before it; exact log-likelihood ratios of releases."""
     own = PrivacyUnit.person("id", k).record_budget(PrivacyBudget(1.5, 0.0))
     game = centred_sums_game(own, replaced=k)
-    ratios = [game.evidence(game.draw(world, 20_000, NoiseSource.fixed(world))) for world in (0, 1)]
+    ratios = [game.evidence(game.draw(dataset, 20_000, NoiseSource.fixed(dataset))) for dataset in (0, 1)]
     most = max(ratio.abs().max().item() for ratio in ratios)
     assert own.epsilon < most <= 1.5

@@ -57,10 +57,10 @@ class LaplaceTable(OutcomeTable):
         """Return the attack on them."""
         facts, shares = EffectFacts(50, ATE(0.1)), {"table": 0.99, "variance": 0.01}
         readout = LaplaceTable(facts, {part: share * budget.epsilon for part, share in shares.items()})
-        worlds = []
+        datasets = []
         for outcome in (1.0, 0.0):
             z = (torch.arange(50) % 2).double()[None]
             y, w = torch.full_like(z, 0.5), torch.ones_like(z)
             z[0, 0], y[0, 0], w[0, 0] = 1.0, outcome, facts.weight_bounds[0, 0]
-            worlds.append(Weighted(z, y, w, y))
-        return readout.game([lambda exact, batch=batch: exact(batch) for batch in worlds], budget.epsilon)
+            datasets.append(Weighted(z, y, w, y))
+        return readout.game([lambda exact, batch=batch: exact(batch) for batch in datasets], budget.epsilon)

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import torch
 
-from torchdpcate.erm.linear_fits import ObjectiveFit
-from torchdpcate.erm.losses import Logistic, LossBounds
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
-from torchdpcate.erm.worst_pairs import objective_game
+from torchdpcate.fit.linear_fits import ObjectiveFit
+from torchdpcate.fit.losses import Logistic, LossBounds
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
+from torchdpcate.fit.worst_pairs import objective_game
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import fits_by
 from torchdpcate.privacy.worst_case import Game, worst_case
@@ -36,5 +36,5 @@ class RoundFit(ObjectiveFit):
         ridge = loss.curvature / math.expm1(0.05 * budget.epsilon)
         fit = PrivateFit(LossBounds.of(loss), WeightBounds.per_record(1.0), ridge, 1)
         psi, w = torch.ones(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-        worlds = [(psi, label * w, w) for label in (1.0, -1.0)]
-        return objective_game(fit.objective(pure, "gamma"), loss, worlds, pure)
+        datasets = [(psi, label * w, w) for label in (1.0, -1.0)]
+        return objective_game(fit.objective(pure, "gamma"), loss, datasets, pure)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torchdpcate.causal.score import RegressionScore, ScoreBounds
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.learner import CATELearner
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisances import NuisanceValues
 
 
 class HalfScore(RegressionScore):

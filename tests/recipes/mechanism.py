@@ -6,12 +6,12 @@ from typing import Any
 from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, linear_stage
+from torchdpcate.heads.linear import sensitivity
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.second_stage.linear import sensitivity
 
 
 class CoarseOutput(FunctionMechanism):

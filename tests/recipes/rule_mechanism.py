@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 
-from torchdpcate.erm.losses import HuberHinge, LossBounds
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
 from torchdpcate.estimators.rules.mechanisms import RuleMechanism
+from torchdpcate.fit.losses import HuberHinge, LossBounds
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
@@ -48,7 +48,7 @@ class CoarseRule(RuleMechanism):
         law = CoarseRule("gamma").law(fit, budget)
         shift = torch.tensor([fit.output(budget, "gamma").sensitivity], dtype=torch.float64)
         return Game(
-            draw=lambda world, runs, noise: law.draw(noise, runs, world * shift),
+            draw=lambda dataset, runs, noise: law.draw(noise, runs, dataset * shift),
             event=PureEvent(budget.epsilon),
             guarantee=Guarantee(Level.CERTIFIED, replace(budget, delta=0.0)),
             evidence=k_norm_evidence(shift, law.mechanism.scale),

@@ -5,10 +5,10 @@ import torch
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.networks import Nuisances
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, overlap=0.1)
 SCHEMA = TableSchema.from_domain(DOMAIN)

@@ -21,15 +21,14 @@ from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.features.maps import Fourier, Identity, Legendre
+from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Level
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable, ReleasedWeights
 from torchdpcate.release.blocks import StatedCharge
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.file import DIGEST_KEY, read_release_file, release_digest, save_release
-from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.card_words import own_words
 

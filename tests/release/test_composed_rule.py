@@ -72,7 +72,7 @@ def test_a_constant_effect_makes_a_constant_rule_and_says_so():
     one = torch.ones(1, dtype=torch.float64)
     from dataclasses import replace
 
-    from torchdpcate.features.weighted_basis import WeightedBasis
+    from torchdpcate.fit.weighted_basis import WeightedBasis
 
     effect = replace(EFFECT, theta=0.3 * one, estimates=0.3 * one, curvatures=one[None], basis=WeightedBasis((), one))
     assert (effect.rule().constant, effect.rule(cost=1.0).constant, EFFECT.rule().constant) == (1, 0, None)

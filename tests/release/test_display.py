@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.explore.releases import average, composed, rule
+from tests.pages.releases import average, composed, rule
 from torchdpcate.release.display import table
 
 

@@ -17,7 +17,7 @@ from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, nuisances
 from tests.verify.forgery import rewritten
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.features.maps import FEATURE_MAPS
+from torchdpcate.fit.feature_maps import FEATURE_MAPS
 from torchdpcate.release.file import load_release, release_digest
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
@@ -192,7 +192,7 @@ def test_a_changed_number_is_refused(tmp_path):
         metadata, tensors = file.metadata(), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     tensors["theta"][3] += 1e-12
     save_file(tensors, path, metadata=metadata)
-    with pytest.raises(ReleaseFileError, match="do not match its checksum; ask for the file again"):
+    with pytest.raises(ReleaseFileError, match="do not match its checksum; request the file again"):
         load_release(path)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.features import own_maps
+from tests.fit import own_maps
 from tests.release.object_graph import arrays
 from torchdpcate import (
     AverageEffect,
@@ -47,11 +47,11 @@ from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.features.kernels import Nystrom
-from torchdpcate.features.maps import Fourier, Legendre, Representation
-from torchdpcate.features.tangent import Tangent
-from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.nuisance.arms.private import PrivateNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.private import PrivateNuisances
+from torchdpcate.fit.feature_maps import Fourier, Legendre, Representation
+from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits

@@ -8,10 +8,10 @@ import torch
 
 from tests.release.test_file import STATEMENT
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.drawing.effect_points import FigurePoints
 from torchdpcate.errors import InputError
-from torchdpcate.explore.questions import questions
-from torchdpcate.features.weighted_basis import Feature, Standardisation, WeightedBasis
+from torchdpcate.fit.weighted_basis import Feature, Standardisation, WeightedBasis
+from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.pages.questions import questions
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.effect_law import EffectLaw
 from torchdpcate.release.post_processing import reference_population
@@ -66,11 +66,11 @@ def test_its_moments_are_those_of_scaled_covariates() -> None:
     assert where.grid[[0, -1]].tolist() == [25, 40]
     first, last = where.common(bent)
     assert 25 <= first < last < 40
-    asked = questions(bent)[0]
-    assert asked.typical == (25, 40)
-    assert (asked.low, asked.high) == (20, 60)
-    assert asked.points(3) == [25, 32.5, 40]
-    assert asked.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
+    requested = questions(bent)[0]
+    assert requested.typical == (25, 40)
+    assert (requested.low, requested.high) == (20, 60)
+    assert requested.points(3) == [25, 32.5, 40]
+    assert requested.start == round(bent.domain.from_unit(torch.full((1, 5), 0.25).double())[0, 0].item())
 
 
 def test_each_row_is_one_of_the_table_s() -> None:

@@ -13,14 +13,14 @@ from torchdpcate import PrivacyBudget, RLearner
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.maps import Fourier, Legendre
-from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.fit.feature_maps import Fourier, Legendre
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.post_processing import clipped, mean_effect, monotone, noise_scales, rank
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 CERTIFIED = PrivacyStatement("output", "", "certified", "(1, 1e-05)", 1.0, 1e-5, 100, ())
 POINTS = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1

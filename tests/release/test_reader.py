@@ -8,9 +8,9 @@ from tests.fresh_process import CURATOR, ROOMS, TABLES, TRAINING, fresh_process,
 from tests.release.helpers import DOMAIN, QUERIES
 from tests.release.test_file import STATEMENT, function_release, query_release
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.normal_equations import NormalEquations
-from torchdpcate.features.maps import FEATURE_MAPS
-from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.feature_maps import FEATURE_MAPS
+from torchdpcate.fit.minimise import NormalEquations
+from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.release import average_effect, composed, rule, subgroups
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import kinds
@@ -88,8 +88,8 @@ def test_answering_imports_no_more(files, fresh):
     for name, make in RELEASES.items():
         domain = make().domain
         rows = QUERIES.tolist() if domain.dimension == DOMAIN.dimension else domain.grid(8).tolist()
-        asked = "interval()" if name == "average_effect" else f"answer(torch.tensor({rows}, dtype=torch.float64))"
-        lines.append(f"load_release({files[name]!r}).{asked}")
+        requested = "interval()" if name == "average_effect" else f"answer(torch.tensor({rows}, dtype=torch.float64))"
+        lines.append(f"load_release({files[name]!r}).{requested}")
     assert not of(fresh("\n".join(lines)), (*TRAINING, *CURATOR))
 
 

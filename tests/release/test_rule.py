@@ -10,7 +10,7 @@ from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.features.maps import Fourier, Identity
+from torchdpcate.fit.feature_maps import Fourier, Identity
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.file import save_release
 from torchdpcate.release.rule import RuleRelease

@@ -401,12 +401,12 @@ def another_version(draft: Draft) -> None:
     draft.privacy["versions"]["torchdpcate"] = "0.0.9"
     draft.privacy["assumptions"] = ["none"] if draft.privacy["assumptions"] else []
     draft.privacy["not_protected"] = ["nothing at all"]
-    draft.privacy["public"].pop("holds_if", None)
+    draft.privacy["public"].pop("assumptions", None)
 
 
 def without_what_it_rests_on(draft: Draft) -> None:
     """Without the models that an estimate rests on."""
-    if draft.privacy["public"].pop("holds_if", None) is None:
+    if draft.privacy["public"].pop("assumptions", None) is None:
         raise DoesNotApplyError
 
 

@@ -16,7 +16,8 @@ from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
-from torchdpcate.features.maps import Legendre
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.charge import THRESHOLD as HUBER
@@ -28,7 +29,6 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import release_digest
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement, bounds_of, make_statement
-from torchdpcate.second_stage.linear import LinearProblem
 
 BUDGET = PrivacyBudget(2.0, 1e-5)
 SIZES = {"nuisance": 500, "second_stage": 501}

@@ -13,7 +13,6 @@ from tests.verify.forgeries import refusal, with_public
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.causal.estimand import ATT, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
@@ -24,8 +23,9 @@ from torchdpcate.estimators.average.known_propensity import KnownPropensityEffec
 from torchdpcate.estimators.average.outcome_table import CELLS, DifferenceInMeansEffect, OutcomeTable
 from torchdpcate.estimators.average.peers import HorvitzThompsonEffect, SubsampleAggregateEffect
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator
-from torchdpcate.experimental.k_norm_gradient import KNormGradient
-from torchdpcate.features.maps import Fourier, Legendre
+from torchdpcate.fit.feature_maps import Fourier, Legendre
+from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit
+from torchdpcate.papers.k_norm_gradient import KNormGradient
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.guarantee import Level
@@ -269,12 +269,12 @@ def test_a_new_estimator_says_what_it_rests_on_or_warns_of_everything(own, tmp_p
     release = fitted(CovariateBalancingEffect(DOMAIN, PURE, readout=SilentTable.name))
     words = own or "its estimator does not state which of these models must follow the truth"
     assert words in release.assumptions
-    assert release.assumptions == release.privacy.public["holds_if"] == release.summary()["holds_if"]
+    assert release.assumptions == release.privacy.public["assumptions"] == release.summary()["assumptions"]
     path = release.save(tmp_path / "release.safetensors")
     assert verify_release(path)
     assert load_release(path).assumptions == release.assumptions
-    refusal(with_public(release, holds_if="luck"), tmp_path)
-    left = {name: value for name, value in release.privacy.public.items() if name != "holds_if"}
+    refusal(with_public(release, assumptions="luck"), tmp_path)
+    left = {name: value for name, value in release.privacy.public.items() if name != "assumptions"}
     refusal(replace(release, privacy=replace(release.privacy, public=left)), tmp_path)
 
 

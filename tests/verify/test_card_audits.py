@@ -8,13 +8,12 @@ import pytest
 from tests.verify.recorded import EVERY
 from tests.verify.test_card import AUDIT
 from tests.verify.test_every_forgery import DEFAULT
-from torchdpcate.audit.registry import registry
-from torchdpcate.audit.report import shipped_results
+from torchdpcate.audit.report import registry, shipped_results
 from torchdpcate.composition.steps import CHOICES
-from torchdpcate.erm.linear_fits import LINEAR_FITS
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS as EFFECTS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS
+from torchdpcate.fit.linear_fits import LINEAR_FITS
 from torchdpcate.plan import PLANS
 from torchdpcate.privacy import charge as charges
 from torchdpcate.privacy.charge import Charge, fits_by

@@ -127,7 +127,7 @@ def unpaid(step: str) -> forge.Edit:
 
 
 def all_of_it(draft: forge.Draft) -> None:
-    """All events of half their mu, as of a smaller budget that was never asked for."""
+    """All events of half their mu, as of a smaller budget that was never requested."""
     for charge in draft.charges:
         halve(charge["event"])
     forge.recost(draft)
@@ -164,12 +164,12 @@ def two_blocks(draft: forge.Draft) -> None:
 
 PLAN = "is stated, but its plan makes it|not those of one release"
 FORGERIES = [
-    ("function", forge.constant("rung", "constant"), PLAN),
+    ("function", forge.constant("form", "constant"), PLAN),
     ("function", forge.constant("steps", 41), PLAN),
     ("function", forge.constant("huber_quantile", 0.9), PLAN),
     ("function", forge.constant("requested_epsilon", 1.0), "was not charged its share|the plan makes it"),
     ("function", forge.constant("constant_only", True), PLAN),
-    ("function", forge.constant("learner", "DRLearner"), "not on the grid|not those that its plan asks for"),
+    ("function", forge.constant("learner", "DRLearner"), "not on the grid|not those that its plan requests"),
     ("function", forge.constant("learner", ["RLearner"]), "not those of one release|no composition"),
     ("function", constants("moment_share", "moment_share=0.01"), "was not charged its share"),
     ("function", constants("quantile_levels", "quantile_levels=ten"), "not those of one release"),
@@ -190,7 +190,7 @@ FORGERIES = [
     ("constant", times("theta", 2.0), "theta does not follow from the answers"),
     ("function", times("scale", 1.1), "is not on the grid of its quantile"),
     ("function", times("curvatures", 0.01), "its curvatures are outside what its plan allows"),
-    ("function", times("energies", 0.9), "energies does not follow"),
+    ("function", times("feature_weights", 0.9), "feature_weights does not follow"),
     ("function", times("standardisation.sd", 1e-3), "its means or spreads"),
     ("function", times("standardisation.sd", 10.0), "a spread is larger"),
     ("trial", times("law.covariance", 1e-4), "law.covariance does not follow"),
@@ -207,10 +207,10 @@ FORGERIES = [
     ("pure, chosen covariates", unpaid("screening"), "no charge is for choosing them|are not those of its plan"),
     ("pure and constant", times("curvatures", 1.1), "its curvatures are not those of its plan"),
     ("pure and constant", times("standardisation.sd", 0.5), "has a standardisation that no step paid for"),
-    ("queries", forge.constant("kept", 1), PLAN),
+    ("queries", forge.constant("retained", 1), PLAN),
     ("planned rule", forge.constant("target", "effect"), "not those of one release|" + PLAN),
     ("planned rule", forge.constant("learner", "OutcomeWeightedLearner"), "which has no composition"),
-    ("small planned rule", constants("linear_below", "linear_below=1.0"), "energies does not follow"),
+    ("small planned rule", constants("linear_below", "linear_below=1.0"), "feature_weights does not follow"),
     ("small planned rule", times("theta", 1.01), "theta does not follow from the answers"),
     ("rule", forge.constant("steps", 41), PLAN),
     ("rule", cheaper("effect"), "the step 'effect' was not charged its share"),

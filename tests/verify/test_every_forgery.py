@@ -10,10 +10,10 @@ from tests.verify import test_file as others
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.average.composed import ComposedAverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import decimal_problems
-from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 AVERAGES = ("ATE", "table of ATC", "aipw of ATT", "strata of ATE", "beside balanced_difference of ATT")

@@ -38,9 +38,9 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.cli.main import main
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.features.kernels import Nystrom
-from torchdpcate.features.maps import Fourier, Representation
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.feature_maps import Fourier, Representation
+from torchdpcate.fit.kernels import Nystrom
 from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.file import verify_release

@@ -15,10 +15,10 @@ from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.rule import PolicyRelease

@@ -10,13 +10,13 @@ from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - p
 from tests.verify import forgeries as forge
 from tests.verify import test_file
 from tests.verify.forgeries import refusal, with_public
-from torchdpcate.erm.losses import HuberHinge
 from torchdpcate.errors import VerificationError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule
-from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.losses import HuberHinge
+from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify import statement as known
@@ -102,7 +102,7 @@ def test_several_rules_of_one_fit_verify_while_the_budget_lasts(tmp_path):
         verify_release(release.save(tmp_path / f"{number}.safetensors"))
         assert release.privacy.epsilon == pytest.approx((1.9, 3.4, 4.0)[number])
     twice = with_public(release, epsilon=3.9)
-    assert "cost more than the budget that was asked for" in refusal(twice, tmp_path)
+    assert "cost more than the budget that was requested" in refusal(twice, tmp_path)
 
 
 class Steep(HuberHinge):
@@ -118,7 +118,7 @@ def test_bounds_of_a_loss_of_the_user_s_are_those_of_its_noise(tmp_path):
     assert release.privacy.level == "conditional"
     verify_release(release.save(tmp_path / "release.safetensors"))
     for name in ("loss_slope", "loss_curvature"):
-        assert "tilt_scale" in refusal(with_public(release, **{name: 0.5}), tmp_path)
+        assert "perturbation_scale" in refusal(with_public(release, **{name: 0.5}), tmp_path)
 
 
 def test_another_release_of_the_fit_is_by_a_mechanism_of_the_library(tmp_path):

@@ -5,9 +5,23 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "attack": ("AuditResult", "audit"),
-        "bounds": ("Rates", "clopper_pearson", "epsilon_bound"),
-        "registry": ("find", "registry"),
-        "report": ("AuditSettings", "audit_all", "make_folder", "shipped_results", "write_report"),
+        "attack": (
+            "AuditResult",
+            "audit",
+        ),
+        "bounds": (
+            "Rates",
+            "clopper_pearson",
+            "epsilon_bound",
+        ),
+        "report": (
+            "AuditSettings",
+            "audit_all",
+            "find",
+            "make_folder",
+            "registry",
+            "shipped_results",
+            "write_report",
+        ),
     },
 )

@@ -23,7 +23,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, WorstCase, worst_case
 
-_PILOT = 40_000  # runs a world that choose the threshold and, where asked, the number of trials
+_PILOT = 40_000  # runs a dataset that choose the threshold and, where requested, the number of trials
 _DOUBT = 0.95  # confidence at which the pilot is believed: a lucky threshold must not win
 _HOPE = 0.7  # and at which the chosen threshold's rates are planned with
 _SHARE = 0.25  # of a capped number of runs goes to the pilot
@@ -44,7 +44,7 @@ class AuditResult:
         pair: The neighbours, in words.
         level: Level of the claim.
         claimed: Claimed epsilon, or None where nothing is claimed.
-        nominal: Epsilon that was asked for, at which the noise was calibrated.
+        nominal: Epsilon that was requested, at which the noise was calibrated.
         delta: At which delta claim and bound are stated.
         bound: Lower bound on epsilon.
         confidence: Of the bound.
@@ -107,7 +107,7 @@ def audit(
         InputError: A number of trials or a confidence out of range.
 
     Example:
-        >>> from torchdpcate.audit.registry import registry
+        >>> from torchdpcate.audit.report import registry
         >>> result = audit(registry()["laplace"], PrivacyBudget(1.0, 1e-5), trials=2_000)
         >>> 0.5 < result.bound < 1.0, result.refuted
         (True, False)
@@ -149,16 +149,16 @@ def _(game: Game, case: WorstCase, terms: Terms) -> AuditResult:
     most = terms.trials or game.most_runs
     pilot = min(_PILOT, max(int(most * _SHARE), 50))
     terms.progress(0, pilot)
-    outputs = [_draw(game, world, pilot, terms.noise) for world in (0, 1)]
+    outputs = [_draw(game, dataset, pilot, terms.noise) for dataset in (0, 1)]
     game, scores = _with_evidence(game, outputs)
     threshold, rates = _threshold(game, scores, most, terms.confidence, delta)
     trials = terms.trials or _enough(game, rates, most, terms.confidence, delta, terms.budget.epsilon)
     hits = [0, 0]
-    for world in (0, 1):
+    for dataset in (0, 1):
         for start in range(0, trials, _BATCH):
             runs = min(_BATCH, trials - start)
-            hits[world] += int((_evidence(game)(_draw(game, world, runs, terms.noise)) >= threshold).sum())
-            terms.progress(world * trials + start + runs, 2 * trials)
+            hits[dataset] += int((_evidence(game)(_draw(game, dataset, runs, terms.noise)) >= threshold).sum())
+            terms.progress(dataset * trials + start + runs, 2 * trials)
     return AuditResult(
         mechanism=case.name,
         attack=case.attack,
@@ -182,8 +182,8 @@ def _bound(game: Game, delta: float, rates: Rates) -> float:
     return epsilon_bound(game.event, game.count, delta, rates)
 
 
-def _draw(game: Game, world: int, runs: int, noise: NoiseSource) -> Tensor:
-    return game.draw(world, runs, noise).reshape(runs, -1)
+def _draw(game: Game, dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+    return game.draw(dataset, runs, noise).reshape(runs, -1)
 
 
 def _evidence(game: Game) -> Callable[[Tensor], Tensor]:
@@ -256,7 +256,7 @@ def _reached(game: Game, rates: Rates, delta: float) -> float:
 
 
 _FILTERS = ("sums", "gaussian")
-_POINTS, _REACH = 20_001, 10.0  # of the first loss, and its reach in standard deviations
+_POINTS, _DEVIATIONS = 20_001, 10.0  # of the first loss, and its range in standard deviations
 _SLACK = 1e-5  # by which delta must be exceeded, relative: above what the points of the first loss round off
 _SMALL = 0.03  # of the block's epsilon: one of many small charges
 _EVERY = 6  # of them, a last charge of another kind is thought of
@@ -290,7 +290,7 @@ def choose_by_first_loss(budget: PrivacyBudget, filter: str) -> Delta:
     """
     first = GaussianEvent(analytic_gaussian_sigma(budget.epsilon / 2, budget.delta / 2))
     mu = 1 / first.noise_multiplier
-    z = np.linspace(-_REACH, _REACH, _POINTS)
+    z = np.linspace(-_DEVIATIONS, _DEVIATIONS, _POINTS)
     weights = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) * (z[1] - z[0])
     losses, last = mu**2 / 2 + mu * z, list(largest_charges(budget, filter, [first]))
     return lambda epsilon: float(weights @ _best(last, epsilon - losses))

@@ -17,18 +17,18 @@ from torchdpcate.estimators.cate.head import LEARNERS
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, function_game
-from torchdpcate.features.maps import Identity
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.supremum import maximise_over_box
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.linear import sensitivity
+from torchdpcate.heads.neural import fit_neural_head
+from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.heads.refit import Replacements, ReplaceOne
+from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, ParametricStage, SecondStageBlock
+from torchdpcate.heads.supremum import maximise_over_box
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.second_stage.linear import sensitivity
-from torchdpcate.second_stage.neural import fit_neural_head
-from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.refit import Replacements, ReplaceOne
-from torchdpcate.second_stage.stage import FittedStage, LinearStage, NeuralStage, ParametricStage, SecondStageBlock
 
 _POOL = 512  # records that the climb may remove: those with the largest influence of their own
 _REMOVALS = 64  # removals tried exactly with each newcomer at the end
@@ -52,7 +52,7 @@ class Neighbour:
             It is a fact, and so a lower bound of the local sensitivity.
         ratio: Change over what is proved for every pair of data sets; nan for a neural head, which has no proof.
         starts: Sobol points from which the search started, besides at most as many corners of the box.
-        retrained: Change when the head is fitted to the neighbour from scratch; nan where that was not asked.
+        retrained: Change when the head is fitted to the neighbour from scratch; nan where that was not requested.
     """
 
     index: int
@@ -138,7 +138,7 @@ def worst_neighbour(
     Example:
         >>> from torchdpcate.data import Domain
         >>> from torchdpcate.causal.score import ScoreBounds
-        >>> from torchdpcate.features.maps import Identity
+        >>> from torchdpcate.fit.feature_maps import Identity
         >>> domain, x = Domain([0.0], [1.0], -1.0, 3.0), torch.linspace(0, 1, 50, dtype=torch.float64)[:, None]
         >>> regression = lambda x, a, y: (y, 0.9 * torch.ones_like(y))
         >>> s, w = regression(x, x[:, 0].round(), 0.1 * x[:, 0])

@@ -23,11 +23,11 @@ from torchdpcate.audit.bounds import (
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.networks import Nuisances
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import train
 from torchdpcate.privacy.accounting import dp_sgd_epsilon
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource

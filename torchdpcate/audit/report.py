@@ -1,4 +1,4 @@
-"""All audits in one go, and what is published of them: a page, its numbers, a figure."""
+"""All audits in one go, with every mechanism's worst-case neighbours; the page, its numbers and its figure."""
 
 import json
 import os
@@ -10,7 +10,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -21,15 +23,44 @@ import torch
 
 from torchdpcate._files import atomic_path
 from torchdpcate.audit.attack import AGAIN, AuditResult, audit
-from torchdpcate.audit.registry import find
 from torchdpcate.errors import InputError, ProcessError
 from torchdpcate.privacy.budget import PrivacyBudget, integer, number
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.worst_case import WorstCase
+from torchdpcate.privacy.worst_case import WORST_CASES, WorstCase
+from torchdpcate.registry import modules_with
 from torchdpcate.verify.statement import plan_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def registry() -> dict[str, WorstCase]:
+    """Return every declared worst case by name, in the order of the modules' names.
+
+    Example:
+        >>> "objective" in registry()
+        True
+    """
+    modules = modules_with(r"^ *@worst_case\(")
+    for module in modules:
+        import_module(module)
+    place = {module: at for at, module in enumerate(modules)}  # whatever was imported earlier
+    return dict(sorted(WORST_CASES.items(), key=lambda named: place.get(named[1].make.__module__, len(place))))
+
+
+def find(name: str) -> WorstCase:
+    """Return the worst case of this name.
+
+    Raises:
+        InputError: There is none; the message has the nearest.
+    """
+    cases = registry()
+    if name not in cases:
+        near = get_close_matches(name, cases, 3)
+        found = f"the nearest is {' or '.join(near)}; " if near else ""
+        raise InputError(f"mechanism = {name}: no such audit; {found}torchdpcate audit lists all {len(cases)}")
+    return cases[name]
+
 
 _HOW_TO_READ = """\
 Each mechanism is run many times on the worst known pair of neighbouring data sets. An attack (by the likelihood ratio,

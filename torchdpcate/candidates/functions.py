@@ -165,7 +165,7 @@ class FunctionPolicies(PolicyFamily):
         try:
             labels = torch.from_numpy(np.asarray(function(x.numpy().copy())).astype(np.float64))
         except Exception as error:
-            raise InputError(f"policy {name!r} fails with {type(error).__name__}; mend the function") from error
+            raise InputError(f"policy {name!r} fails with {type(error).__name__}; correct the function") from error
         if labels.shape != (len(x),):
             raise InputError(
                 f"policy {name!r} gives shape {tuple(labels.shape)} for {len(x)} rows; give one label a row"

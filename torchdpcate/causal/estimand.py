@@ -82,7 +82,7 @@ class Estimand:
         return self.powers[0] == self.powers[1]
 
     @property
-    def reach(self) -> float:
+    def score_bound(self) -> float:
         """L, the largest |logit| that is not clipped on a side that is."""
         return math.log1p(-self.overlap) - math.log(self.overlap)
 
@@ -124,7 +124,7 @@ class Estimand:
     def limits(self) -> tuple[float, float]:
         """Least and largest linear predictor that is not clipped."""
         low, high = self.clips
-        return (-self.reach if low else -math.inf), (self.reach if high else math.inf)
+        return (-self.score_bound if low else -math.inf), (self.score_bound if high else math.inf)
 
     def propensity(self, g: Tensor) -> Tensor:
         """Return the clipped propensity e at linear predictors g, of g's shape."""
@@ -185,7 +185,7 @@ class Estimand:
     @cached_property
     def _ends(self) -> Tensor:
         """Weights of controls and treated at either clip, as records have them, [2, 2]."""
-        e = self.propensity(torch.tensor([-self.reach, self.reach], dtype=torch.float64))
+        e = self.propensity(torch.tensor([-self.score_bound, self.score_bound], dtype=torch.float64))
         return torch.stack([self.at(e, torch.zeros_like(e)), self.at(e, torch.ones_like(e))])
 
 

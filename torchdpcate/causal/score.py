@@ -13,7 +13,7 @@ from torchdpcate.errors import InputError, NumericalError
 
 if TYPE_CHECKING:
     from torchdpcate.data.domain import Domain
-    from torchdpcate.nuisance.model import NuisanceValues
+    from torchdpcate.fit.nuisances import NuisanceValues
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class RScore(RegressionScore):
 
     Example:
         >>> import torch
-        >>> from torchdpcate.nuisance import NuisanceValues
+        >>> from torchdpcate.fit import NuisanceValues
         >>> one = lambda v: torch.tensor([v], dtype=torch.float64)
         >>> s, w = RScore().regression(one(1.0), one(0.8), NuisanceValues(one(0.3), one(0.2), one(0.6)))
         >>> round(s.item(), 6), round(w.item(), 6)
@@ -141,7 +141,7 @@ class DRScore(RegressionScore):
 
     Example:
         >>> import torch
-        >>> from torchdpcate.nuisance import NuisanceValues
+        >>> from torchdpcate.fit import NuisanceValues
         >>> one = lambda v: torch.tensor([v], dtype=torch.float64)
         >>> s, _ = DRScore().regression(one(1.0), one(0.8), NuisanceValues(one(0.3), one(0.2), one(0.6)))
         >>> round(s.item(), 9)
@@ -348,7 +348,7 @@ class ScoreRanges:
         """Most by which one record moves sum b, [runs]; 0 where b is a constant."""
         return self.most.amax(1) - self.least.amin(1)
 
-    def reach(self, tau: Tensor) -> Tensor:
+    def residual_bound(self, tau: Tensor) -> Tensor:
         """Return the largest |a - tau b|, [runs], for effects tau [runs]."""
         ends = torch.stack([tau[:, None] * self.least, tau[:, None] * self.most])
         return torch.maximum((self.high - ends.amin(0)).abs(), (self.low - ends.amax(0)).abs()).amax(1)

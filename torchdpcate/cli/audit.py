@@ -11,8 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 from torchdpcate.audit.attack import AuditResult
-from torchdpcate.audit.registry import find, registry
-from torchdpcate.audit.report import AuditSettings, audit_all, make_folder, write_report
+from torchdpcate.audit.report import AuditSettings, audit_all, find, make_folder, registry, write_report
 from torchdpcate.cli.parser import nearest
 from torchdpcate.cli.tables import facts, terminal_width
 from torchdpcate.errors import AuditFailure, InputError

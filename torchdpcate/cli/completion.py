@@ -125,7 +125,7 @@ def _options(parser: argparse.ArgumentParser, before: Sequence[str], current: st
 
 def _settings(command: str, before: Sequence[str], current: str) -> list[str]:
     """Return groups, settings, choices and files of a run."""
-    from torchdpcate.cli.groups import all_groups, choices_of
+    from torchdpcate.cli.overrides import all_groups, choices_of
 
     if current.startswith("-"):
         return list(_SWEEP)
@@ -160,7 +160,7 @@ def _audit(before: Sequence[str], current: str) -> list[str]:
     if before[:1] == ["leak"]:
         return _files(current)
     if current.startswith("mechanism="):
-        from torchdpcate.audit.registry import registry
+        from torchdpcate.audit.report import registry
 
         return [f"mechanism={name}" for name in registry()]
     key, equals, value = current.partition("=")
@@ -177,7 +177,7 @@ def _study(before: Sequence[str], current: str) -> list[str]:
 
 
 def _files(begun: str) -> list[str]:
-    """Return the files and folders that begin so; folders end in a slash, hidden ones only if they are asked for."""
+    """Return the files and folders that begin so; folders end in a slash, hidden ones only if they are requested."""
     folder, name = os.path.split(begun)
     place = Path(os.path.expanduser(folder or "."))
     try:

@@ -19,13 +19,13 @@ def explore(release: str, port: int = 8080, show: bool = True) -> None:
     """
     if not 1 <= port <= 65535:
         raise InputError(f"port = {port}: give a number from 1 to 65535")
-    from torchdpcate.explore.questions import questions
+    from torchdpcate.pages.questions import questions
 
     path = release_path(release)
     loaded, signature = load_release(path), read_signature(path)
     questions(loaded)
     try:
-        from torchdpcate.explore.page import serve
+        from torchdpcate.pages.explore import serve
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "nicegui":
             raise

@@ -41,7 +41,7 @@ The noise to expect of train with the same words, in outcome units, by public fa
 """
 _HELP = {"train": _TRAIN_HELP, "plan": _PLAN_HELP}
 COMPLETE = "__complete"
-"""The command by which scripts of shells ask for the words that may come next."""
+"""The command by which scripts of shells request the words that may come next."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -54,7 +54,7 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
         )
     if first is not None and first not in commands:
         raise InputError(f"{plain(first)}: no such command; {nearest(first, commands, f'{PROGRAM} --help shows all')}")
-    if first is not None:  # before argparse asks for what is required
+    if first is not None:  # before argparse requests what is required
         known = (*options(commands[first]), *_ALONE)
         for word in words[words.index(first) + 1 :]:
             if word.startswith("--") and not any(option.startswith(word.partition("=")[0]) for option in known):

@@ -1,8 +1,11 @@
 """``torchdpcate plan``: the noise to expect of a run, by the words of ``train`` and public facts; no record is read."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,206 @@ import hydra
 from omegaconf import DictConfig
 
 from torchdpcate._files import PUBLIC, write_text
+from torchdpcate.cli.run import refusal, unit_line
+from torchdpcate.cli.tables import columns, facts
+from torchdpcate.cli.task import TaskSpec
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.planned_noise import (
+    PlannedNoise,
+    PlannedTarget,
+    least_epsilon,
+    least_records,
+    planned_targets,
+    shown,
+)
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.unit import RECORD, PrivacyUnit
+
+_RECORDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the table, in n
+_EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # in epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """A plan of one task.
+
+    Attributes:
+        task: Name of the task.
+        data: Name of the data.
+        mechanism: Name of the release's mechanism.
+        noise: Planned noise here.
+        table: Noise in outcome units, infinite where nothing could be released, by n, by epsilon.
+        precision: What is wanted, in outcome units: as given, else the outcome's range.
+        given: Whether it was given.
+        least_n: Least number of records for it; None where none is enough.
+        least_epsilon: Least epsilon for it.
+        targets: Other targets at this n and epsilon; empty for more than two arms.
+        unit: Who is protected.
+    """
+
+    task: str
+    data: str
+    mechanism: str
+    noise: PlannedNoise
+    table: dict[float, dict[int, float]]
+    precision: float
+    given: bool
+    least_n: int | None
+    least_epsilon: float | None
+    targets: list[PlannedTarget]
+    unit: PrivacyUnit = RECORD
+
+    @classmethod
+    def of(cls, task: TaskSpec, budget: PrivacyBudget, precision: float | None) -> "PlanReport":
+        """Plan a task that was configured and checked, on public facts.
+
+        Args:
+            task: With ``study``, ``learner`` and ``config``.
+            budget: Privacy budget.
+            precision: Wanted noise in outcome units; None takes the outcome's range.
+        """
+        here, n, unit = task.planned_noise(task.learner, task.n, budget), task.n, task.study.unit
+
+        @cache
+        def value(n: int, epsilon: float) -> float:
+            try:
+                return task.noise_of(task.learner_of(PrivacyBudget(epsilon, budget.delta)), n).value
+            except InputError:
+                return math.inf
+
+        table: dict[float, dict[int, float]] = {}
+        records = sorted({max(2, _rounded(factor * n)) if factor != 1 else n for factor in _RECORDS})
+        if here.known:
+            table = {
+                epsilon: {many: value(many, epsilon) for many in records}
+                for epsilon in (float(f"{factor * budget.epsilon:.6g}") for factor in _EPSILONS)
+            }
+        wanted = here.outcome_range if precision is None else precision
+        return cls(
+            task.name,
+            task.study.name,
+            task.mechanism_name,
+            here,
+            table,
+            wanted,
+            precision is not None,
+            least_records(lambda n: value(n, budget.epsilon), wanted, n) if here.known else None,
+            least_epsilon(lambda epsilon: value(n, epsilon), wanted, budget.epsilon) if here.known else None,
+            planned_targets(task.study.schema, n, unit.record_budget(budget), task.residual_scale)
+            if len(task.study.schema.actions) == 2
+            else [],
+            unit,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, fit for JSON: what is not known, or without bound, is None."""
+        return {
+            "task": self.task,
+            "data": self.data,
+            "mechanism": self.mechanism,
+            **({"unit": self.unit.to_dict()} if self.unit.is_person else {}),
+            **self.noise.to_dict(),
+            "precision": self.precision,
+            "least_n": self.least_n,
+            "least_epsilon": self.least_epsilon,
+            "table": [
+                {"n": n, "epsilon": epsilon, "expected_noise": value if math.isfinite(value) else None}
+                for epsilon, row in self.table.items()
+                for n, value in row.items()
+            ],
+            "targets": [
+                {
+                    "target": target.name,
+                    "task": target.task,
+                    "expected_noise": None if target.noise is None else target.noise.to_dict()["expected_noise"],
+                    "worth_asking": target.verdict,
+                    "why_not": target.why_not,
+                }
+                for target in self.targets
+            ],
+        }
+
+    def figure(self) -> dict[str, Any]:
+        """Return what ``plan_figure`` draws."""
+        noise = self.noise
+        return {
+            "noise": self.table,
+            "outcome_range": noise.outcome_range,
+            "here": (noise.n, noise.budget.epsilon, noise.value),
+            "of": noise.of,
+            "precision": self.precision if self.given else None,
+            "title": f"{self.task} by {self.mechanism} on {self.data}, delta = {noise.budget.delta:.3g}",
+        }
+
+    def show(self, folder: Path | None) -> None:
+        """Print the plan.
+
+        Args:
+            folder: Where its files were written; None if nowhere.
+        """
+        noise = self.noise
+        print(facts(self._facts(folder), title="torchdpcate: plan (no record was read)"))
+        if self.table:
+            print(f"\nexpected noise by n and epsilon (outcome units)\n{self._grid()}")
+        if self.targets:
+            print(f"\nwhich target is worth asking, by the defaults of its task\n{self._others()}")
+        print()
+        for title, lines in (("assumed", noise.assumes), ("not counted", noise.left_out), ("note", noise.remarks)):
+            for line in lines:
+                print(f"{title}: {line}")
+        if noise.feasible is False:
+            print(f"train would refuse: {refusal(noise)}")
+
+    def _facts(self, folder: Path | None) -> Iterator[tuple[str, object]]:
+        noise = self.noise
+        yield "what", f"{self.task} by {self.mechanism} on {self.data}"
+        yield "records, epsilon, delta", f"{noise.n:,}, {noise.budget.epsilon:g}, {noise.budget.delta:g}"
+        if self.unit.is_person:
+            yield "unit", unit_line(self.unit, noise.n, noise.budget)
+        yield "noise of", noise.of
+        yield "expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value)
+        if len(noise.parts) > 1:
+            yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
+        yield "outcome's range", shown(noise.outcome_range, 4)
+        yield "feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible]
+        wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else " (the outcome's range)")
+        yield f"least n {wanted}", "not by n alone" if self.least_n is None else f"{self.least_n:,}"
+        least = "not by epsilon alone" if self.least_epsilon is None else f"{self.least_epsilon:.3g}"
+        yield f"least epsilon {wanted}", least
+        yield "guarantee", noise.level.value
+        if folder is not None:
+            yield "files", folder / "plan.json"
+            yield "", folder / "plan.png"
+
+    def _grid(self) -> str:
+        headings = ["epsilon", *(_records(n) for n in next(iter(self.table.values())))]
+        rows = [
+            [f"{epsilon:g}", *(shown(value, 2) if math.isfinite(value) else "-" for value in row.values())]
+            for epsilon, row in self.table.items()
+        ]
+        return columns(headings, rows, right=range(len(headings)))
+
+    def _others(self) -> str:
+        rows = []
+        for target in self.targets:
+            noise = target.noise
+            value = "-" if noise is None else shown(noise.value)
+            finite = noise is not None and math.isfinite(noise.value)
+            share = f"{noise.value / noise.outcome_range:.1%}" if noise is not None and finite else "-"
+            verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
+            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
+        return facts(rows)
+
+
+def _records(n: int) -> str:
+    """Return a number of records in few letters."""
+    return f"{n / 1e6:.4g}M" if n >= 10**6 else f"{n:,}"
+
+
+def _rounded(n: float) -> int:
+    """Return n rounded to two digits."""
+    return int(float(f"{n:.2g}"))
+
 
 _OWN = ("n", "precision")
 _METADATA = "metadata"
@@ -37,7 +239,7 @@ def plan(overrides: Sequence[str]) -> None:
 
 def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     """Plan one task."""
-    from torchdpcate.cli.plan_report import PlanReport  # late, as the imports of train's job
+    # late, as the imports of train's job
     from torchdpcate.cli.run import check_unit, configure, log_into
     from torchdpcate.cli.task import TaskSpec
     from torchdpcate.cli.train import run_folder

@@ -4,39 +4,283 @@ What is made from summaries and curves is the curator's and goes to ``curator/``
 releases alone.
 """
 
+import math
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.progress import track
 
 from torchdpcate._files import PRIVATE, atomic_path, write_text
-from torchdpcate._text import file_name, spreadsheet_cell
-from torchdpcate.cli.comparison import (
-    PROBLEM,
-    budget_table,
-    compare,
-    markdown,
-    method_of,
-    problem_of,
-    references,
-    varied,
-)
-from torchdpcate.cli.curator_page import CURATOR_PAGE, FamilyReport, make_curator_page
-from torchdpcate.cli.summaries import COUNTS, WORDS, read_summary
+from torchdpcate._text import file_name, markdown_cell, spreadsheet_cell
+from torchdpcate.cli.curator import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
-from torchdpcate.cli.task import Measure, TaskSpec, family_of
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, family_of
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, budget_figure, curves_figure
+from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spent_figure
 from torchdpcate.evaluation.figures import NOT_FOR_PUBLICATION, save_figure
+from torchdpcate.pages.curator import PageTable, Part, curator_page
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.ledger_file import BlockAccount, Book, parse
 from torchdpcate.release.file import RELEASE_FILE, release_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+PROBLEM = ["data", "n"]
+"""What says which estimation problem a run solved."""
+_BUDGET = "requested_epsilon"
+
+
+def compare(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.DataFrame:
+    """Return one row for every problem, method and requested budget, as text.
+
+    A method is whatever differs between the runs apart from data, records, budget and seed. Measures are means over
+    its runs with the standard error; ``noise`` is the mean public scale of the answers' noise, ``spent`` the largest
+    epsilon of a run. What is not known or secret is a dash.
+
+    Args:
+        runs: One row a run.
+        family: What the runs are compared by.
+    """
+    varying = [n for n in _varying(runs, _settings(family)) if n != "release" or _distinguishes(runs, ["mechanism"], n)]
+    keys = [*PROBLEM, *varying, "mechanism", _BUDGET]
+    groups = runs.groupby([*PROBLEM, _BUDGET, *keys[2:-1]], dropna=False)
+    table = pd.DataFrame({"runs": groups.size().astype(str)})
+    for measure in family.measures:
+        if measure.key in runs:
+            table[measure.title] = _mean_and_error(groups[measure.key])
+        for name, title in measure.references.items():
+            if name in runs:
+                named = title if len(family.measures) == 1 else f"{measure.title} {title}"
+                table[named] = groups[name].mean().map(_short)
+    if "noise" in runs:
+        table["noise"] = groups["noise"].mean().map(_short)
+    table["level"] = groups["level"].agg(lambda levels: ", ".join(sorted(set(levels))))
+    table["spent"] = groups["spent_epsilon"].agg(lambda spent: spent.max(skipna=False)).map(_short)
+    table = table.reset_index()
+    for name in ("n", _BUDGET):
+        table[name] = table[name].map("{:,}".format if name == "n" else _short)
+    table = table[[*keys, *(name for name in table if name not in keys)]].astype(str)
+    return table.rename(columns={_BUDGET: "epsilon", "varied": "settings"})
+
+
+def budget_table(runs: pd.DataFrame, measure: Measure) -> pd.DataFrame | None:
+    """Return a measure by method (rows) and requested budget (columns), as text; None where no run knows it.
+
+    Below the methods of a problem stand what they are held against.
+
+    Args:
+        runs: One row a run, with its ``method``.
+        measure: The measure.
+    """
+    known = runs.dropna(subset=measure.key) if measure.key in runs else runs[:0]
+    if known.empty:
+        return None
+    lines = [known.assign(value=known[measure.key])]
+    lines += [known.assign(method=title, value=known[name]) for name, title in references(known, measure).items()]
+    cells = _mean_and_error(pd.concat(lines).groupby([*PROBLEM, "method", _BUDGET], sort=False)["value"])
+    table = cells.unstack(_BUDGET).fillna("-")
+    table = table[sorted(table.columns)].rename(columns="eps = {:g}".format)
+    table = table.reset_index().sort_values(PROBLEM, kind="stable")
+    table["n"] = table["n"].map("{:,}".format)
+    return table.astype(str)
+
+
+def references(runs: pd.DataFrame, measure: Measure) -> dict[str, str]:
+    """Return what the runs are held against, names by columns; not what is one of the methods itself."""
+    methods = set(runs["mechanism"])
+    return {
+        name: title
+        for name, title in measure.references.items()
+        if name in runs and re.sub("[- ]", "_", title) not in methods
+    }
+
+
+def method_of(runs: pd.DataFrame, family: type[TaskSpec]) -> pd.Series:
+    """Return the shortest name of each run's method: its mechanism, and those of its settings that distinguish it."""
+    named = ["mechanism"]
+    for column in _varying(runs, _settings(family)):
+        if _distinguishes(runs, named, column):
+            named.append(column)
+    return runs[named].astype(str).agg(" ".join, axis=1)
+
+
+def problem_of(runs: pd.DataFrame) -> pd.Series:
+    """Return the name of each run's problem."""
+    return runs["data"] + ", n = " + runs["n"].map("{:,}".format)
+
+
+def varied(settings: pd.Series) -> pd.Series:
+    """Return each run's settings that others do not share, as text."""
+    keys = sorted({key for given in settings for key in given})
+    varying = [key for key in keys if len({given.get(key) for given in settings}) > 1]
+    return settings.map(lambda given: " ".join(f"{key}={given[key]}" for key in varying if key in given))
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a table of texts as markdown."""
+    rows = [list(table.columns), ["---"] * table.shape[1], *table.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows)
+
+
+def _settings(family: type[TaskSpec]) -> list[str]:
+    return [*family.settings, "varied"]
+
+
+def _varying(runs: pd.DataFrame, columns: list[str]) -> list[str]:
+    return [name for name in columns if runs[name].nunique(dropna=False) > 1]
+
+
+def _distinguishes(runs: pd.DataFrame, known: list[str], column: str) -> bool:
+    """Return whether a column distinguishes runs that the known ones do not."""
+    return bool((runs.groupby(known, dropna=False)[column].nunique(dropna=False) > 1).any())
+
+
+def _mean_and_error(groups: Any) -> pd.Series:
+    """Return the means, with their standard errors where there is more than one value."""
+    errors = groups.sem().map(lambda value: "" if pd.isna(value) else f" ± {value:.2g}")
+    return groups.mean().map(_short) + errors
+
+
+def _short(value: float) -> str:
+    return "-" if pd.isna(value) else f"{value:.3g}"
+
+
+CURATOR_PAGE = "report.html"
+_MOST_BARS = 12  # runs whose budget is drawn; every run is in the table of runs
+
+
+@dataclass(frozen=True)
+class FamilyReport:
+    """What a report says of the runs of one family of tasks.
+
+    Attributes:
+        family: The family.
+        runs: One row a run, with its ``method``.
+        tables: Headings, notes and tables of texts.
+        figures: Figures by their captions, besides those that are made here.
+    """
+
+    family: type[TaskSpec]
+    runs: pd.DataFrame
+    tables: Sequence[tuple[str, str, pd.DataFrame]]
+    figures: "Mapping[str, Figure]"
+
+
+def make_curator_page(name: str, reports: Sequence[FamilyReport], totals: Sequence[str]) -> str:
+    """Return the curator's page of runs.
+
+    Args:
+        name: Of the folder of the runs.
+        reports: What is said of each family.
+        totals: Lines about what several runs on the same records have spent.
+
+    Raises:
+        InputError: A damaged ledger, or a damaged file of the curator's.
+    """
+    runs = pd.concat([report.runs for report in reports])
+    parts = [part for report in reports for part in _parts(report)]
+    return curator_page(f"{name}: {len(runs)} run{'s' * (len(runs) > 1)}", totals, [*parts, _budgets(runs)])
+
+
+def _parts(report: FamilyReport) -> Iterator[Part]:
+    """Return the parts about a family: its tables and figures, and plans against what came out."""
+    family, runs = report.family, report.runs
+    shown = ["run", "method", "n", "seed", _BUDGET, *family.summary_keys(), "seconds"]
+    known = runs[[name for name in shown if name in runs and runs[name].notna().any()]]
+    tables = [_table(heading, note, table) for heading, note, table in report.tables]
+    each = _table("Run by run", "", known.map(_short_value))
+    figures = {**report.figures, **family.curator_figures(runs)}
+    yield Part(family.heading, [*tables, each], figures)
+    for check in family.noise_checks:
+        yield from _noise(runs, check)
+
+
+def _noise(runs: pd.DataFrame, check: NoiseCheck) -> Iterator[Part]:
+    """Return the part about a plan, where runs know both sides of it."""
+    if not {check.planned, check.realised} <= set(runs):
+        return
+    found = runs.assign(planned=runs[check.planned], realised=runs[check.realised] * check.scale, line=runs["method"])
+    found = found[(found["planned"] > 0) & (found["realised"] > 0)]
+    if found.empty:
+        return
+    means = found.groupby(["data", "n", "method", _BUDGET])[["planned", "realised"]].mean()
+    means["realised / planned"] = means["realised"] / means["planned"]
+    table = _table("Planned and realised, means over runs", "", means.reset_index().map(_short_value))
+    caption = f"Planned and realised: {check.of}"
+    figures = {caption: noise_figure(found, check.of)} if len(found) > 1 else {}
+    yield Part(f"Planned against realised: {check.of}", [table], figures, note=check.note)
+
+
+def _budgets(runs: pd.DataFrame) -> Part:
+    """Return the part about what was spent, of runs that still have their ledgers."""
+    first = runs.sort_values(["seed", _BUDGET], kind="stable") if len(runs) > _MOST_BARS else runs
+    bars: list[BudgetBar] = []
+    rows: list[list[str]] = []
+    for run, folder in zip(first["run"], first["folder"], strict=True):
+        path = folder / "curator" / "ledger.json"
+        if not path.is_file() or len(rows) >= _MOST_BARS:
+            continue
+        for bar, row in _accounts(run, path):
+            bars.append(bar)
+            rows.append(row)
+    if not bars:
+        return Part("Budget")
+    heads = ("run", "block", "epsilon allowed", "delta allowed", "epsilon spent", "level", "steps")
+    left = len(runs) - len({row[0] for row in rows})
+    note = "By record. A block's steps compose: each alone, as drawn, adds up to more than the block has spent."
+    note += f" {left} further runs are not shown." if left else ""
+    caption = "Spent budgets, by block of records and by step"
+    return Part("Budget", [PageTable("By block of records", "", heads, rows)], {caption: spent_figure(bars)}, note)
+
+
+def _accounts(run: str, path: Path) -> Iterator[tuple[BudgetBar, list[str]]]:
+    """Return each block of a ledger as a bar, and as a row of a table."""
+    book = parse(path)
+    for block, budget in book.blocks.items():
+        spent = BlockAccount.of(book, block, book.entries).spent(book.private)
+        steps = _steps(book, block)
+        label = run if len(book.blocks) == 1 else f"{run}, {block}"
+        row = [
+            run,
+            block,
+            _short_value(budget.epsilon),
+            f"{budget.delta:g}",
+            _short_value(spent["epsilon"]),
+            str(spent["level"]),
+        ]
+        yield BudgetBar(label, budget.epsilon, spent["epsilon"], steps), [*row, str(len(steps))]
+
+
+def _steps(book: Book, block: str) -> dict[str, float]:
+    """Return what each step of a block would cost alone at the block's delta; nothing of what claims nothing."""
+    charges: dict[str, list] = {}
+    for entry in book.entries:
+        if entry.block == block and entry.count:
+            charges.setdefault(entry.label, []).append((entry.event, entry.count))
+    alone = {label: compose(events, book.blocks[block].delta) for label, events in charges.items()}
+    return {label: epsilon for label, epsilon in alone.items() if math.isfinite(epsilon)}
+
+
+def _table(heading: str, note: str, table: pd.DataFrame) -> PageTable:
+    heads = [str(name).replace("_", " ") for name in table.columns]
+    return PageTable(heading, note, heads, table.astype(str).to_numpy().tolist())
+
+
+def _short_value(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
 
 _MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one

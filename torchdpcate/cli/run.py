@@ -22,9 +22,8 @@ from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
-from torchdpcate.cli.task import TaskSpec
-from torchdpcate.cli.words import settings
-from torchdpcate.data.fingerprint import file_fingerprint
+from torchdpcate.cli.task import TaskSpec, settings
+from torchdpcate.data.checked import file_fingerprint
 from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError
 from torchdpcate.estimators.base import large_delta
@@ -128,13 +127,13 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
     """
     PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     if OmegaConf.select(config, "queries.count", default=1) < 1:
-        raise InputError(f"queries.count = {config.queries.count}: ask for at least one query")
+        raise InputError(f"queries.count = {config.queries.count}: request at least one query")
     task.config = task.checked(config).copy()
     OmegaConf.resolve(task.config)
 
 
 def log_into(folder: Path, config: DictConfig) -> None:
-    """Let losses be logged into the curator's folder, where a logger is asked for, and nowhere else.
+    """Let losses be logged into the curator's folder, where a logger is requested, and nowhere else.
 
     Raises:
         InputError: Another folder is named, or the logger is not there.
@@ -145,14 +144,14 @@ def log_into(folder: Path, config: DictConfig) -> None:
     if trainer.log_folder is not None:
         raise InputError("trainer.log_folder: losses go to the run's curator/logs alone; leave it out")
     if trainer.logger is not None:
-        from torchdpcate.nuisance.watching import check_logger
+        from torchdpcate.fit.watching import check_logger
 
         check_logger(str(trainer.logger))
         trainer.log_folder = str(folder.absolute())
 
 
 def check_unit(config: DictConfig, unit: PrivacyUnit) -> None:
-    """Refuse data whose unit of privacy is not the one that was asked for.
+    """Refuse data whose unit of privacy is not the one that was requested.
 
     Raises:
         InputError: Says what the data have.

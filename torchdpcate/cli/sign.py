@@ -55,7 +55,7 @@ def sign(
 
 
 def _password(key: str) -> bytes:
-    """Ask for the password of an encrypted key."""
+    """Request for the password of an encrypted key."""
     if not sys.stdin.isatty():
-        raise InputError(f"key = {key}: is encrypted, and its password can only be asked for at a terminal")
+        raise InputError(f"key = {key}: is encrypted, and its password can only be requested at a terminal")
     return getpass.getpass(f"password of {key}: ").encode()

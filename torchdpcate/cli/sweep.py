@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchdpcate._text import plain
-from torchdpcate.cli.words import words
+from torchdpcate.cli.task import words
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import ApproximateEvent, Event, PureEvent

@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.composition.asked import logistic_plan, outcome_plan
 from torchdpcate.composition.effect_law import Covariates, public_points
+from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Nuisances, Standardised, private_start, score_clip
+from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip
 from torchdpcate.composition.regressions import (
     Fitted,
-    Outcome,
     OutcomeFits,
+    OutcomeMeans,
+    RecordScores,
     Regressions,
-    Scored,
 )
 from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.score_errors import FittedNuisance, ScoreErrors
@@ -50,7 +50,7 @@ class AverageNuisances:
 
 
 @dataclass(frozen=True, eq=False)
-class ATEScores(Scored):
+class ATEScores(RecordScores):
     r"""Doubly robust scores of records, in the place of their outcomes, for the average effect.
 
     .. math:: \varphi_i = m_1(x_i) - m_0(x_i) + \frac{a_i - \pi_i}{\pi_i (1 - \pi_i)} (y_i - m_{a_i}(x_i))
@@ -64,15 +64,15 @@ class ATEScores(Scored):
     centre: float
 
     def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
-        """See ``Scored``."""
+        """See ``RecordScores``."""
         return ATE(self.overlap).score(batch.a, batch.y, pi, mu0, mu1)[0]
 
     def middle(self, mu0: Tensor, mu1: Tensor) -> float:
-        """See ``Scored``: their centre."""
+        """See ``RecordScores``: their centre."""
         return self.centre
 
     def farthest(self, own: Tensor, low: float, high: float) -> Tensor:
-        """See ``Scored``."""
+        """See ``RecordScores``."""
         return torch.maximum(high - own, own - low)
 
 
@@ -101,18 +101,18 @@ def average_nuisances(
     steps, y_range = NoisySteps(session, plan.shares, rows.batch), (domain.outcome_low, domain.outcome_high)
     with rows.threads():
         start = private_start(rows, domain, plan, steps, two_levels)
-        first = Standardised(domain, start.kept)
+        first = Standardised(domain, start.retained)
         with rows.then(first).stored("z") as z:
-            regressions = Regressions(plan, steps, start.kept.two_levels, solver or NoisyNewton())
+            regressions = Regressions(plan, steps, start.retained.two_levels, solver or NoisyNewton())
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             both = regressions.outcome(z, fits)
-            mean = Outcome(fits, both.scores, y_range)
+            mean = OutcomeMeans(fits, both.scores, y_range)
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
-        covariates = Covariates(start.kept.standardisation, start.kept.two_levels)
+        covariates = Covariates(start.retained.standardisation, start.retained.two_levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
         centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
         binary = y_range if plan.binary else None
-        scored = rows.then(Nuisances(first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
+        scored = rows.then(WorkedNuisances(first, ATEScores(mean, propensity, binary, domain.overlap, centre)))
         if start.outcome.few:
             clip = scales.nearest(start.outcome.clip * plan.score_scale, plan.constants.quantile_levels)
         else:
@@ -120,14 +120,14 @@ def average_nuisances(
         clip = min(plan.clip_factor * clip, scales.high)
     errors = None
     if logit is not None and steps.private:
-        levels_of, unit = start.kept.two_levels, session.unit.records
+        levels_of, unit = start.retained.two_levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
     return AverageNuisances(centre, clip, errors, scored)
 
 
 def _at_points(
-    regressions: Regressions, mean: Outcome, both: Fitted, covariates: Covariates
+    regressions: Regressions, mean: OutcomeMeans, both: Fitted, covariates: Covariates
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return public points [N, k] that stand for the records, and the outcome's means in both arms there."""
     shared = regressions.plan.both_arms(regressions.two_levels).basis.shared
@@ -139,23 +139,23 @@ def _at_points(
 
 
 def _fitted_propensity(regressions: Regressions, found: Fitted) -> FittedNuisance:
-    """Return what the propensity's regression released, and how it was asked for."""
+    """Return what the propensity's regression released, and how it was set up."""
     plan = regressions.plan
-    asked, _ = logistic_plan(plan, "propensity", plan.propensity(regressions.two_levels), found.curvatures)
-    return _with_plan("propensity", found, asked, plan.slope("propensity"))
+    requested, _ = logistic_plan(plan, "propensity", plan.propensity(regressions.two_levels), found.curvatures)
+    return _with_plan("propensity", found, requested, plan.slope("propensity"))
 
 
 def _fitted_arms(regressions: Regressions, found: Fitted, fits: OutcomeFits) -> FittedNuisance:
-    """Return what the regression of both arms released, and how it was asked for."""
+    """Return what the regression of both arms released, and how it was set up."""
     plan, regression = regressions.plan, regressions.outcome_regression
     if plan.binary:
-        asked, _ = logistic_plan(plan, "outcome", regression, found.curvatures)
+        requested, _ = logistic_plan(plan, "outcome", regression, found.curvatures)
     else:
-        asked = outcome_plan(plan, regression, found.curvatures, fits.scale, fits.centre)
-    return _with_plan("outcome", found, asked, fits.slope)
+        requested = outcome_plan(plan, regression, found.curvatures, fits.scale, fits.centre)
+    return _with_plan("outcome", found, requested, fits.slope)
 
 
-def _with_plan(step: str, found: Fitted, asked: FitPlan, slope: float) -> FittedNuisance:
+def _with_plan(step: str, found: Fitted, requested: FitPlan, slope: float) -> FittedNuisance:
     assert found.coefficients is not None
     assert found.solution is not None
-    return FittedNuisance(step, asked, found.curvatures, found.coefficients, found.solution, slope)
+    return FittedNuisance(step, requested, found.curvatures, found.coefficients, found.solution, slope)

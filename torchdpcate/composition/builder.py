@@ -27,11 +27,11 @@ from torchdpcate.composition.plan import (
     PlanFacts,
 )
 from torchdpcate.composition.priors import (
-    Ask,
+    Request,
     Sign,
     pure_filling,
 )
-from torchdpcate.composition.pure_fits import BARE, NOISE_SHARE, OBJECTIVE, SUMS
+from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, PUBLIC_SUMS, SUMS
 from torchdpcate.composition.steps import (
     QUANTILES,
     SCREENING,
@@ -86,8 +86,8 @@ class _ScoreBuilder(Builder):
         return QUANTILES[2:] if self.binary else QUANTILES
 
     @cached_property
-    def asks(self) -> Mapping[str, Ask]:
-        found = super().asks
+    def requests(self) -> Mapping[str, Request]:
+        found = super().requests
         contrast = replace(found["outcome"], variance=self.constants.head_variance / 4)
         return {**found, "contrast": contrast}
 
@@ -154,7 +154,7 @@ class _AverageBuilder(_ScoreBuilder):
             shares[step] *= 1 + left / total
         return shares
 
-    def best_kept(self) -> int:
+    def best_retained(self) -> int:
         """See ``Builder``: all covariates that it may keep, for what is left out may confound.
 
         Where there are more, the number of least planned error of the outcome regression.
@@ -215,20 +215,21 @@ class _AverageBuilder(_ScoreBuilder):
 class _PureBuilder(Builder):
     r"""Finds a plan of pure events: quantiles, sums with K-norm noise and perturbed objectives.
 
-    Steps cost :math:`\epsilon = \sum_k \epsilon_k`, so what serves nothing is left out: an outcome regression of a
+    Steps cost :math:`\epsilon = \sum_k \epsilon_k`, so steps without use are left out: an outcome regression of a
     constant alone, which the released centre is already, and where no regression has a feature, covariates. A rule
     (constants of ``RuleConstants``) at small n epsilon has no outcome regression. Its effect is then one perturbed
     objective, or one event of sums (``private_sums``) with private or with public constants, whichever has the least
     planned regret.
 
     Args:
-        asked: Steps that are asked for.
-        way: How a rule's effect is found: ``OBJECTIVE``, ``SUMS``, or ``BARE`` for sums whose constants are all public.
+        requested: Steps that are requested.
+        way: How a rule's effect is found: ``OBJECTIVE``, ``SUMS``, or ``PUBLIC_SUMS`` for sums whose constants are all
+            public.
     """
 
     kind: ClassVar[str] = PURE
 
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     way: str = OBJECTIVE  # type: ignore[misc]
 
     def __post_init__(self) -> None:
@@ -245,21 +246,21 @@ class _PureBuilder(Builder):
         may = rule is not None and not self.binary and not self.constant_only and not self.shrinks
         if rule is None or not may or self.n * self.epsilon >= rule.sums_below:
             return by_objective
-        if self._many and by_objective.rung != CONSTANT:
+        if self._many and by_objective.form != CONSTANT:
             return by_objective  # which leaves covariates out
-        plans = [by_objective, *map(self._of_steps, (SUMS, BARE))]
-        return max(plans, key=lambda plan: plan.sign.worth(plan.planned_correlation(), plan.rung == CONSTANT))
+        plans = [by_objective, *map(self._of_steps, (SUMS, PUBLIC_SUMS))]
+        return max(plans, key=lambda plan: plan.sign.worth(plan.planned_correlation(), plan.form == CONSTANT))
 
     def _of_steps(self, way: str) -> ComposedPlan:
         """Return the plan of the steps that serve something at their shares."""
         here = replace(self, way=way)
-        if way == BARE:
-            return replace(here, asked=here._later).build()
+        if way == PUBLIC_SUMS:
+            return replace(here, requested=here._later).build()
         screening = (SCREENING,) if not here._by_sums and here._screened < self.covariates else ()
         steps = (*here.quantiles[:2], *screening, "moments", *here._later)
         nuisances = [step for step in steps if step in ("outcome", "propensity")]
         while True:
-            plan = replace(here, asked=steps).build()
+            plan = replace(here, requested=steps).build()
             rich = {step: len(getattr(plan, step)().basis.features) > 0 for step in (*nuisances, "effect")}
             idle = set() if any(rich.values()) else {SCREENING, "moments"}
             idle |= set() if rich.get("outcome") or self.binary else {"outcome", "residual scale"}
@@ -271,9 +272,9 @@ class _PureBuilder(Builder):
     @property
     def _later(self) -> tuple[str, ...]:
         """The steps that follow the covariates' moments."""
-        bare = self.way == BARE and self.n * self.epsilon < _pure()["half_below"]
-        propensity = () if self.known_propensity or bare else ("propensity",)
-        if self.lean:
+        public_sums = self.way == PUBLIC_SUMS and self.n * self.epsilon < _pure()["half_below"]
+        propensity = () if self.known_propensity or public_sums else ("propensity",)
+        if self.reduced:
             return (*propensity, "effect")
         return ("outcome", *propensity, *self.quantiles[2:], "effect curvatures", "effect")
 
@@ -293,14 +294,14 @@ class _PureBuilder(Builder):
         return self.way != OBJECTIVE
 
     @property
-    def lean(self) -> bool:
+    def reduced(self) -> bool:
         """Whether a rule has no outcome regression: at small n it would cost the sign more than it gains."""
         rule = isinstance(self.constants, RuleConstants)
-        return self._by_sums or (rule and not self.binary and self.size < _pure()["lean_below"])
+        return self._by_sums or (rule and not self.binary and self.size < _pure()["reduced_below"])
 
     def own_numbers(self) -> dict[str, Any]:
         """See ``Builder``: no objective can be perturbed of losses whose curvature has no bound."""
-        return super().own_numbers() | {"log_link": False, "warm": 0, "wandering": _pure()["wandering"]}
+        return super().own_numbers() | {"log_link": False, "burn_in": 0, "noise_inflation": _pure()["noise_inflation"]}
 
     @property
     def one_propensity(self) -> bool:
@@ -318,20 +319,20 @@ class _PureBuilder(Builder):
     @property
     def quantiles(self) -> tuple[str, ...]:
         """None where the outcome's constants are public."""
-        return () if self.way == BARE else super().quantiles
+        return () if self.way == PUBLIC_SUMS else super().quantiles
 
     @cached_property
-    def kept(self) -> int:
+    def retained(self) -> int:
         """All, where none is looked at."""
         return self._screened if self._looks and not self._by_sums else self.covariates
 
     @cached_property
     def _screened(self) -> int:
-        return replace(self, constant_only=False, asked=(), way=OBJECTIVE).best_kept()
+        return replace(self, constant_only=False, requested=(), way=OBJECTIVE).best_retained()
 
     @property
     def _looks(self) -> bool:
-        return "moments" in self.asked
+        return "moments" in self.requested
 
     @cached_property
     def shares(self) -> EpsilonShares:
@@ -340,16 +341,17 @@ class _PureBuilder(Builder):
         fixed = dict.fromkeys(QUANTILES, self._quantile_share)
         fixed |= {SCREENING: of.screening, "moments": of.moments, "effect curvatures": of.curvatures}
         parts = {"outcome": of.outcome, "propensity": of.propensity, "effect": 1 - of.outcome - of.propensity}
-        left = 1 - math.fsum(fixed[step] for step in self.asked if step in fixed)
-        total = math.fsum(parts[step] for step in self.asked if step in parts)
+        left = 1 - math.fsum(fixed[step] for step in self.requested if step in fixed)
+        total = math.fsum(parts[step] for step in self.requested if step in parts)
         return EpsilonShares(
-            self.epsilon, {step: fixed[step] if step in fixed else left * parts[step] / total for step in self.asked}
+            self.epsilon,
+            {step: fixed[step] if step in fixed else left * parts[step] / total for step in self.requested},
         )
 
     @property
     def _parts(self) -> PureShares:
         rule = isinstance(self.constants, RuleConstants)
-        name = "sums" if self._by_sums else EFFECT if not rule else "lean_rule" if self.lean else RULE
+        name = "sums" if self._by_sums else EFFECT if not rule else "reduced_rule" if self.reduced else RULE
         return PureShares(**of_kind(PURE)["shares"][name])
 
     @property
@@ -360,15 +362,15 @@ class _PureBuilder(Builder):
 
     def _effect_budget(self, k: int) -> float:
         of, later = self._parts, self._later
-        quantiles = (2 + ("residual scale" in later)) * (not self.binary) * (self.way != BARE)
-        moments = of.moments * (self.way != BARE)
+        quantiles = (2 + ("residual scale" in later)) * (not self.binary) * (self.way != PUBLIC_SUMS)
+        moments = of.moments * (self.way != PUBLIC_SUMS)
         left = 1 - quantiles * self._quantile_share - moments - of.screening * (k < self.covariates)
         left -= of.curvatures * ("effect curvatures" in later)
         unused = of.outcome * ("outcome" not in later) + of.propensity * ("propensity" not in later)
         return self.epsilon * left * (1 - of.outcome - of.propensity) / (1 - unused)
 
     @property
-    def _effect(self) -> Ask:
+    def _effect(self) -> Request:
         if not self._by_sums:
             return super()._effect
         unit = 2 / (self._effect_budget(self.covariates) * self.n * self.inside * self.effect_weight)
@@ -388,15 +390,15 @@ class _PureBuilder(Builder):
     def _tuned_sign(self) -> Sign:
         """That by which an objective's constants were tuned: of one size, and a choice that finds all."""
         rules = self._rules
-        limit = {OBJECTIVE: 1.0, SUMS: rules.sums_correlation, BARE: rules.bare_correlation}[self.way]
+        limit = {OBJECTIVE: 1.0, SUMS: rules.sums_correlation, PUBLIC_SUMS: rules.public_sums_correlation}[self.way]
         variance = self.shrinking_variance if self.shrinks else self._unshrunk_variance
         return Sign(rules, self.shrinks, variance, 1.0, _pure()["sign_noise"], limit, (1.0,))
 
-    def _correlation(self, ask: Ask, k: int) -> float:
-        return self._tuned_sign.correlation(ask.regression([False] * k), k, self.covariates)
+    def _correlation(self, request: Request, k: int) -> float:
+        return self._tuned_sign.correlation(request.regression([False] * k), k, self.covariates)
 
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None, slope: float = 1.0) -> float:
-        """Return the variance of a function of energy one by one coefficient of a perturbed objective of epsilon."""
+        """Return the variance of a function of weight one by one coefficient of a perturbed objective of epsilon."""
         return 2 * (2 * slope / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
 
     @property
@@ -421,9 +423,9 @@ def composed_plan(
 
     Example:
         >>> plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 6, overlap=0.1)
-        >>> plan.kept, plan.rung, plan.steps, round(plan.huber_quantile, 3)
+        >>> plan.retained, plan.form, plan.steps, round(plan.huber_quantile, 3)
         (6, 'additive', 60, 0.74)
-        >>> [composed_plan(n, PrivacyBudget(1.0, 0.0), 6).rung for n in (300, 300_000)]
+        >>> [composed_plan(n, PrivacyBudget(1.0, 0.0), 6).form for n in (300, 300_000)]
         ['constant', 'additive']
         >>> plan = composed_plan(16_000, PrivacyBudget(1.0, 1e-5), 6, DOUBLY_ROBUST, overlap=0.1)
         >>> plan.both_arms().basis.contrast is None

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 import yaml
 
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import KINDS
+from torchdpcate.fit.weighted_basis import KINDS
 
-_COUNTS = ("quantile_levels", "most", "steps", "step_bounds", "lean_steps")
+_COUNTS = ("quantile_levels", "most", "steps", "step_bounds", "reduced_steps")
 _MOST = {
     "quantile_levels": 20,
     "most": 50,
     "pairs": 50,
-    **dict.fromkeys(("steps", "step_bounds", "lean_steps"), 10_000),
+    **dict.fromkeys(("steps", "step_bounds", "reduced_steps"), 10_000),
 }
 _LARGEST = 1e9  # of any other constant
 _ANY_LENGTH = {"effect_sizes": 20}
@@ -51,16 +51,17 @@ class Expected:
         sampling: Variance of a record's clipped residual, in squared scales ...
         sampling_binary: ... and of a binary outcome.
         inside: Residuals within the clip beyond its quantile, which is that of the residuals before.
-        effect_curvature: Mean curvature of the effect's features, over their energies: the mean of min(pi, 1 - pi), at
+        effect_curvature: Mean curvature of the effect's features, over their weights: the mean of min(pi, 1 - pi), at
             most.
         logit_curvature: That of a logit's.
         apart: How propensities vary about the share of the treated: 0.3 is the mean of min(pi, 1 - pi) about one half.
         nuisances: Noise of the effect over that of its own steps.
         logit_prior: Prior variance of a logit's features over the planned one, by their weak ridge, ...
         logit_constant: ... and that of its constant.
-        logit_size: Scale by which parts of a logit are drawn to zero.
+        logit_size: Scale by which parts of a logit are shrunk.
         outcome_prior: As ``logit_prior``, of the outcome regression's features.
-        wandering: Variance of what is released over that of the late steps' noise: the warm steps' share is lost.
+        noise_inflation: Variance of what is released over that of the late steps' noise: the burn-in steps' share is
+            lost.
         most_wide: Covariates at most that have private windows: the curvatures of more are too many numbers.
         wide_sizes: n mu between which intervals widen the Huber clip ...
         wide_quantile: ... to this quantile.
@@ -79,7 +80,7 @@ class Expected:
     logit_constant: float
     logit_size: float
     outcome_prior: float
-    wandering: float
+    noise_inflation: float
     most_wide: int
     wide_sizes: tuple[float, float]
     wide_quantile: float
@@ -128,7 +129,7 @@ class PlanConstants:
         nuisance_share: Of what is left: outcome regression and propensity; the head gets the rest.
         wide_nuisance_share: The same where nuisances are of all covariates, and the effect of a few.
         tail_variance: Prior variance there of a covariate's linear feature that was not chosen, over an even part of
-            that of all linear ones, where the propensity is estimated: what is not asked for confounds.
+            that of all linear ones, where the propensity is estimated: what is not requested confounds.
         propensity_share: Of the nuisances': the propensity, where it is not known.
         huber_quantiles: Quantile of the residuals at which they are clipped, at n mu = 100 and at 30,000.
         head_variance: Prior variance of the effect's features, in units of the squared residual scale S^2.
@@ -141,25 +142,25 @@ class PlanConstants:
         pair_share: Of that choice.
         pair_variance: Share of these products in a prior variance, beside the others'.
         rough_sizes: n mu between which the shares of all kinds but the linear one grow from nearly nothing to those.
-        most: Covariates kept at most.
+        most: Covariates retained at most.
         steps: Steps of a regression at n mu = 1,000, growing by its square root ...
         step_bounds: ... within these bounds.
-        warm: Share of the steps, and of their mu^2, that only moves to the solution.
+        burn_in: Share of the steps, and of their mu^2, that only moves to the solution.
         step_size: Of a step, over the inverse of the curvature.
         binary_part: Prior variances of the effect on a binary outcome, over those above: S is the outcome's range
             there, and effects are small beside it.
         spike: Prior probability that a part is zero.
-        kinds: Kinds of features that may be asked for.
+        kinds: Kinds of features that may be requested.
         interval_shares: Of the steps that intervals take: matrix, counts, correction, average.
         interval_norm: Clip of |psi| in the matrix.
         interval_kinds: Kinds of features that an effect with intervals may have: waves are nearly functions of the
             others where covariates have few levels.
         interval_edge: Largest noise of the matrix, scaled to the plan, at which an effect with intervals has further
             kinds of features.
-        shrinking_noise: Variance by which an effect's parts are drawn to zero, over that of their own noise and
+        shrinking_noise: Variance by which an effect's parts are shrunk, over that of their own noise and
             sampling: what the nuisances' errors add.
         missed: What an effect has beyond its released features, over what their prior makes of these, in variance.
-        interval_reach: Clip of the effect in the average, in its planned standard deviations.
+        interval_clip: Clip of the effect in the average, in its planned standard deviations.
         score_margin: How far below the largest the quantile of an average effect's scores lies at least, in standard
             errors of one of its counts, without which a search may end at the top.
     """
@@ -192,7 +193,7 @@ class PlanConstants:
     most: int
     steps: float
     step_bounds: tuple[int, int]
-    warm: float
+    burn_in: float
     step_size: float
     binary_part: float
     spike: float
@@ -203,7 +204,7 @@ class PlanConstants:
     interval_edge: float
     shrinking_noise: float
     missed: float
-    interval_reach: float
+    interval_clip: float
     score_margin: float
 
     def __init__(self, **given: Any) -> None:
@@ -280,7 +281,7 @@ def _check(name: str, value: Any, default: Any) -> None:
 
 @dataclass(frozen=True, init=False)
 class RuleConstants(PlanConstants):
-    """Constants of a plan whose effect is asked for its sign.
+    """Constants of a plan whose effect is estimated for its sign.
 
     Those of ``rule.yaml`` take the place of the effect's.
 
@@ -294,20 +295,20 @@ class RuleConstants(PlanConstants):
             constant.
         effect_sizes: Standard deviations of effects over that of their prior, among which regrets are averaged: some
             effects are several times the outcome's noise. With more covariates than ``most`` there is one size, one.
-        lean_below: N mu below which a plan of at most ``most`` covariates may be lean: without an outcome regression,
-            and the propensity one number.
-        lean_steps: Steps of its effect.
-        lean_quantile_share: Of each of its two quantiles.
-        lean_moment_share: Of its means and spreads of the covariates.
-        lean_propensity_share: Of its propensity, where that is not known.
-        lean_correlation: Of a lean score without noise with the effect, over that of one with all steps.
-        lean_noise: Standard deviation of a lean effect's errors over that of its noise.
-        lean_variance: Prior variance of its features, by which they are asked for.
+        reduced_below: N mu below which a plan of at most ``most`` covariates may be reduced: without an outcome
+            regression, and the propensity one number.
+        reduced_steps: Steps of its effect.
+        reduced_quantile_share: Of each of its two quantiles.
+        reduced_moment_share: Of its means and spreads of the covariates.
+        reduced_propensity_share: Of its propensity, where that is not known.
+        reduced_correlation: Of a reduced score without noise with the effect, over that of one with all steps.
+        reduced_noise: Standard deviation of a reduced effect's errors over that of its noise.
+        reduced_variance: Prior variance of its features, by which they are requested.
         found_share: Of the weight of covariates that screening would choose if it saw the effect, what it finds beyond
             a choice at random: it looks at outcomes. With more covariates than ``most`` it is all.
         sums_below: N epsilon below which the effect of a rule by pure events may be one event of sums.
         sums_correlation: Of such a score without noise with the effect, over that of an objective's.
-        bare_correlation: The same, of sums whose constants are all public.
+        public_sums_correlation: The same, of sums whose constants are all public.
         constant_gain: Such a rule is constant where its planned correlation is so many times that of a linear one: a
             constant does well where the effect's mean is far from zero alone.
     """
@@ -319,23 +320,23 @@ class RuleConstants(PlanConstants):
     linear_variance: float
     least_correlation: float
     effect_sizes: tuple[float, ...]
-    lean_below: float
-    lean_steps: int
-    lean_quantile_share: float
-    lean_moment_share: float
-    lean_propensity_share: float
-    lean_correlation: float
-    lean_noise: float
-    lean_variance: float
+    reduced_below: float
+    reduced_steps: int
+    reduced_quantile_share: float
+    reduced_moment_share: float
+    reduced_propensity_share: float
+    reduced_correlation: float
+    reduced_noise: float
+    reduced_variance: float
     found_share: float
     sums_below: float
     sums_correlation: float
-    bare_correlation: float
+    public_sums_correlation: float
     constant_gain: float
 
     def of_binary(self) -> Self:
         """See ``PlanConstants``."""
-        own = "constant_variance", "linear_variance", "lean_variance"
+        own = "constant_variance", "linear_variance", "reduced_variance"
         return super().of_binary()._times(self.binary_part, *own)
 
 

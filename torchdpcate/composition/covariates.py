@@ -29,7 +29,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.weighted_basis import MOST, Feature, Standardisation, all_features, step
+from torchdpcate.fit.weighted_basis import MOST, Feature, Standardisation, all_features, step
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import gumbel_top_k, top_k
 
@@ -169,28 +169,28 @@ class PairsAbout(Waves):
 
 
 def chosen_by(
-    rows: Summed, sums: Waves, kept: int, steps: NoisySteps, step: str = SCREENING, part: float = 1.0
+    rows: Summed, sums: Waves, retained: int, steps: NoisySteps, step: str = SCREENING, part: float = 1.0
 ) -> tuple[int, ...]:
     """Return the positions of the covariates whose slope or hump against a residual is largest, in ascending order.
 
     They are chosen one by one, each at an equal share of the step, by ``gumbel_top_k``: its noise grows with the number
-    that is kept, that of released scores with all q. By pure events they are chosen by ``top_k``.
+    that is retained, that of released scores with all q. By pure events they are chosen by ``top_k``.
 
     Args:
         rows: The records.
         sums: By which they are compared.
-        kept: How many are chosen.
+        retained: How many are chosen.
         steps: Pays, and draws noise.
         step: That pays.
         part: Share of it that the choices have.
     """
-    event = steps.pay(step, part, kept) if steps.private else None
+    event = steps.pay(step, part, retained) if steps.private else None
     scores, sensitivity = rows.total(sums).abs().amax(0), steps.sensitivity(sums, rows.n)
     if event is None:
-        return tuple(sorted(scores.topk(kept).indices.tolist()))
+        return tuple(sorted(scores.topk(retained).indices.tolist()))
     if isinstance(event, PureEvent):
-        return tuple(sorted(top_k(scores, kept, kept * event.epsilon, steps.session.noise, sensitivity)))
-    return tuple(sorted(gumbel_top_k(scores, kept, event, steps.session.noise, sensitivity)))
+        return tuple(sorted(top_k(scores, retained, retained * event.epsilon, steps.session.noise, sensitivity)))
+    return tuple(sorted(gumbel_top_k(scores, retained, event, steps.session.noise, sensitivity)))
 
 
 def chosen_about(
@@ -334,16 +334,16 @@ def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> 
     spreads = torch.where(two_levels, _RATES, _MEANS).double()
     mean, square = released_moments(rows, moments, steps, ExpectedMoments(spreads, _SQUARE, _SQUARE_SPREAD))
     variance = (torch.where(two_levels, 1.0, square) - mean.square()).clamp(LEAST_VARIANCE, 1)
-    middle, reach = torch.zeros_like(mean), torch.ones_like(mean)
-    middle[~two_levels], reach[~two_levels] = windows.mean, MOST * windows.sd
-    return Standardisation((middle + reach * mean).clamp(-1, 1), (reach * variance.sqrt()).clamp_max(1))
+    middle, half = torch.zeros_like(mean), torch.ones_like(mean)
+    middle[~two_levels], half[~two_levels] = windows.mean, MOST * windows.sd
+    return Standardisation((middle + half * mean).clamp(-1, 1), (half * variance.sqrt()).clamp_max(1))
 
 
-# -- what is kept
+# -- what is retained
 
 
 @dataclass(frozen=True, eq=False)
-class KeptCovariates:
+class RetainedCovariates:
     """Covariates that regressions have.
 
     Attributes:
@@ -360,7 +360,7 @@ class KeptCovariates:
         """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]."""
         return self.standardisation(u if self.columns is None else u[:, list(self.columns)])
 
-    def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], KeptCovariates]":
+    def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], RetainedCovariates]":
         """Return those that were chosen for the effect, by the order of all, with their positions among these.
 
         Args:
@@ -370,16 +370,16 @@ class KeptCovariates:
         places = sorted(chosen, key=self.columns.__getitem__)
         return places, self.at(places)
 
-    def at(self, places: Sequence[int]) -> "KeptCovariates":
+    def at(self, places: Sequence[int]) -> "RetainedCovariates":
         """Return those at some positions among these, in that order."""
         every = range(len(self.two_levels)) if self.columns is None else self.columns
         scales = Standardisation(self.standardisation.mean[list(places)], self.standardisation.sd[list(places)])
-        return KeptCovariates(tuple(every[j] for j in places), scales, tuple(self.two_levels[j] for j in places))
+        return RetainedCovariates(tuple(every[j] for j in places), scales, tuple(self.two_levels[j] for j in places))
 
 
-def kept_covariates(
+def retained_covariates(
     rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps, two_levels: Sequence[bool]
-) -> KeptCovariates:
+) -> RetainedCovariates:
     """Run the steps that choose and scale the covariates of the regressions.
 
     A wide plan keeps all, the ones that it chooses for the outcome first.
@@ -393,20 +393,20 @@ def kept_covariates(
     """
     every = tuple(two_levels)
     if not plan.windows:
-        columns = chosen_by(rows, Waves(), plan.kept, steps) if plan.screens else None
+        columns = chosen_by(rows, Waves(), plan.retained, steps) if plan.screens else None
         levels = every if columns is None else tuple(every[column] for column in columns)
         if steps.private and "moments" not in plan.shares.shares:
-            return KeptCovariates(columns, Standardisation.none(len(levels)), levels)
-        return KeptCovariates(
+            return RetainedCovariates(columns, Standardisation.none(len(levels)), levels)
+        return RetainedCovariates(
             columns, private_standardisation(rows, Moments(columns=columns), steps, plan.by_sums), levels
         )
     two, windows = torch.tensor(every), Standardisation.none(0)
     if not all(every):
         windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two]), steps)
     scales = private_moments(rows, MomentsWithin(windows, two), steps)
-    kept = KeptCovariates(None, scales, every)
+    retained = RetainedCovariates(None, scales, every)
     if not plan.wide:
-        return kept
+        return retained
     count = plan.choices[PROGNOSTIC]
     first = chosen_about(rows, lambda centre: WavesAbout(centre, scales), count, PROGNOSTIC, steps)
-    return kept.at([*first, *(j for j in range(len(every)) if j not in first)])
+    return retained.at([*first, *(j for j in range(len(every)) if j not in first)])

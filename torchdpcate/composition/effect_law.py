@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import logistic_variances, outcome_variances, weak_prior
+from torchdpcate.composition.fit_plans import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import GATE
 from torchdpcate.composition.priors import STEPS, EmpiricalBayes, held_shares, prior_variances
 from torchdpcate.data.split import public_generator
-from torchdpcate.features.weighted_basis import MOST, Standardisation, WeightedBasis, all_features, lengths
+from torchdpcate.fit.weighted_basis import MOST, Standardisation, WeightedBasis, all_features, lengths
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
 TYPICAL = 0.95
-"""Of a feature's mean square times 1/|psi|, in energies."""
+"""Of a feature's mean square times 1/|psi|, in weights."""
 _LEAST_EIGENVALUE = 0.02  # of a matrix scaled to a planned diagonal of ones
-_LEAST_DIRECTION = 0.5  # of a combination of features that intervals are asked for
+_LEAST_DIRECTION = 0.5  # of a combination of features for which intervals are requested
 _TYPICAL_CORRELATION = 0.3  # prior size of a scaled matrix' entries about the plan's
 _SPIKE = 0.5  # prior probability that all of them are as planned
 _LEAST_INSIDE, _LEAST_PULL, _LEAST_SPREAD = 0.2, 0.1, 0.01  # of means of noisy counts in [0, 1]
@@ -41,7 +41,7 @@ def posterior_matrix(noisy: Tensor, sd: float, planned: Tensor) -> NoisyMatrix:
     r"""Return what is known of a symmetric matrix from noisy entries and a planned diagonal.
 
     Entries are scaled by the plan, :math:`C_{jk} = M_{jk} / \sqrt{d_j d_k}`; those off the diagonal, and the
-    diagonal's deviations from one, are drawn to zero by ``EmpiricalBayes``; eigenvalues are held above .02.
+    diagonal's deviations from one, are shrunk by ``EmpiricalBayes``; eigenvalues are held above .02.
 
     Args:
         noisy: The released matrix, [p, p].
@@ -104,7 +104,7 @@ def inverse_within(directions: Tensor, h: Tensor) -> Tensor:
 
 
 def interval_directions(matrix: Tensor, planned: Tensor) -> Tensor:
-    """Return combinations of features that intervals are asked for, [p, a]: the constant, and eigenvectors.
+    """Return combinations of features for which intervals are requested, [p, a]: the constant, and eigenvectors.
 
     The eigenvectors are those of the posterior matrix of the other features, scaled to the planned diagonal, whose
     eigenvalue is at least .5: what hardly varies over the records cannot be told at their noise.
@@ -136,12 +136,12 @@ class IntervalPlan:
         spread: S2, at which they are clipped in the correction.
         treatment: Largest \|a - pi\|.
         overlaps: Least and largest pi (1 - pi) that a record may have.
-        reach: At which psi't is clipped in the average; what follows t, hence not known before it.
+        bound: At which psi't is clipped in the average; what follows t, hence not known before it.
         gradient_noise: Of a coordinate of the mean of the late gradients.
         matrix_noise: Of the matrix' diagonal.
         counts_noise: Of a count.
         correction_noise: Of the sum of (a - pi) clip(r, S2).
-        average_noise: Of the sum of h clip(psi't), per unit of reach.
+        average_noise: Of the sum of h clip(psi't), per unit of bound.
         per_person: k, records of each person: a sum over all records, whatever those of one person have to do with each
             other, has at most k times the variance that independent ones would give it, and intervals count that.
     """
@@ -163,7 +163,7 @@ class IntervalPlan:
     @property
     def planned(self) -> Tensor:
         """Planned diagonal of the mean matrix, [p]."""
-        return TYPICAL * self.weight * self.basis.energies
+        return TYPICAL * self.weight * self.basis.feature_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class Estimates:
     Attributes:
         t: [p], in the span of the directions.
         covariance: [p, p].
-        directions: Combinations of features that intervals are asked for, [p, a].
+        directions: Combinations of features for which intervals are requested, [p, a].
         matrix: Posterior mean of E[w h psi psi'], [p, p].
         overlap: Mean of pi (1 - pi).
     """
@@ -188,7 +188,7 @@ class Estimates:
 def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, plan: IntervalPlan) -> Estimates:
     r"""Return the estimates of the projection that the late gradients point to, and their covariance.
 
-    With theta the mean of the late iterates, g that of their noisy gradients, B the directions asked for:
+    With theta the mean of the late iterates, g that of their noisy gradients, B the directions requested:
 
     .. math::
         t = G (H \theta - g), \quad G = B (B^\top H B)^{-1} B^\top, \quad H = n \kappa M, \qquad
@@ -222,7 +222,7 @@ def estimates(point: Tensor, gradient: Tensor, matrix: Tensor, counts: Tensor, p
     return Estimates(t, sandwich(directions, h, middle, tau), directions, m, overlap)
 
 
-def reach(t: Tensor, plan: IntervalPlan, deviations: float, most: float) -> float:
+def effect_clip(t: Tensor, plan: IntervalPlan, deviations: float, most: float) -> float:
     """Return where psi't without the constant is clipped for the average: so many of its planned deviations.
 
     Args:
@@ -231,7 +231,7 @@ def reach(t: Tensor, plan: IntervalPlan, deviations: float, most: float) -> floa
         deviations: How many.
         most: Range of the outcome.
     """
-    deviation = math.sqrt(float((t[1:].square() * plan.basis.energies[1:]).sum()))
+    deviation = math.sqrt(float((t[1:].square() * plan.basis.feature_weights[1:]).sum()))
     return min(max(deviations * deviation, plan.scale / 20), most)
 
 
@@ -254,7 +254,7 @@ def effect_law(found: Estimates, correction: Tensor, average: Tensor, bound: flo
     squares = float(correction[1].clamp_min(_LEAST_SPREAD * plan.n)) * unit**2
     c = float(correction[0]) * unit / total
     variance = (plan.correction_noise**2 + plan.per_person * squares) / total**2
-    t, root = found.t, float(plan.basis.energies[0]) ** 0.5
+    t, root = found.t, float(plan.basis.feature_weights[0]) ** 0.5
     centre = found.matrix[:, 0] / found.matrix[0, 0] * root
     d = float(average[0]) / total
     varied = t.clone()
@@ -294,7 +294,7 @@ def with_missed(
         found: Estimates of the features' coefficients, and their covariance.
         plan: The public plan.
         facts: Of the interval steps.
-        two_levels: Whether each kept covariate has two levels.
+        two_levels: Whether each retained covariate has two levels.
     """
     if not plan.constants.missed:
         return law
@@ -311,19 +311,19 @@ def missed_variance(
     .. math:: \kappa\, \max(\gamma, 1)^2\, \frac{1 - G}{G}\,
         \Big(\Big(\sum_j e_j (t_j^2 - V_{jj})\Big)_+ + \Big(2 \sum_j e_j^2 V_{jj}^2\Big)^{1/2}\Big)
 
-    G is the share of the prior variance of effects that the features hold which are asked for: covariates that are not
-    kept, and kinds of features that are not asked for, have the rest; products with a step, where there are any, add
-    their own share to it, so that it is divided by that sum. Its size is that of what was found, and
-    one standard deviation of the noise of that, or where no feature is asked for the prior's. Gamma is the mean square
-    of widely clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides
-    effects in them.
+    G is the share of the prior variance of effects that the features hold which are requested: covariates that are not
+    retained, and kinds of features that are not requested, have the rest; products with a step, where there are any,
+    add their own share to it, so that it is divided by that sum. Its size is that of what was found, and one standard
+    deviation of the noise of that, or where no feature is requested the prior's. Gamma is the mean square of widely
+    clipped residuals over s^2, that of normal ones with the quantile S: where tails are long, the clip hides effects in
+    them.
 
     Args:
         law: Of the projection, whose correction holds those squares.
         found: Estimates of the features' coefficients, and their covariance.
         plan: The public plan.
         facts: Of the interval steps.
-        two_levels: Whether each kept covariate has two levels.
+        two_levels: Whether each retained covariate has two levels.
     """
     basis, kappa = facts.basis, plan.constants.missed
     if not kappa:
@@ -337,9 +337,9 @@ def missed_variance(
     prior = prior * held_shares(every, len(two_levels), plan.covariates)
     prior = prior / (1 + (plan.constants.pair_variance if steps else 0))
     held = float(prior[[every.index(feature) for feature in basis.features]].sum())
-    energies, noise = basis.energies[1:], found.covariance.diagonal()[1:]
-    size = float((energies * (found.t[1:].square() - noise)).sum())
-    size = max(size, 0.0) + math.sqrt(2 * float((energies * noise).square().sum()))
+    feature_weights, noise = basis.feature_weights[1:], found.covariance.diagonal()[1:]
+    size = float((feature_weights * (found.t[1:].square() - noise)).sum())
+    size = max(size, 0.0) + math.sqrt(2 * float((feature_weights * noise).square().sum()))
     return kappa * size * (1 - held) / held
 
 
@@ -433,7 +433,7 @@ def nuisance_noise(
 
 
 def drawn_to_zero(variances: Tensor, prior: Tensor) -> Tensor:
-    r"""Return the covariance of estimates that are drawn to zero by a prior, [p, p]: A V^-1 A, A = (V^-1 + P^-1)^-1.
+    r"""Return the covariance of estimates that are shrunk by a prior, [p, p]: A V^-1 A, A = (V^-1 + P^-1)^-1.
 
     Args:
         variances: V, of the estimates themselves, [p, p].
@@ -445,7 +445,7 @@ def drawn_to_zero(variances: Tensor, prior: Tensor) -> Tensor:
 
 
 def with_nuisances(law: EffectLaw, found: Estimates, noise: NuisanceNoise) -> EffectLaw | None:
-    r"""Return the law with the errors of both nuisances; None where that of the propensity is beyond the gate.
+    r"""Return the law with the errors of both nuisances; None where that of the propensity is beyond the limit.
 
     In the weights of the released propensity the estimating equations are off by
     :math:`B = \delta\pi\,(\delta m + (1 - 2\hat\pi)\,\psi^\top\delta t - \delta\pi\,\psi^\top t)` at a record, hence

@@ -20,7 +20,7 @@ from torchdpcate.composition.plan import (
     PlanFacts,
 )
 from torchdpcate.composition.priors import (
-    Ask,
+    Request,
     Sign,
     gaussian_filling,
     held_shares,
@@ -40,7 +40,7 @@ from torchdpcate.composition.steps import (
     total_mu,
 )
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import all_features
+from torchdpcate.fit.weighted_basis import all_features
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Builder(PlanFacts):
     """Finds the numbers of a plan of Gaussian events; budgets of steps are shares of mu^2.
 
     Args:
-        asks_lean: Whether a rule is to be lean: without an outcome regression, with a propensity of one number, and
-            all covariates.
+        asks_reduced: Whether a rule is to be reduced: without an outcome regression, with a propensity of one number,
+            and all covariates.
 
     Raises:
         InputError: As ``PlanFacts``; delta = 0, or what this kind of plan does not have.
@@ -58,7 +58,7 @@ class Builder(PlanFacts):
     kind: ClassVar[str] = EFFECT
     way: ClassVar[str] = OBJECTIVE
 
-    asks_lean: bool = False
+    asks_reduced: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,27 +80,27 @@ class Builder(PlanFacts):
             "propensity_steps": ("propensity",),
             "log_link": self.count and not self.estimates_propensity,  # else intervals count its noise
             "residual_scale": 1.0 if self.binary else EXPECTED.residual_scale,
-            "warm": round(self.constants.warm * self.steps),
+            "burn_in": round(self.constants.burn_in * self.steps),
             "effect_size": math.sqrt(self.constants.binary_part) if self.binary else 1.0,
-            "wandering": EXPECTED.wandering,
+            "noise_inflation": EXPECTED.noise_inflation,
             "score_scale": 1.0,
             "score_quantile": self.huber_quantile,
             "score_spread": 1.0,
             "clip_factor": 1.0,
             "interval_spread": spread,
-            "interval_reach": self.constants.interval_reach * spread / EXPECTED.spreads[0][1],  # wider with less noise
+            "interval_clip": self.constants.interval_clip * spread / EXPECTED.spreads[0][1],  # wider with less noise
         }
 
     def best(self) -> ComposedPlan:
-        """Return the plan of less planned regret: of a rule at small n mu it may be lean.
+        """Return the plan of less planned regret: of a rule at small n mu it may be reduced.
 
         What is left out would cost its effect more than it gains.
         """
         full = self.build()
-        if not self._may_be_lean:
+        if not self._may_be_reduced:
             return full
-        lean = replace(self, asks_lean=True).build()
-        return lean if lean.planned_correlation() > full.planned_correlation() else full
+        reduced = replace(self, asks_reduced=True).build()
+        return reduced if reduced.planned_correlation() > full.planned_correlation() else full
 
     def may(self, what: str) -> bool:
         """Whether such a plan may have something, by the file of its constants."""
@@ -149,32 +149,32 @@ class Builder(PlanFacts):
 
     @property
     def _many(self) -> bool:
-        # of more covariates than a plan keeps few are asked for: on random laws all of them cost more than they gain
+        # of more covariates than a plan keeps few are requested: on generated data all of them cost more than they gain
         return self.covariates > self.constants.most
 
     @property
     def shrinks(self) -> bool:
-        """Whether coefficients are drawn to zero by their noise; those of a rule are not below some n mu."""
+        """Whether coefficients are shrunk by their noise; those of a rule are not below some n mu."""
         return self._rule is None or self.size >= self._rule.linear_below
 
     @property
-    def lean(self) -> bool:
+    def reduced(self) -> bool:
         """See ``ComposedPlan``."""
-        return self.asks_lean
+        return self.asks_reduced
 
     @property
-    def _may_be_lean(self) -> bool:
+    def _may_be_reduced(self) -> bool:
         rule = self._rule
-        if rule is None or not self.may("lean") or self.budget is None or self._many:
+        if rule is None or not self.may("reduced") or self.budget is None or self._many:
             return False
         if self.binary or self.intervals or self.constant_only:
             return False
-        return self.size < min(rule.lean_below, rule.linear_below)
+        return self.size < min(rule.reduced_below, rule.linear_below)
 
     @property
     def one_propensity(self) -> bool:
         """See ``ComposedPlan``."""
-        return self.lean
+        return self.reduced
 
     # -- records, as they are expected
 
@@ -222,22 +222,22 @@ class Builder(PlanFacts):
     @property
     def steps(self) -> int:
         """See ``ComposedPlan``."""
-        if self.lean and self._rule:
-            return self._rule.lean_steps
+        if self.reduced and self._rule:
+            return self._rule.reduced_steps
         low, high = self.constants.step_bounds
         return round(min(max(self.constants.steps * math.sqrt(self.size / 1000), low), high))
 
     @property
     def quantiles(self) -> tuple[str, ...]:
         """See ``ComposedPlan``."""
-        return () if self.binary else QUANTILES[:2] if self.lean else QUANTILES
+        return () if self.binary else QUANTILES[:2] if self.reduced else QUANTILES
 
     @cached_property
-    def kept(self) -> int:
+    def retained(self) -> int:
         """See ``ComposedPlan``."""
-        return self.covariates if self.lean else self.best_kept()
+        return self.covariates if self.reduced else self.best_retained()
 
-    def best_kept(self) -> int:
+    def best_retained(self) -> int:
         """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
@@ -251,11 +251,11 @@ class Builder(PlanFacts):
         noise = self._unit_noise(self._effect_budget(k), self.effect_weight)
         return self._error(self._ask(self._priors.choice_variance, noise), k)
 
-    def _error(self, ask: Ask, k: int) -> float:
+    def _error(self, request: Request, k: int) -> float:
         """Return the expected squared error of a function of k covariates, over that of none."""
         features = all_features([False] * k, self.constants.kinds)
-        prior = ask.priors(features) * held_shares(features, k, self.covariates)
-        return ask.fill(prior, ask.noise, math.inf).error - float(prior.sum())
+        prior = request.priors(features) * held_shares(features, k, self.covariates)
+        return request.fill(prior, request.noise, math.inf).error - float(prior.sum())
 
     def _regret_of(self, k: int) -> float:
         """Return what falls with the expected regret of the sign of an effect of k covariates."""
@@ -268,7 +268,7 @@ class Builder(PlanFacts):
         It may be twice as large where the propensity is estimated: what a plan leaves out confounds there.
         """
         constants = self.constants
-        if not (constants.window_rank and self.may("windows")) or self.lean or self.estimates_propensity:
+        if not (constants.window_rank and self.may("windows")) or self.reduced or self.estimates_propensity:
             return False
         mu = self.mu * math.sqrt(constants.window_share)
         noise = 0.0 if self.budget is None else rank_noise(self._numbers, mu, self.n)
@@ -283,14 +283,14 @@ class Builder(PlanFacts):
         nuisances, and the others for the effect: what tells of the outcome often changes the effect, in ways that no
         slope or hump of the effect shows.
         """
-        if self.kept == self.covariates:
+        if self.retained == self.covariates:
             return {}
         if not self.windows:
-            return {SCREENING: self.kept}
+            return {SCREENING: self.retained}
         if self.constant_only or not self.may("modifiers"):
-            return {PROGNOSTIC: self.kept}
-        heads = (self.kept + 1) // 2
-        return {PROGNOSTIC: heads, **({MODIFIERS: self.kept - heads} if self.kept > heads else {})}
+            return {PROGNOSTIC: self.retained}
+        heads = (self.retained + 1) // 2
+        return {PROGNOSTIC: heads, **({MODIFIERS: self.retained - heads} if self.retained > heads else {})}
 
     @property
     def pairs(self) -> int:
@@ -307,19 +307,19 @@ class Builder(PlanFacts):
     @cached_property
     def shares(self) -> Shares:
         """See ``ComposedPlan``."""
-        if not (self.lean and self._rule):
+        if not (self.reduced and self._rule):
             return Shares(self.mu, self._shares(tuple(self.choices)))
         rule = self._rule
-        shares = dict.fromkeys(QUANTILES[:2], rule.lean_quantile_share) | {"moments": rule.lean_moment_share}
+        shares = dict.fromkeys(QUANTILES[:2], rule.reduced_quantile_share) | {"moments": rule.reduced_moment_share}
         if not self.known_propensity:
-            shares["propensity"] = rule.lean_propensity_share
+            shares["propensity"] = rule.reduced_propensity_share
         return Shares(self.mu, shares | {"effect": 1 - math.fsum(shares.values())})
 
     def _shares(self, choices: Sequence[str]) -> dict[str, float]:
         """Return each step's share of mu^2.
 
         Args:
-            choices: Steps that choose covariates, by even shares; none where all are kept.
+            choices: Steps that choose covariates, by even shares; none where all are retained.
         """
         constants, left = self.constants, self._left(bool(choices))
         shares = {
@@ -379,13 +379,15 @@ class Builder(PlanFacts):
         return counts / (self.constants.rank_error * self.size) ** 2
 
     def _effect_budget(self, k: int) -> float:
-        """Return mu of the effect where k covariates are kept."""
-        return self.shares.of("effect") if self.lean else self.mu * math.sqrt(self._effect_share(k < self.covariates))
+        """Return mu of the effect where k covariates are retained."""
+        return (
+            self.shares.of("effect") if self.reduced else self.mu * math.sqrt(self._effect_share(k < self.covariates))
+        )
 
     # -- regressions
 
     @cached_property
-    def asks(self) -> Mapping[str, Ask]:
+    def requests(self) -> Mapping[str, Request]:
         """See ``ComposedPlan``."""
         constants, shares = self.constants, self.shares.shares
         heads = self.choices[PROGNOSTIC] if self.windows and self.choices else None
@@ -402,15 +404,15 @@ class Builder(PlanFacts):
         return found | ({"effect": self._effect} if "effect" in shares else {})
 
     @property
-    def _effect(self) -> Ask:
+    def _effect(self) -> Request:
         if not self.shrinks:
-            return self._unshrunk(self.kept)
+            return self._unshrunk(self.retained)
         variance = 0.0 if self.constant_only else self.shrinking_variance
         least = self._unit_sampling(self.effect_weight)
         noise = self._unit_noise(self.shares.of("effect"), self.effect_weight)
         return self._ask(variance, noise, self._effect_kinds, self._constant_variance, least)
 
-    def _unshrunk(self, k: int) -> Ask:
+    def _unshrunk(self, k: int) -> Request:
         """Return that of k covariates that is not shrunk: linear where its sign is worth it, else a constant."""
         noise = self._unit_noise(self._effect_budget(k), self.effect_weight)
         alone = self._ask(0.0, noise, constant=self._constant_variance)
@@ -423,7 +425,7 @@ class Builder(PlanFacts):
     @property
     def _unshrunk_variance(self) -> float:
         """Prior variance of the features of an effect that is not shrunk, in units of S^2."""
-        return self._rules.lean_variance if self.lean else self._rules.linear_variance
+        return self._rules.reduced_variance if self.reduced else self._rules.linear_variance
 
     @property
     def _effect_kinds(self) -> str:
@@ -440,13 +442,13 @@ class Builder(PlanFacts):
             self.shrinks,
             self.shrinking_variance if self.shrinks else self._unshrunk_variance,
             found=1.0 if self._many else rules.found_share,
-            noise=self._rule.lean_noise if self.lean and self._rule else EXPECTED.nuisances,
-            limit=self._rule.lean_correlation if self.lean and self._rule else 1.0,
+            noise=self._rule.reduced_noise if self.reduced and self._rule else EXPECTED.nuisances,
+            limit=self._rule.reduced_correlation if self.reduced and self._rule else 1.0,
             sizes=(1.0,) if self._many else rules.effect_sizes,
         )
 
-    def _correlation(self, ask: Ask, k: int) -> float:
-        return self.sign.correlation(ask.regression([False] * k), k, self.covariates)
+    def _correlation(self, request: Request, k: int) -> float:
+        return self.sign.correlation(request.regression([False] * k), k, self.covariates)
 
     @property
     def _outcome_noise(self) -> float:
@@ -456,7 +458,7 @@ class Builder(PlanFacts):
         return self._unit_noise(mu, 1.0, EXPECTED.logit_curvature if self.binary else None)
 
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None, slope: float = 1.0) -> float:
-        """Return the variance of a function of energy one: sensitivity 2 slope, curvature n inside weight.
+        """Return the variance of a function of weight one: sensitivity 2 slope, curvature n inside weight.
 
         Without privacy it is that by sampling.
         """
@@ -465,7 +467,7 @@ class Builder(PlanFacts):
         return (2 * slope / (mu * self.n * (inside or self.inside) * weight)) ** 2
 
     def _unit_sampling(self, weight: float, inside: float | None = None) -> float:
-        """Return the variance of a feature's part of the function by sampling, whatever its energy."""
+        """Return the variance of a feature's part of the function by sampling, whatever its weight."""
         return self.sampling / (self.n * (inside or self.inside) ** 2 * weight)
 
     def _ask(
@@ -476,11 +478,11 @@ class Builder(PlanFacts):
         constant: float = math.inf,
         least: float = 0.0,
         heads: int | None = None,
-    ) -> Ask:
-        """Return what a regression may ask for; kinds: None takes the plan's; the others are those of ``Ask``."""
+    ) -> Request:
+        """Return what a regression may request; kinds: None takes the plan's; the others are those of ``Request``."""
         kinds = (self.constants.kinds if kinds is None else kinds) if self._looks else ""
         facts = self.constants, self.size, not self.known_propensity, self._filling
-        return Ask(*facts, variance, noise, kinds, constant, least, heads)
+        return Request(*facts, variance, noise, kinds, constant, least, heads)
 
     @property
     def _looks(self) -> bool:
@@ -489,7 +491,7 @@ class Builder(PlanFacts):
 
     @property
     def _filling(self) -> Any:
-        """How energies are found; without privacy features are held against sampling alone."""
+        """How feature_weights are found; without privacy features are held against sampling alone."""
         return sampling_filling if self.budget is None else gaussian_filling
 
 

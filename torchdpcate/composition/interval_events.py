@@ -12,10 +12,10 @@ from torchdpcate.composition.effect_law import (
     Covariates,
     Estimates,
     IntervalPlan,
+    effect_clip,
     effect_law,
     estimates,
     nuisance_noise,
-    reach,
     with_missed,
     with_nuisances,
 )
@@ -33,7 +33,7 @@ from torchdpcate.composition.steps import (
     summed,
 )
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.weighted_basis import WeightedBasis, lengths
+from torchdpcate.fit.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
 _SQUARES = 0.65  # of mu^2 for the squares, at no cost beside the sum: see Correction
@@ -304,7 +304,7 @@ def private_effect_law(
 ) -> tuple[EffectLaw | None, IntervalNumbers]:
     """Run the interval steps of a plan, and return the law that intervals rest on, with what it was made of.
 
-    There is no law where the noise of an estimated propensity, by what was released of it, is beyond the gate.
+    There is no law where the noise of an estimated propensity, by what was released of it, is beyond the limit.
 
     Args:
         rows: ``Residuals`` of the records.
@@ -324,7 +324,7 @@ def private_effect_law(
     counts = private_counts(rows, Counts(*known, theta, scale), steps)
     found: Estimates = estimates(solution.point, solution.gradient, matrix, counts, facts)
     correction = private_correction(rows, Correction(*known, found.t, facts.spread), steps)
-    bound = reach(found.t, facts, plan.interval_reach, outcome_range)
+    bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     average = private_average(rows, Average(*known, found.t, bound), steps)
     numbers = IntervalNumbers(solution.point, solution.gradient, matrix, counts, correction, average, nuisances)
     return _law(found, numbers, bound, facts, plan, covariates), numbers
@@ -343,7 +343,7 @@ def law_of(
     """Return the law that released numbers make, of so many records a person; see ``private_effect_law``."""
     facts = interval_plan(basis, scale, bounds, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
-    bound = reach(found.t, facts, plan.interval_reach, outcome_range)
+    bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     return _law(found, numbers, bound, facts, plan, covariates)
 
 
@@ -385,7 +385,7 @@ def interval_plan(
         spread=spread,
         treatment=largest,
         overlaps=least,
-        gradient_noise=noise("effect", 2 * scale) / math.sqrt(1 - constants.warm),
+        gradient_noise=noise("effect", 2 * scale) / math.sqrt(1 - constants.burn_in),
         matrix_noise=noise(MATRIX, matrix_sensitivity(bounds, constants.interval_norm)),
         counts_noise=noise(COUNTS, counts_sensitivity(bounds)),
         correction_noise=noise(CORRECTION, 2 * largest * spread),

@@ -1,4 +1,4 @@
-"""Fits of a linear predictor by noisy steps: what is fitted, how it is asked for, and how it is solved."""
+"""Fits of a linear predictor by noisy steps: what is fitted, how it is set up, and how it is solved."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.descent import newton
-from torchdpcate.erm.solver import newton_direction
-from torchdpcate.nuisance.plan import check_limit
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.descent import newton
+from torchdpcate.fit.dp_sgd_plan import check_limit
+from torchdpcate.fit.minimise import newton_direction
+from torchdpcate.fit.trainer import default_trainer
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -82,7 +82,7 @@ class LinearFit(ABC):
         return summed(lambda g, pulls: g.T @ pulls, self.predictors, self.weights * self.pulls(scores))
 
     @property
-    def reach(self) -> float:
+    def score_scale(self) -> float:
         """Size of the scores to expect: the slope, where a score is an outcome."""
         return self.slope
 
@@ -187,7 +187,7 @@ class CountFit(LinearFit):
     level: float = 1.0
 
     @property
-    def reach(self) -> float:
+    def score_scale(self) -> float:
         """See ``LinearFit``."""
         return self.slope / self.level
 
@@ -283,15 +283,15 @@ def gradient_bound(slope: float, size: int) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class FitPlan:
-    """How a fit is asked for, all of it public.
+    """How a fit is set up, all of it public.
 
     Attributes:
         step: The step that pays.
         scaling: Planned curvature of each coefficient, [p].
         ridge: Of each coefficient, [p].
         steps: Number of steps.
-        warm: Steps among them that only move to the solution.
-        warm_share: Share of the step's mu^2 that they get.
+        burn_in: Steps among them that only move to the solution.
+        burn_in_share: Share of the step's mu^2 that they get.
         size: Of a step, over the inverse of the curvature.
         curvature: Planned curvature, [p, p], whose diagonal ``scaling`` is; None for that diagonal.
     """
@@ -300,8 +300,8 @@ class FitPlan:
     scaling: Tensor
     ridge: Tensor
     steps: int
-    warm: int
-    warm_share: float
+    burn_in: int
+    burn_in_share: float
     size: float
     curvature: Tensor | None = None
 
@@ -311,12 +311,12 @@ class FitPlan:
         return (self.scaling.diag() if self.curvature is None else self.curvature) + self.ridge.diag()
 
     def pay(self, steps: NoisySteps) -> list[tuple[StepEvent, int]]:
-        """Charge all steps, and return the event of a warm one and of a later one, each with how many there are."""
-        late = self.steps - self.warm
-        if not self.warm:
+        """Charge all steps, and return the event of a burn-in one and of a later one, each with how many there are."""
+        late = self.steps - self.burn_in
+        if not self.burn_in:
             return [(steps.pay(self.step, count=late), late)]
-        warm = steps.pay(self.step, self.warm_share, self.warm)
-        return [(warm, self.warm), (steps.pay(self.step, 1 - self.warm_share, late), late)]
+        burn_in = steps.pay(self.step, self.burn_in_share, self.burn_in)
+        return [(burn_in, self.burn_in), (steps.pay(self.step, 1 - self.burn_in_share, late), late)]
 
 
 class Solution(NamedTuple):
@@ -324,7 +324,7 @@ class Solution(NamedTuple):
 
     Attributes:
         coefficients: Float64 [p].
-        point: Mean of the iterates after the warm steps, [p].
+        point: Mean of the iterates after the burn-in steps, [p].
         gradient: Mean of their noisy gradients, without ridge, [p].
     """
 
@@ -346,7 +346,7 @@ class Solver(ABC):
 
         Args:
             fit: What is fitted, the curator's.
-            plan: How it is asked for.
+            plan: How it is set up.
             steps: Pays, and draws noise.
 
         Raises:
@@ -361,13 +361,13 @@ class NewtonPoints:
     r"""Scaled steps by noisy gradients G, and the mean of the points that Newton steps would lead to.
 
     .. math:: d_k = P^{-1} (G_k + \rho\,\theta_k), \quad \theta_{k+1} = \theta_k - a\, d_k, \qquad
-        \hat\theta = \frac{1}{K}\sum_{k > \text{warm}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
+        \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{curvature} + \rho
 
     In their mean the iterates' own noise and a late start cancel. The size a is cut where two steps point against each
     other, in the norm of P, by more than noise does.
 
     Args:
-        plan: Curvature, ridge, warm steps and size.
+        plan: Curvature, ridge, burn_in steps and size.
         runs: How many independent runs there are side by side, whose vectors are rows; () for one, without rows.
 
     Attributes:
@@ -376,7 +376,7 @@ class NewtonPoints:
 
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
-        >>> plan = FitPlan("outcome", scaling=one, ridge=0 * one, steps=5, warm=1, warm_share=0.2, size=0.25)
+        >>> plan = FitPlan("outcome", scaling=one, ridge=0 * one, steps=5, burn_in=1, burn_in_share=0.2, size=0.25)
         >>> points = NewtonPoints(plan)
         >>> for _ in range(5):
         ...     points.step(points.theta - 3)
@@ -387,7 +387,7 @@ class NewtonPoints:
     def __init__(self, plan: FitPlan, runs: tuple[int, ...] = ()) -> None:
         self.size = torch.full(runs, plan.size, dtype=torch.float64)
         self.theta = torch.zeros(*runs, len(plan.scaling), dtype=torch.float64)
-        self._ridge, self._warm = plan.ridge, plan.warm
+        self._ridge, self._burn_in = plan.ridge, plan.burn_in
         self._root = torch.linalg.cholesky(plan.preconditioner)
         self._points, self._gradients = torch.zeros_like(self.theta), torch.zeros_like(self.theta)
         self._total, self._last, self._taken = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
@@ -398,7 +398,7 @@ class NewtonPoints:
         pull = (gradient + self._ridge * self.theta)[..., None]
         now = torch.linalg.solve_triangular(self._root, pull, upper=False)
         step = torch.linalg.solve_triangular(self._root.T, now, upper=True)[..., 0]
-        if self._taken >= self._warm:
+        if self._taken >= self._burn_in:
             self._total += self.theta - step
             self._points += self.theta
             self._gradients += gradient
@@ -411,7 +411,7 @@ class NewtonPoints:
 
     @property
     def mean(self) -> Tensor:
-        """Mean of the Newton points after the warm steps, [*runs, p]."""
+        """Mean of the Newton points after the burn-in steps, [*runs, p]."""
         return self._total / self._late
 
     @property
@@ -421,7 +421,7 @@ class NewtonPoints:
 
     @property
     def _late(self) -> int:
-        return self._taken - self._warm
+        return self._taken - self._burn_in
 
 
 def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Tensor]:
@@ -437,29 +437,30 @@ def newton_law(plan: FitPlan, hessian: Tensor, noise: float) -> tuple[Tensor, Te
     or the largest that does not overshoot.
 
     Args:
-        plan: How the fit was asked for.
+        plan: How the fit was set up.
         hessian: H, [p, p].
         noise: Standard deviation of a coordinate's noise, if all of the step were one event.
 
     Returns:
         R, [p, p], and the covariance of the noise, [p, p].
     """
-    late, warm = plan.steps - plan.warm, plan.warm
+    late, burn_in = plan.steps - plan.burn_in, plan.burn_in
     root = torch.linalg.cholesky(plan.preconditioner)
     inner = torch.linalg.solve_triangular(root, hessian + plan.ridge.diag(), upper=False)
     inner = torch.linalg.solve_triangular(root, inner.T, upper=False)
     value, vector = torch.linalg.eigh((inner + inner.T) / 2)
     q = torch.linalg.solve_triangular(root.T, vector, upper=True)
-    kept = 1 - min(plan.size, 1 / float(value[-1])) * value  # of an error, from one iterate to the next
+    retained = 1 - min(plan.size, 1 / float(value[-1])) * value  # of an error, from one iterate to the next
     step = torch.arange(plan.steps, dtype=torch.float64)[:, None]
-    # of one number, theta_k = (1 - kept^k) / value, and a noise of step j adds a kept^(k - 1 - j) to a later theta_k
-    response = 1 + (1 - value) * ((1 - kept ** step[warm:]) / value).mean(0)
-    first = (step + 1).clamp_min(warm)
-    later = (kept ** (first - 1 - step) - kept ** (plan.steps - 1 - step)) / value
-    factors = ((step >= warm) + (1 - value) * later) / late
-    squares = torch.full((plan.steps,), late / (1 - plan.warm_share if warm else 1.0), dtype=torch.float64)
-    if warm:
-        squares[:warm] = warm / plan.warm_share
+    # of one number, theta_k = (1 - retained^k) / value, and a noise of step j adds a retained^(k - 1 - j) to a later
+    # theta_k
+    response = 1 + (1 - value) * ((1 - retained ** step[burn_in:]) / value).mean(0)
+    first = (step + 1).clamp_min(burn_in)
+    later = (retained ** (first - 1 - step) - retained ** (plan.steps - 1 - step)) / value
+    factors = ((step >= burn_in) + (1 - value) * later) / late
+    squares = torch.full((plan.steps,), late / (1 - plan.burn_in_share if burn_in else 1.0), dtype=torch.float64)
+    if burn_in:
+        squares[:burn_in] = burn_in / plan.burn_in_share
     inside = (factors.T @ (squares[:, None] * factors)) * (q.T @ q)
     return (q * response) @ q.T, noise**2 * q @ inside @ q.T
 
@@ -471,7 +472,7 @@ class NoisyNewton(Solver):
     .. math::
         d_k = P^{-1}\Big(\sum_i \nabla_i(\theta_k) + N_k + \rho\,\theta_k\Big), \quad
         \theta_{k+1} = \theta_k - a\, d_k, \qquad
-        \hat\theta = \frac{1}{K}\sum_{k > \text{warm}} (\theta_k - d_k), \quad P = \text{scaling} + \rho
+        \hat\theta = \frac{1}{K}\sum_{k > \text{burn_in}} (\theta_k - d_k), \quad P = \text{scaling} + \rho
 
     Each :math:`\theta_k - d_k` is where a Newton step with P would end. In their mean the iterates' own noise and a
     late start cancel: with P = H it is the solution plus :math:`H^{-1}` times the mean of the noise, the
@@ -504,7 +505,7 @@ def newton_points(
         gradient: Of the sum, [*runs, p], at coefficients [*runs, p].
         shape: Number of records n, and p.
         slope: Bound of a record's gradient.
-        plan: How the fit is asked for.
+        plan: How the fit is set up.
         steps: Pays, and draws noise.
         runs: How many independent runs side by side, for audits.
     """
@@ -573,7 +574,7 @@ class LightningFit(Solver):
         >>> from torchdpcate.privacy.session import FitSession
         >>> one = torch.ones(500, dtype=torch.float64)
         >>> fit = HuberFit(one[:, None], one, 0.3 * one, 1.0)
-        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, warm=8, warm_share=0.2, size=0.25)
+        >>> plan = FitPlan("outcome", one[:1] * 500, one[:1] * 0, steps=40, burn_in=8, burn_in_share=0.2, size=0.25)
         >>> steps = NoisySteps(FitSession(NoiseSource.system()), Shares(1e6, {"outcome": 1.0}))
         >>> round(LightningFit().solve(fit, plan, steps).item(), 3)
         0.3

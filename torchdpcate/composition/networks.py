@@ -14,11 +14,10 @@ from torchdpcate._process import gpu_memory, terminable, threads_for
 from torchdpcate.composition.linear_fit import FitPlan, LinearFit, NewtonPoints
 from torchdpcate.composition.steps import NoisySteps, StepEvent, summation_error
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.dp_sgd import DPSGD, check_weights
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.trainable import RecordLossModule
-from torchdpcate.nuisance.trainer import check_one_process, interruptible, quiet_lightning
+from torchdpcate.fit.dp_sgd import DPSGD, check_weights
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainer import check_one_process, interruptible, quiet_lightning
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -253,7 +252,7 @@ def trained(
 
     Args:
         network: Untrained.
-        plan: How the fit is asked for.
+        plan: How the fit is set up.
         z: Standardised covariates [n, k].
         steps: Pays, and draws noise.
         trainer: Makes a Trainer from keyword arguments.
@@ -289,7 +288,7 @@ class NetworkSteps:
     def __init__(self, network: Network, plan: FitPlan, noise: float) -> None:
         fit, wide = network.fit, network.wide.in_features
         self._network, self._plan = network, plan
-        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.reach
+        self._slope, self._noise, self._prior = fit.slope, noise, _PRIOR.get(plan.step, 1.0) * fit.score_scale
         self._ridge = plan.ridge[:wide]
         curvature = plan.preconditioner[:wide, :wide] - self._ridge.diag()
         # a hidden layer takes its part of a record's gradient

@@ -1,4 +1,4 @@
-"""The public plan of one composition: what is asked of the records, by which steps, all of its numbers plain."""
+"""The public plan of one composition: what is requested of the records, by which steps, all of its numbers plain."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
-from torchdpcate.composition.priors import STEPS, Ask, Filling, Regression, Sign, matrix_noise
+from torchdpcate.composition.priors import STEPS, Filling, Regression, Request, Sign, matrix_noise
 from torchdpcate.composition.pure_fits import NOISE_SHARE, OBJECTIVE, least_ridge, places_of, sums_regression
 from torchdpcate.composition.steps import MATRIX, ORDER, PROGNOSTIC, QUANTILES, Shares
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import ArmBasis, Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, all_features
 from torchdpcate.laws import Steps
 from torchdpcate.privacy.budget import PrivacyBudget
 
 EFFECT, DOUBLY_ROBUST, ARMS, AVERAGE, PURE = "effect", "doubly_robust", "arms", "average", "pure"
 """Kinds of plans, each with a file of constants in ``plans/``."""
 RULE = "rule"
-"""What statements call the target of an effect that is asked for its sign."""
+"""What statements call the target of an effect that is estimated for its sign."""
 CONSTANT, LINEAR, RICH = "constant", "linear", "additive"
 """What a plan asks of the effect: a constant, a linear function, or squares, products, waves and steps beside it."""
 
 
 @dataclass(frozen=True)
 class ArmRegression:
-    """What the regression of both arms asks for, and what it may expect: a ``Regression`` with an ``ArmBasis``."""
+    """What the regression of both arms requests, and what it may expect: a ``Regression`` with an ``ArmBasis``."""
 
     basis: ArmBasis
     prior: Tensor
@@ -47,8 +47,8 @@ class PlanFacts:
         overlap: Public bound of the propensity.
         known_propensity: Whether the propensity is a public fact, on which nothing is spent.
         constant_only: Whether the effect is to be one number.
-        constants: Constants of the plan; those of rules ask for the effect's sign.
-        intervals: Whether the numbers are asked for that intervals rest on.
+        constants: Constants of the plan; those of rules request the effect's sign.
+        intervals: Whether the numbers are requested that intervals rest on.
         binary: Whether the outcome has two values: its regression is logistic, and no residual is clipped.
         count: Whether the outcome is a count: its regression may have a logarithmic link.
         numbers: Number of covariates that have more than two levels; None: all.
@@ -86,7 +86,7 @@ class PlanFacts:
 
     @property
     def estimates_propensity(self) -> bool:
-        """Whether intervals are asked for beside a propensity that is estimated."""
+        """Whether intervals are requested beside a propensity that is estimated."""
         return self.intervals and not self.known_propensity
 
 
@@ -99,11 +99,11 @@ class ComposedPlan(PlanFacts):
         size: N mu, on which its numbers depend; at most 1e9.
         shares: Share of each step, of mu^2, or of epsilon of pure events.
         quantiles: Steps that find a private quantile.
-        kept: Number of covariates that are kept.
+        retained: Number of covariates that are retained.
         windows: Whether covariates are scaled by private windows.
         choices: How many covariates each step chooses, by step.
         pairs: How many products of a covariate with a step of another are chosen for the effect.
-        lean: Whether it is a rule's without an outcome regression.
+        reduced: Whether it is a rule's without an outcome regression.
         one_propensity: Whether a propensity that is not known is estimated as one number.
         propensity_steps: Steps that fit the propensity, where it is not known.
         propensity_slope: Bound of a record's gradient in a regression of the propensity.
@@ -113,34 +113,34 @@ class ComposedPlan(PlanFacts):
         sampling: Planned variance of a record's clipped residual, in squared scales.
         residual_scale: Residual scale to expect, in outcome ranges; that of a binary outcome is the range.
         steps: Steps of each regression.
-        warm: Steps among them that only move to the solution.
-        asks: What each regression may ask for, by name; of both arms also ``contrast``, by which they differ.
+        burn_in: Steps among them that only move to the solution.
+        requests: What each regression may request, by name; of both arms also ``contrast``, by which they differ.
         way: How the effect is found: by one objective, or by sums.
-        effect_weight: Planned mean curvature by which the effect's features are asked for, over their energies.
-        effect_curvature: Planned mean curvature of the effect's features, over their energies.
+        effect_weight: Planned mean curvature by which the effect's features are requested, over their weights.
+        effect_curvature: Planned mean curvature of the effect's features, over their weights.
         effect_size: Standard deviation that parts of effects on this kind of outcome have, in units of S, over others'.
         head_variance: Prior variance of effects on this kind of outcome, in units of S^2.
         shrinking_variance: That by which the effect is shrunk.
-        shrinks: Whether coefficients are drawn to zero by their noise.
-        wandering: Variance of the effect's estimates by noise, over that of one event of all that its step has.
+        shrinks: Whether coefficients are shrunk by their noise.
+        noise_inflation: Variance of the effect's estimates by noise, over that of one event of all that its step has.
         sign: What the effect's sign is planned by.
         score_scale: Clip of the effect's residuals over the outcome's residual scale S, planned.
         score_quantile: Quantile at which doubly robust scores are clipped; of inverse propensities if binary.
         score_spread: Clip of an average effect's scores in standard deviations of normal ones.
         clip_factor: That clip over their released quantile.
         interval_spread: Clip of the mean's correction, in standard deviations of normal residuals.
-        interval_reach: Clip of the effect in the average, in its planned standard deviations.
+        interval_clip: Clip of the effect in the average, in its planned standard deviations.
     """
 
     kind: str
     size: float
     shares: Shares
     quantiles: tuple[str, ...]
-    kept: int
+    retained: int
     windows: bool
     choices: Mapping[str, int]
     pairs: int
-    lean: bool
+    reduced: bool
     one_propensity: bool
     propensity_steps: tuple[str, ...]
     propensity_slope: float
@@ -150,8 +150,8 @@ class ComposedPlan(PlanFacts):
     sampling: float
     residual_scale: float
     steps: int
-    warm: int
-    asks: Mapping[str, Ask]
+    burn_in: int
+    requests: Mapping[str, Request]
     way: str
     effect_weight: float
     effect_curvature: float
@@ -159,14 +159,14 @@ class ComposedPlan(PlanFacts):
     head_variance: float
     shrinking_variance: float
     shrinks: bool
-    wandering: float
+    noise_inflation: float
     sign: Sign
     score_scale: float
     score_quantile: float
     score_spread: float
     clip_factor: float
     interval_spread: float
-    interval_reach: float
+    interval_clip: float
 
     @property
     def made_of(self) -> PlanFacts:
@@ -176,7 +176,7 @@ class ComposedPlan(PlanFacts):
     @property
     def scores(self) -> bool:
         """Whether its regressions are those of doubly robust scores: of both arms."""
-        return "contrast" in self.asks
+        return "contrast" in self.requests
 
     @property
     def by_sums(self) -> bool:
@@ -186,27 +186,27 @@ class ComposedPlan(PlanFacts):
     @property
     def screens(self) -> bool:
         """Whether covariates are left out by a private choice."""
-        return self.kept < self.covariates
+        return self.retained < self.covariates
 
     @property
     def wide(self) -> bool:
-        """Whether nuisances are of all covariates, and the effect of those that are kept."""
+        """Whether nuisances are of all covariates, and the effect of those that are retained."""
         return self.windows and self.screens
 
     @property
     def heads(self) -> int | None:
-        """How many covariates have features of all kinds in the nuisances; None: all that are kept."""
+        """How many covariates have features of all kinds in the nuisances; None: all that are retained."""
         return self.choices[PROGNOSTIC] if self.wide else None
 
     @property
     def law(self) -> Steps:
-        """What the steps ask of the records."""
+        """What the steps request of the records."""
         shares = self.shares
         return Steps({step: shares.due(step) for step in shares.shares}, shares.cost, ORDER)
 
     @cached_property
-    def rung(self) -> str:
-        """What is asked of the effect: a constant, a linear function, or more."""
+    def form(self) -> str:
+        """What is requested of the effect: a constant, a linear function, or more."""
         kinds = {feature.kind for feature in self.effect().basis.features}
         return RICH if kinds - {"1"} else LINEAR if kinds else CONSTANT
 
@@ -248,46 +248,48 @@ class ComposedPlan(PlanFacts):
         return places_of(step == QUANTILES[0], 2**self.constants.quantile_levels) if self.by_sums else None
 
     def outcome(self, two_levels: Sequence[bool] | None = None) -> Regression:
-        """Return the outcome regression: of the kept covariates, or of all in a wide plan, the chosen ones first.
+        """Return the outcome regression: of the retained covariates, or of all in a wide plan, the chosen ones first.
 
         Where no step is for it, that is a constant of no noise, which the released centre is.
 
         Args:
             two_levels: Whether each has two levels; None takes none.
         """
-        if "outcome" not in self.asks:
+        if "outcome" not in self.requests:
             return Regression(WeightedBasis((), torch.ones(1).double()), torch.zeros(0).double(), 0.0, 0.0)
-        return self.asks["outcome"].regression(self._nuisance_levels(two_levels))
+        return self.requests["outcome"].regression(self._nuisance_levels(two_levels))
 
     def propensity(self, two_levels: Sequence[bool] | None = None) -> Regression:
         """Return the regression of the treatment; see ``outcome``."""
-        return self.asks["propensity"].regression(self._nuisance_levels(two_levels))
+        return self.requests["propensity"].regression(self._nuisance_levels(two_levels))
 
     def both_arms(self, two_levels: Sequence[bool] | None = None) -> ArmRegression:
         """Return the outcome regression of both arms; see ``outcome``.
 
         Half the difference of the arms has a quarter of the effect's prior variance.
         """
-        shared, contrast = self.asks["outcome"], self.asks["contrast"]
+        shared, contrast = self.requests["outcome"], self.requests["contrast"]
         features = all_features(self._nuisance_levels(two_levels), self.constants.kinds, self.heads)
         own, differing = shared.priors(features), contrast.priors(features)
         one = differing.new_tensor([max([self.constants.head_variance, *differing.tolist()])])  # none without it
         prior = torch.cat([own, one, differing])
         found: Filling = shared.fill(prior, shared.noise, math.inf)
-        energies, there, p = found.energies, found.energies > 0, len(features)
+        feature_weights, there, p = found.feature_weights, found.feature_weights > 0, len(features)
 
         def part(first: float, of: Tensor) -> WeightedBasis:
-            asked = torch.nonzero(of > 0).flatten().tolist()
-            return WeightedBasis(tuple(features[j] for j in asked), torch.cat([of.new_tensor([first]), of[asked]]))
+            requested = torch.nonzero(of > 0).flatten().tolist()
+            return WeightedBasis(
+                tuple(features[j] for j in requested), torch.cat([of.new_tensor([first]), of[requested]])
+            )
 
-        differ = part(float(energies[p]), energies[p + 1 :]) if there[p] else None
-        basis = ArmBasis(part(found.constant, energies[:p]), differ)
+        differ = part(float(feature_weights[p]), feature_weights[p + 1 :]) if there[p] else None
+        basis = ArmBasis(part(found.constant, feature_weights[:p]), differ)
         return ArmRegression(basis, prior[there], shared.noise, found.error)
 
     def effect(self, two_levels: Sequence[bool] | None = None, pairs: Sequence[Feature] | None = None) -> Regression:
         """Return that of the effect; see ``outcome``.
 
-        Squares, products and waves whose prior variance is below what sampling leaves of them are not asked for, at
+        Squares, products and waves whose prior variance is below what sampling leaves of them are not requested, at
         any budget: where effects do not vary, hundreds of them would err by more than a constant. With intervals it has
         linear features, and further kinds as far as their matrix of second moments can be told from its noise. By sums
         it is linear in all covariates, or a constant.
@@ -296,33 +298,33 @@ class ComposedPlan(PlanFacts):
             two_levels: As of ``outcome``.
             pairs: Products with a step that were chosen, at most ``pairs``; None plans for so many.
         """
-        ask, levels = self.asks["effect"], [False] * self.kept if two_levels is None else two_levels
+        request, levels = self.requests["effect"], [False] * self.retained if two_levels is None else two_levels
         if self.by_sums:
-            return self._sums(ask, tuple(levels))
+            return self._sums(request, tuple(levels))
         if not self.shrinks:
-            return ask.regression(levels)
+            return request.regression(levels)
         chosen = all_features(levels, STEPS)[: self.pairs] if pairs is None else tuple(pairs)
-        kinds = ask.kinds + (STEPS if chosen else "")
+        kinds = request.kinds + (STEPS if chosen else "")
         while True:
-            found = replace(ask, kinds=kinds).regression(levels, chosen)
+            found = replace(request, kinds=kinds).regression(levels, chosen)
             if not self.intervals or len(kinds) == 1 or self._matrix_noise(found) <= self.constants.interval_edge:
                 return found
             kinds = kinds[:-1]
 
     def planned_correlation(self) -> float:
         """Return the planned correlation of the effect and its estimate; see ``Sign``."""
-        return self.sign.correlation(self.effect(), self.kept, self.covariates)
+        return self.sign.correlation(self.effect(), self.retained, self.covariates)
 
     def facts(self) -> dict[str, Any]:
         """Return what the plan is made of beside n and the domain, and what it decides, as statements have it."""
         budget = self.budget
         epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
-        facts = {"kept": self.kept, "steps": self.steps, "huber_quantile": self.huber_quantile}
+        facts = {"retained": self.retained, "steps": self.steps, "huber_quantile": self.huber_quantile}
         constants = self.constants.to_text()
         if self.kind == AVERAGE:
             return facts | {"steps_epsilon": epsilon, "steps_delta": delta, "constants": "; ".join(constants)}
         return {
-            "rung": self.rung,
+            "form": self.form,
             **facts,
             "requested_epsilon": epsilon,
             "requested_delta": delta,
@@ -333,9 +335,9 @@ class ComposedPlan(PlanFacts):
             **({"effect_by": self.way} if self.by_sums else {}),
         }
 
-    def _sums(self, ask: Ask, levels: tuple[bool, ...]) -> Regression:
+    def _sums(self, request: Request, levels: tuple[bool, ...]) -> Regression:
         """Return the effect by sums: of all covariates, or a constant where that has less planned regret."""
-        alone, linear = (sums_regression(kept, ask.noise, ask.variance) for kept in ((), levels))
+        alone, linear = (sums_regression(retained, request.noise, request.variance) for retained in ((), levels))
         found = [self.sign.correlation(each, self.covariates, self.covariates) for each in (alone, linear)]
         return linear if found[1] >= self.sign.worth(found[0], constant=True) else alone
 
@@ -345,4 +347,4 @@ class ComposedPlan(PlanFacts):
         return matrix_noise(effect.basis, unit)
 
     def _nuisance_levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:
-        return [False] * (self.covariates if self.wide else self.kept) if two_levels is None else two_levels
+        return [False] * (self.covariates if self.wide else self.retained) if two_levels is None else two_levels

@@ -27,8 +27,8 @@ from torchdpcate.composition.steps import (
     mechanism_of,
 )
 from torchdpcate.composition.summaries import OUTCOME, RESIDUAL
-from torchdpcate.erm.private_fit import SOLVER_SHARE
 from torchdpcate.errors import InputError
+from torchdpcate.fit.private_fit import SOLVER_SHARE
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism
@@ -42,7 +42,7 @@ def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
     .. math:: \sqrt{v_0}, \quad \Big(g - \sum_j \big(f_j g_j (2 w_j - w_j^2) - v_j w_j^2\big)\Big)^{1/2}, \quad
         w_j = \frac{p_j}{p_j + v_j}
 
-    with the prior variance g of all that varies, whether it is asked for or not, its parts g_j, of which the kept
+    with the prior variance g of all that varies, whether it is requested or not, its parts g_j, of which the retained
     covariates hold the shares f_j, and the prior variances p_j by which the plan shrinks. An effect that is one
     number in any case does not vary.
 
@@ -50,12 +50,12 @@ def effect_errors(plan: ComposedPlan) -> tuple[float, float]:
         plan: Of the composition.
     """
     effect, variance = plan.effect(), plan.head_variance
-    noise = effect.noise / effect.basis.energies
+    noise = effect.noise / effect.basis.feature_weights
     if plan.constant_only:
         return math.sqrt(float(noise[0])), 0.0
     weight = effect.prior / (effect.prior + noise[1:])
     features = effect.basis.features
-    held = held_shares(features, plan.kept, plan.covariates) * effect.prior * variance / plan.shrinking_variance
+    held = held_shares(features, plan.retained, plan.covariates) * effect.prior * variance / plan.shrinking_variance
     explained = held * (2 * weight - weight**2) - noise[1:] * weight**2
     return math.sqrt(float(noise[0])), math.sqrt(max(variance - float(explained.sum()), 0.0))
 
@@ -81,7 +81,7 @@ def effect_noise(plan: ComposedPlan) -> float:
         plan: Of the composition.
     """
     regression = plan.effect()
-    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.energies).sum()))
+    return EXPECTED.nuisances * math.sqrt(float((regression.noise / regression.basis.feature_weights).sum()))
 
 
 def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
@@ -99,7 +99,7 @@ def planned_noise(plan: ComposedPlan, outcome_range: float, scale: float | None 
 def planned_error(plan: ComposedPlan, outcome_range: float, scale: float | None = None) -> float:
     """Return the error to expect of the effect, in outcome units; it falls as n and the budget grow.
 
-    The effect's own noise after shrinkage, and what the plan does not ask for, by its priors.
+    The effect's own noise after shrinkage, and what the plan does not request, by its priors.
 
     Args:
         plan: Of the composition.
@@ -121,7 +121,7 @@ def propensity_noise(plan: ComposedPlan) -> float:
         plan: Of a composition that estimates the propensity.
     """
     regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
-    variance = EXPECTED.wandering * regression.noise / regression.basis.energies + sampling
+    variance = EXPECTED.noise_inflation * regression.noise / regression.basis.feature_weights + sampling
     if plan.budget is None:  # where sampling is what features are held against, and counted
         variance = variance.new_full(variance.shape, sampling)
     prior = torch.cat([variance.new_tensor([EXPECTED.logit_constant]), EXPECTED.logit_prior * regression.prior])
@@ -179,14 +179,14 @@ def planned_regret(plan: ComposedPlan) -> Regret:
 GATE = 0.06
 """Largest root mean squared error of an estimated propensity, of noise and sampling, at which there are intervals."""
 PLANNED = 0.9 * GATE
-"""Largest planned one at which they are asked for: what is then released of it is hardly ever beyond the gate."""
+"""Largest planned one at which they are requested: what is then released of it is hardly ever beyond the limit."""
 NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
 
 
-def require_gate(plan: ComposedPlan, by_features: bool) -> None:
+def require_little_noise(plan: ComposedPlan, by_features: bool) -> None:
     """Refuse intervals with an estimated propensity where they would not hold; public.
 
     Args:
@@ -202,8 +202,8 @@ def require_gate(plan: ComposedPlan, by_features: bool) -> None:
         raise InputError(f"intervals = true: with an estimated propensity they need {_WHERE}, whose noise is known")
     if plan.screens:
         raise InputError(
-            f"intervals = true: {plan.covariates - plan.kept} of {plan.covariates} covariates would be left out, and "
-            "may confound; name fewer in the domain, or leave intervals out"
+            f"intervals = true: {plan.covariates - plan.retained} of {plan.covariates} covariates would be left out, "
+            "and may confound; name fewer in the domain, or leave intervals out"
         )
     if propensity_noise(plan) > PLANNED:
         raise InputError(
@@ -217,7 +217,7 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
 
     Args:
         plan: Of the release.
-        withheld: Whether it asked for them, and what it released says that the propensity's noise is too large.
+        withheld: Whether it requested them, and what it released says that the propensity's noise is too large.
     """
     if withheld:
         return (
@@ -229,23 +229,23 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
     if "intervals" not in of_kind(plan.kind)["may"]:
         return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:
-        return "it was fitted with second_stage.intervals=false; auto or true asks for the numbers they rest on"
-    asked = rebuilt(plan, intervals=True)
-    if asked.screens:
+        return "it was fitted with second_stage.intervals=false; auto or true requests the numbers they rest on"
+    requested = rebuilt(plan, intervals=True)
+    if requested.screens:
         return f"its propensity is estimated; of {plan.covariates} covariates some would be left out, and may confound"
-    if propensity_noise(asked) <= PLANNED:
+    if propensity_noise(requested) <= PLANNED:
         return (
-            "its propensity is estimated; second_stage.intervals=true asks for the numbers they rest on, about a fifth "
+            "its propensity is estimated; second_stage.intervals=true requests the numbers they rest on, about a fifth "
             "of mu^2, and they hold if the propensity's model is right"
         )
     return (
-        f"its propensity is estimated, with a planned noise of {propensity_noise(asked):.2g}, and above {PLANNED:g} "
-        f"they would not hold{_from(asked)}"
+        f"its propensity is estimated, with a planned noise of {propensity_noise(requested):.2g}; above {PLANNED:g} "
+        f"they would not hold{_from(requested)}"
     )
 
 
 def _from(plan: ComposedPlan) -> str:
-    """Return with how many records, and at which epsilon, the planned noise is within the gate, as words."""
+    """Return with how many records, and at which epsilon, the planned noise is within the limit, as words."""
     records, epsilon = least(plan.made_of)
     parts = [] if records is None else [f"about {records:,} records at this budget"]
     parts += [] if epsilon is None else [f"epsilon = {epsilon:g} with these records"]
@@ -254,7 +254,7 @@ def _from(plan: ComposedPlan) -> str:
 
 @lru_cache(maxsize=256)
 def least(facts: PlanFacts) -> tuple[int | None, float | None]:
-    """Return the least number of records, and the least epsilon, at which a plan with intervals passes the gate.
+    """Return the least number of records, and the least epsilon, at which a plan with intervals passes the limit.
 
     To within a fifth; None where there is none up to a thousand times as much.
 
@@ -339,7 +339,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
 def _released(plan: ComposedPlan, step: str) -> int:
     """Return how many numbers a step's one event releases."""
     if step == "moments":
-        return 2 * (plan.covariates if plan.windows else plan.kept)
+        return 2 * (plan.covariates if plan.windows else plan.retained)
     if step in _FEW:
         return _FEW[step]
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))
@@ -351,5 +351,5 @@ def _features(plan: ComposedPlan, regression: str) -> int:
     if regression == "effect":
         return plan.effect().basis.dimension * (plan.arms - 1)
     if regression == "outcome":
-        return len((plan.both_arms() if plan.scores else plan.outcome()).basis.energies)
+        return len((plan.both_arms() if plan.scores else plan.outcome()).basis.feature_weights)
     return plan.propensity().basis.dimension

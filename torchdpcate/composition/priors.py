@@ -1,4 +1,4 @@
-"""What is expected of features, which are asked for with which energies, and how estimates are drawn to zero."""
+"""What is expected of features, which are requested with which weights, and how estimates are shrunk."""
 
 import math
 from collections import Counter
@@ -11,38 +11,38 @@ from torch import Tensor
 
 from torchdpcate.composition.constants import PlanConstants, RuleConstants
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import KINDS, PRODUCTS, Feature, WeightedBasis, all_features
 
 
 class Filling(NamedTuple):
     """How one noise is divided.
 
     Attributes:
-        noise: sigma^2, variance of the noise of a function of energy one.
-        constant: e_0, energy of the constant.
-        energies: e, of the features, [p].
+        noise: sigma^2, variance of the noise of a function of weight one.
+        constant: e_0, weight of the constant.
+        feature_weights: e, of the features, [p].
         error: Expected squared error of the function.
     """
 
     noise: float
     constant: float
-    energies: Tensor
+    feature_weights: Tensor
     error: float
 
 
 def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
-    r"""Return energies e_0 of the constant and e_j of features, together one, of least expected error.
+    r"""Return feature_weights e_0 of the constant and e_j of features, together one, of least expected error.
 
     .. math:: \min_e \sum_{j \ge 0} \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
         \qquad e_j = \max(0, \lambda - \sigma^2/g_j)
 
-    With an infinite prior variance of the constant, :math:`\lambda = e_0`: a feature is asked for only where its prior
+    With an infinite prior variance of the constant, :math:`\lambda = e_0`: a feature is requested only where its prior
     variance g_j exceeds the constant's noise.
 
     Args:
         prior: g, variances of the features' parts of a function, float64 [p], positive.
-        noise: sigma^2, variance of the noise of a function of energy one.
-        constant: g_0, prior variance of the constant; at least that of any feature, so that it is always asked for.
+        noise: sigma^2, variance of the noise of a function of weight one.
+        constant: g_0, prior variance of the constant; at least that of any feature, so that it is always requested.
 
     Returns:
         e_0, and e [p].
@@ -55,33 +55,33 @@ def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tu
     needs, own = noise / prior, noise / constant
     ordered = needs.sort().values
     level = (1 + own + torch.cat([needs.new_zeros(1), ordered.cumsum(0)])) / torch.arange(1, len(needs) + 2)
-    asked = int((level[1:] > ordered).sum())  # levels exceed needs for the first few, and for no others
-    return level[asked].item() - own, (level[asked] - needs).clamp_min(0)
+    requested = int((level[1:] > ordered).sum())  # levels exceed needs for the first few, and for no others
+    return level[requested].item() - own, (level[requested] - needs).clamp_min(0)
 
 
 def gaussian_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
-    """Return the energies of ``water_filling`` with what is to be expected; see there."""
+    """Return the feature_weights of ``water_filling`` with what is to be expected; see there."""
     return Filling(noise, *water_filling(prior, noise, constant), sum(expected_error(prior, noise, constant)))
 
 
 def sampling_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
-    """Return equal energies of all features whose prior variance exceeds what sampling leaves of them.
+    """Return equal weights of all features whose prior variance exceeds what sampling leaves of them.
 
     Args:
         prior: g, [p].
-        noise: Variance of a feature's part by sampling, whatever its energy.
+        noise: Variance of a feature's part by sampling, whatever its weight.
         constant: g_0.
     """
-    asked = (prior > noise).double()
-    even = 1 / (1 + float(asked.sum()))
-    return Filling(noise, even, even * asked, sum(expected_error(prior, noise, constant)))
+    requested = (prior > noise).double()
+    even = 1 / (1 + float(requested.sum()))
+    return Filling(noise, even, even * requested, sum(expected_error(prior, noise, constant)))
 
 
 def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Filling:
-    r"""Return energies of least expected error where noise grows with the number of features.
+    r"""Return weights of least expected error where noise grows with the number of features.
 
     K-norm noise of 1 + k coefficients has the variance :math:`\sigma^2 = u (2 + k) / 2`, u that of one coefficient.
-    Features are asked for by falling prior variance, those of one variance together.
+    Features are requested by falling prior variance, those of one variance together.
 
     Args:
         prior: g, [p], positive.
@@ -90,26 +90,26 @@ def pure_filling(prior: Tensor, unit: float, constant: float = math.inf) -> Fill
 
     Example:
         >>> found = pure_filling(torch.tensor([1.0, 1.0, 0.1]).double(), 0.1)
-        >>> round(found.noise, 6), round(found.constant, 6), [round(e, 6) for e in found.energies.tolist()]
+        >>> round(found.noise, 6), round(found.constant, 6), [round(e, 6) for e in found.feature_weights.tolist()]
         (0.2, 0.466667, [0.266667, 0.266667, 0.0])
     """
     least, found = _constant_error(unit, constant) + float(prior.sum()), (unit, 1.0, torch.zeros_like(prior))
     for value in prior.unique().flip(0).tolist():
-        asked = prior >= value
-        noise = unit * (2 + int(asked.sum())) / 2
-        error = sum(expected_error(prior[asked], noise, constant)) + float(prior[~asked].sum())
+        requested = prior >= value
+        noise = unit * (2 + int(requested.sum())) / 2
+        error = sum(expected_error(prior[requested], noise, constant)) + float(prior[~requested].sum())
         if error < least:
-            own, some = water_filling(prior[asked], noise, constant)
-            energies = torch.zeros_like(prior)
-            energies[asked] = some
-            least, found = error, (noise, own, energies)
-    noise, own, energies = found
-    rest = float((prior * noise / (prior * energies + noise)).sum())
-    return Filling(noise, own, energies, _constant_error(noise, constant, own) + rest)
+            own, some = water_filling(prior[requested], noise, constant)
+            feature_weights = torch.zeros_like(prior)
+            feature_weights[requested] = some
+            least, found = error, (noise, own, feature_weights)
+    noise, own, feature_weights = found
+    rest = float((prior * noise / (prior * feature_weights + noise)).sum())
+    return Filling(noise, own, feature_weights, _constant_error(noise, constant, own) + rest)
 
 
-def _constant_error(noise: float, prior: float, energy: float = 1.0) -> float:
-    return noise / energy if math.isinf(prior) else prior * noise / (prior * energy + noise)
+def _constant_error(noise: float, prior: float, weight: float = 1.0) -> float:
+    return noise / weight if math.isinf(prior) else prior * noise / (prior * weight + noise)
 
 
 def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, float]:
@@ -120,9 +120,9 @@ def expected_error(prior: Tensor, noise: float, constant: float = math.inf) -> t
         noise: sigma^2.
         constant: g_0.
     """
-    own, energies = water_filling(prior, noise, constant)
+    own, feature_weights = water_filling(prior, noise, constant)
     first = noise / own if math.isinf(constant) else constant * noise / (constant * own + noise)
-    return first, float((prior * noise / (prior * energies + noise)).sum()) if noise else 0.0
+    return first, float((prior * noise / (prior * feature_weights + noise)).sum()) if noise else 0.0
 
 
 STEPS = "t"
@@ -131,12 +131,12 @@ STEPS = "t"
 
 @dataclass(frozen=True)
 class Regression:
-    """What one regression of the plan asks for, and what it may expect.
+    """What one regression of the plan requests, and what it may expect.
 
     Attributes:
-        basis: Its features, with energies.
+        basis: Its features, with weights.
         prior: Prior variance of each feature's part of the function, [p], in units of its squared scale.
-        noise: Variance of the noise of a function of energy one, in units of its squared scale.
+        noise: Variance of the noise of a function of weight one, in units of its squared scale.
         error: Expected squared error, in units of its squared scale.
     """
 
@@ -159,13 +159,13 @@ def prior_variances(
     What bends and interacts enters as n mu grows; products with a step are there where they were chosen.
 
     Args:
-        features: All that may be asked for.
+        features: All that may be requested.
         variance: Prior variance of a function of them, at large n mu.
         constants: Of the plan.
         size: N mu.
         heads: How many of the covariates, the first ones, were chosen; None: all. The linear features of the others
             have ``tail_variance`` times an even part of all linear ones each, and no more than one of a chosen one.
-        confounds: Whether what is not asked for may confound; else that is one such part.
+        confounds: Whether what is not requested may confound; else that is one such part.
     """
     low, high = constants.rough_sizes
     rough = min(max(math.log(size / low) / math.log(high / low), 0.01), 1.0)
@@ -198,19 +198,19 @@ def held_shares(features: Sequence[Feature], k: int, covariates: int, found: flo
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a regression may ask for, and what its features cost.
+class Request:
+    """What a regression may request, and what its features cost.
 
     Attributes:
         constants: Of the plan.
         size: N mu.
-        confounds: Whether what is not asked for may confound.
+        confounds: Whether what is not requested may confound.
         fill: Energies by prior variances, noise, and the prior variance of the constant.
         variance: Prior variance of its features; zero leaves the constant alone.
-        noise: Variance of the noise of a function of energy one; by sums how far one record moves the constant, over
+        noise: Variance of the noise of a function of weight one; by sums how far one record moves the constant, over
             epsilon.
         kinds: Kinds of features that it may have.
-        constant: Prior variance of its constant, which is asked for in any case.
+        constant: Prior variance of its constant, which is requested in any case.
         least: Prior variance that its features must exceed, but for linear ones.
         heads: How many covariates, the first ones, have features of all kinds; None: all.
     """
@@ -231,7 +231,7 @@ class Ask:
         return prior_variances(features, self.variance, self.constants, self.size, self.heads, self.confounds)
 
     def regression(self, two_levels: Sequence[bool], pairs: tuple[Feature, ...] = ()) -> Regression:
-        """Return what is asked for: the features that are worth their noise.
+        """Return what is requested: the features that are worth their noise.
 
         Args:
             two_levels: Whether each covariate has two levels.
@@ -246,11 +246,11 @@ class Ask:
         candidates = torch.nonzero(torch.tensor(may, dtype=torch.bool)).flatten()
         left_out = float(prior.sum() - prior[candidates].sum())
         found = self.fill(prior[candidates], self.noise, max([self.constant, *prior[candidates].tolist()]))
-        there = found.energies > 0
+        there = found.feature_weights > 0
         chosen = candidates[there]
         constant = torch.tensor([found.constant], dtype=torch.float32).double()  # rounded, as all releases have had it
-        energies = torch.cat([constant, found.energies[there]])
-        basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), energies)
+        feature_weights = torch.cat([constant, found.feature_weights[there]])
+        basis = WeightedBasis(tuple(features[j] for j in chosen.tolist()), feature_weights)
         return Regression(basis, prior[chosen], found.noise, found.error + left_out)
 
 
@@ -263,7 +263,7 @@ class Sign:
     Attributes:
         rules: Constants of rules, with the prior variances that effects on this kind of outcome have.
         shrinks: Whether coefficients are shrunk.
-        variance: Prior variance of the effect's features, as they are asked for.
+        variance: Prior variance of the effect's features, as they are requested.
         found: Share of what the best choice of covariates holds beyond one at random that a choice holds.
         noise: Standard deviation of the score's noise over that of the effect's own steps.
         limit: Correlation of a score without noise, over that of one with all steps.
@@ -299,7 +299,7 @@ class Sign:
         total = rules.constant_variance + rules.linear_variance
 
         def of(size: float) -> float:
-            noise = (self.noise / size) ** 2 * effect.noise / effect.basis.energies
+            noise = (self.noise / size) ** 2 * effect.noise / effect.basis.feature_weights
             if self.shrinks:
                 return math.sqrt(min(float((prior.square() / (prior + noise)).sum()) / total, 1.0))
             return math.sqrt(float(prior.sum().square() / (prior + noise).sum()) / total)
@@ -317,10 +317,10 @@ def matrix_noise(basis: WeightedBasis, unit: float) -> float:
     Its spectral norm is about :math:`2\sqrt{p}` times the root mean square of the entries' noise.
 
     Args:
-        basis: Features with energies; the matrix is of features of energy one.
+        basis: Features with weights; the matrix is of features of weight one.
         unit: Standard deviation of the noise of an entry beside the diagonal.
     """
-    p, inverse = basis.dimension, 1 / basis.energies
+    p, inverse = basis.dimension, 1 / basis.feature_weights
     squares = inverse.outer(inverse) * (0.5 + 0.5 * torch.eye(p, dtype=torch.float64))
     return 2 * unit * math.sqrt(float(squares.mean()) * p)
 
@@ -377,9 +377,9 @@ class EmpiricalBayes:
         on = r.log() - 0.5 * (wide.log() + t.square() / wide)
         none = off + torch.log1p(-r)  # minus infinity where r = 1
         both = torch.logaddexp(on, none)
-        kept = 1 - variance / wide
-        means = kept * t * (on - both).exp()
-        squares = ((kept * t).square() + kept * variance) * (on - both).exp()
+        retained = 1 - variance / wide
+        means = retained * t * (on - both).exp()
+        squares = ((retained * t).square() + retained * variance) * (on - both).exp()
         cell = torch.tensor((1 - self.spike) / len(tau), dtype=torch.float64).log()
         zero = off.sum() + torch.tensor(self.spike, dtype=torch.float64).log()
         weights = torch.softmax(torch.cat([zero[None], both.sum(1) + cell]), 0)

@@ -19,11 +19,11 @@ from torchdpcate.composition.linear_fit import (
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propensity_of, summed
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.losses import CrossEntropy, Huber, Loss, LossBounds
-from torchdpcate.erm.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds, ridge_ratio
-from torchdpcate.erm.solver import minimise_batches
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Feature, WeightedBasis
+from torchdpcate.fit.losses import CrossEntropy, Huber, Loss, LossBounds
+from torchdpcate.fit.minimise import minimise_batches
+from torchdpcate.fit.private_fit import SOLVER_SHARE, ObjectiveNoise, PrivateFit, WeightBounds, ridge_ratio
+from torchdpcate.fit.weighted_basis import Feature, WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.mechanisms import KNormMechanism, k_norm_deviation
@@ -39,7 +39,7 @@ NOISE_SHARE = (1 - SOLVER_SHARE) * (1 - RIDGE_SHARE)
 
 
 @dataclass(frozen=True)
-class PerturbedObjective(Solver):
+class PerturbedObjectiveSolver(Solver):
     r"""Objective perturbation: the minimiser of the regression's own sum plus a random linear term.
 
     .. math::
@@ -93,11 +93,11 @@ def objective_noise(fit: LinearFit, plan: FitPlan, event: object) -> ObjectiveNo
 
     Args:
         fit: Of which the kind of loss, its slope and the number of features are looked at.
-        plan: How it is asked for.
+        plan: How it is set up.
         event: What the step is charged.
 
     Raises:
-        InputError: See ``PerturbedObjective.solution``.
+        InputError: See ``PerturbedObjectiveSolver.solution``.
     """
     if not isinstance(event, PureEvent):
         raise InputError(
@@ -141,7 +141,7 @@ def _loss(fit: LinearFit) -> tuple[Loss, float]:
     raise InputError(f"fit = {fit.kind.__name__}: neither HuberFit nor LogisticFit, whose curvature is known")
 
 
-OBJECTIVE, SUMS, BARE = "objective", "sums", "sums, public constants"
+OBJECTIVE, SUMS, PUBLIC_SUMS = "objective", "sums", "sums, public constants"
 """How a rule's effect is found by pure events: by a perturbed objective, or by sums; then with which constants."""
 CLIP = 0.5
 """Covariates are clipped here, in their spreads: a tighter clip says more of a slope for its noise."""
@@ -182,7 +182,7 @@ def sums_regression(two_levels: Sequence[bool], unit: float, variance: float) ->
 
     .. math:: v_0 = u^2\,\frac{(p + 1)(p + 2)}{3}, \qquad v_j = v_0 / \kappa_j^2, \qquad p = 1 + k
 
-    with the slopes kappa of standardised covariates; energies are such that they give these variances.
+    with the slopes kappa of standardised covariates; weights are such that they give these variances.
 
     Args:
         two_levels: Whether each covariate has two levels.
@@ -191,19 +191,19 @@ def sums_regression(two_levels: Sequence[bool], unit: float, variance: float) ->
 
     Example:
         >>> found = sums_regression([True], 0.1, 1.0)
-        >>> [round(v, 6) for v in (found.noise / found.basis.energies).tolist()]
+        >>> [round(v, 6) for v in (found.noise / found.basis.feature_weights).tolist()]
         [0.04, 0.04]
     """
     k = len(two_levels)
-    energies = torch.cat([torch.ones(1).double(), clip_slopes(two_levels, looked_at=True).square()])
-    total = float(energies.sum())
+    feature_weights = torch.cat([torch.ones(1).double(), clip_slopes(two_levels, looked_at=True).square()])
+    total = float(feature_weights.sum())
     noise = (unit * k_norm_deviation(1 + k, math.inf)) ** 2 / total
     features = tuple(Feature("1", j, j) for j in range(k))
     return Regression(
-        WeightedBasis(features, energies / total),
+        WeightedBasis(features, feature_weights / total),
         torch.full((k,), variance, dtype=torch.float64),
         noise,
-        noise * float((total / energies).sum()),
+        noise * float((total / feature_weights).sum()),
     )
 
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.covariates import (
-    KeptCovariates,
+    RetainedCovariates,
     Screened,
     WavesAbout,
     chosen_about,
     chosen_pairs,
-    kept_covariates,
+    retained_covariates,
 )
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.interval_events import private_effect_law
@@ -22,13 +22,13 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import require_noise
 from torchdpcate.composition.regressions import (
     FittedEffect,
-    Outcome,
+    OutcomeMeans,
+    RecordScores,
     Regressions,
     Residuals,
-    Scored,
     WorkedOut,
 )
-from torchdpcate.composition.rows import InMemory, Rows, Streamed
+from torchdpcate.composition.rows import InMemory, Rows, StreamedRows
 from torchdpcate.composition.settings import ComposedNuisance, known_propensities
 from torchdpcate.composition.steps import MODIFIERS, PAIRS, PROGNOSTIC, NoisySteps, propensity_of
 from torchdpcate.composition.summaries import (
@@ -42,7 +42,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.features.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -52,11 +52,11 @@ class ComposedFit:
     """Numbers that a composition released, and what they make of records.
 
     Attributes:
-        columns: Covariates that are kept; None for all.
+        columns: Covariates that are retained; None for all.
         standardisation: Of those.
         effect: The effect's regression.
-        law: What intervals rest on; None where the plan does not ask for them, or the released noise of an estimated
-            propensity is beyond their gate.
+        law: What intervals rest on; None where the plan does not request them, or the released noise of an estimated
+            propensity is beyond their limit.
         numbers: What the law was made of.
         nuisances: From records within the domain to what the nuisances make of them.
         worked: That of records in memory, which is the curator's; None of a stream.
@@ -67,7 +67,7 @@ class ComposedFit:
     effect: FittedEffect
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
-    nuisances: "Nuisances" = field(kw_only=True)
+    nuisances: "WorkedNuisances" = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
 
     @property
@@ -88,13 +88,13 @@ def rows_of(records: CausalData | RecordStream, domain: Domain, actions: Sequenc
 
     Args:
         records: Within the domain, in an order that does not depend on them: in memory, or a stream, the same ones at
-            each reading, of which nothing is kept between passes.
+            each reading, of which nothing is retained between passes.
         domain: Public bounds.
         actions: Labels of the arms, ascending, whose positions among them take their places.
     """
     positions = Positions(tuple(actions))
     if isinstance(records, RecordStream):
-        return Streamed(records, records.n, (positions, Within(domain, len(actions))))
+        return StreamedRows(records, records.n, (positions, Within(domain, len(actions))))
     return InMemory(replace(positions(records), propensity=known_propensities(records, domain, len(actions))))
 
 
@@ -112,7 +112,7 @@ def fit_composition(
     Args:
         rows: See ``rows_of``; records that have a propensity have none fitted.
         domain: Public bounds.
-        plan: What is asked, and at which shares.
+        plan: What is requested, and at which shares.
         session: Scope of the block of records; without a budget nothing is charged and no noise is added.
         two_levels: Whether each covariate has two levels, public, [q].
         solver: How regressions are solved; None takes ``NoisyNewton``.
@@ -179,19 +179,19 @@ class Standardised:
 
     Attributes:
         domain: Public bounds.
-        kept: Those covariates.
+        retained: Those covariates.
     """
 
     domain: Domain
-    kept: KeptCovariates
+    retained: RetainedCovariates
 
     def __call__(self, batch: CausalData) -> CausalData:
         """Return a batch so."""
-        return replace(batch, x=self.kept.of(self.domain.scale(batch.x)))
+        return replace(batch, x=self.retained.of(self.domain.scale(batch.x)))
 
 
 @dataclass(frozen=True, eq=False)
-class Nuisances:
+class WorkedNuisances:
     """What the nuisances make of records within the domain.
 
     Attributes:
@@ -200,7 +200,7 @@ class Nuisances:
     """
 
     first: Standardised
-    then: Residuals | Scored
+    then: Residuals | RecordScores
 
     def __call__(self, batch: CausalData) -> WorkedOut:
         """Return it of a batch, with its covariates as they are."""
@@ -247,7 +247,7 @@ class Pulls:
 
 @dataclass(frozen=True, eq=False)
 class ScorePlaces:
-    """Where the sizes that ``Scored`` gives lie on public scales, in [0, 1].
+    """Where the sizes that ``RecordScores`` gives lie on public scales, in [0, 1].
 
     Attributes:
         scales: Public interval of the clip.
@@ -263,23 +263,23 @@ class ScorePlaces:
 
 
 def score_clip(rows: Rows, scales: ScoreScales, plan: ComposedPlan, steps: NoisySteps) -> float:
-    """Return the clip of scores: a private quantile of their sizes, of ``Scored``."""
-    asked = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
-    return scales.at(quantile_of(rows, ScorePlaces(scales), *asked))
+    """Return the clip of scores: a private quantile of their sizes, of ``RecordScores``."""
+    requested = plan.score_quantile, 0.0, 1.0, plan.constants.quantile_levels, "residual scale", steps
+    return scales.at(quantile_of(rows, ScorePlaces(scales), *requested))
 
 
 class Start(NamedTuple):
-    """What every composition asks for before its regressions.
+    """What every composition requests before its regressions.
 
     Attributes:
         centre: Of the outcome, released.
         outcome: Its scale about the centre, released.
-        kept: Covariates that the regressions have.
+        retained: Covariates that the regressions have.
     """
 
     centre: float
     outcome: OutcomeScale
-    kept: KeptCovariates
+    retained: RetainedCovariates
 
 
 def private_start(
@@ -307,7 +307,7 @@ def private_start(
         centre = quantile_of(rows, Sizes(), 0.5, low, high, levels, "centre", steps, places)
         outcome = outcome_scale(sizes_of(rows, centre, plan, y_range, steps), plan, y_range)
     screened = rows.then(Screened(domain, centre, outcome.clip, plan.binary))
-    return Start(centre, outcome, kept_covariates(screened, domain, plan, steps, two_levels))
+    return Start(centre, outcome, retained_covariates(screened, domain, plan, steps, two_levels))
 
 
 def sizes_of(rows: Rows, centre: float, plan: ComposedPlan, y_range: float, steps: NoisySteps) -> Quantile:
@@ -336,43 +336,43 @@ class _Fit:
         """Return what was found."""
         domain, plan, steps = self.domain, self.plan, self.steps
         start = private_start(self.rows, domain, plan, steps, self.two_levels)
-        about, kept = start.outcome, start.kept
-        regressions = Regressions(plan, steps, kept.two_levels, self.solver, self.nuisance)
-        first = Standardised(domain, kept)
+        about, retained = start.outcome, start.retained
+        regressions = Regressions(plan, steps, retained.two_levels, self.solver, self.nuisance)
+        first = Standardised(domain, retained)
         with self.rows.then(first).stored("z") as z:
             change, before = self._nuisances(z, regressions, start)
             worked = z.then(change)
-            nuisances = Nuisances(first, change)
+            nuisances = WorkedNuisances(first, change)
             with worked.stored("effect") as rest:
                 # a copy has no corrections, which the clip of scores is made of
                 scale = self._clip(worked if plan.scores else rest, about)
-                kept, rest, regressions = self._for_effect(kept, rest, regressions, scale)
+                retained, rest, regressions = self._for_effect(retained, rest, regressions, scale)
                 effect = regressions.effect(rest, scale)
                 found = ComposedFit(
-                    kept.columns,
-                    kept.standardisation,
+                    retained.columns,
+                    retained.standardisation,
                     effect,
                     nuisances=nuisances,
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
                 )
                 if not plan.intervals:
                     return found
-                covariates, basis = Covariates(kept.standardisation, kept.two_levels), effect.regression.basis
+                covariates, basis = Covariates(retained.standardisation, retained.two_levels), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
                 return replace(found, law=law, numbers=numbers)
 
     def _nuisances(
         self, z: Rows, regressions: Regressions, start: Start
-    ) -> tuple[Residuals | Scored, NuisanceNumbers | None]:
+    ) -> tuple[Residuals | RecordScores, NuisanceNumbers | None]:
         """Return what the nuisances make of a batch, and what intervals need of them; None where one is not fitted."""
         plan, bounds = self.plan, (self.domain.outcome_low, self.domain.outcome_high)
-        mean: Outcome | float = start.centre
+        mean: OutcomeMeans | float = start.centre
         outcome, propensity, pi = None, None, None
         if "outcome" in plan.shares.shares:
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             outcome = regressions.outcome(z, fits)
-            mean = Outcome(fits, outcome.scores, bounds)
+            mean = OutcomeMeans(fits, outcome.scores, bounds)
         if not plan.known_propensity and plan.propensity_steps[0] in plan.shares.shares:
             pi, propensity = regressions.propensity(z)
         at = pi if plan.known_propensity or pi is not None else 0.5
@@ -380,8 +380,8 @@ class _Fit:
         if plan.intervals and outcome is not None and propensity is not None:
             before = nuisance_numbers(propensity, outcome, start.outcome.clip)
         if plan.scores:
-            assert isinstance(mean, Outcome)
-            return Scored(mean, at, bounds if plan.binary else None), before
+            assert isinstance(mean, OutcomeMeans)
+            return RecordScores(mean, at, bounds if plan.binary else None), before
         return Residuals(mean, at, plan.arms), before
 
     def _clip(self, rest: Rows, about: OutcomeScale) -> float:
@@ -395,8 +395,8 @@ class _Fit:
         return score_clip(rest, scales, plan, self.steps)
 
     def _for_effect(
-        self, kept: KeptCovariates, rest: Rows, regressions: Regressions, scale: float
-    ) -> tuple[KeptCovariates, Rows, Regressions]:
+        self, retained: RetainedCovariates, rest: Rows, regressions: Regressions, scale: float
+    ) -> tuple[RetainedCovariates, Rows, Regressions]:
         """Return the covariates that the effect has, records of these, and regressions with products that step.
 
         Those of a wide plan are the ones that were chosen for the outcome, and others that are chosen for the effect.
@@ -408,15 +408,15 @@ class _Fit:
             if MODIFIERS in plan.choices:
                 others = rest.then(pulls).then(Columns(slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
-            places, kept = kept.modifiers([*range(first), *(place + first for place in chosen)])
-            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=kept.two_levels)
+            places, retained = retained.modifiers([*range(first), *(place + first for place in chosen)])
+            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.two_levels)
         if plan.pairs:
-            pairs = chosen_pairs(rest.then(pulls), kept.two_levels, plan.pairs, PAIRS, steps)
+            pairs = chosen_pairs(rest.then(pulls), retained.two_levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)
-        return kept, rest, regressions
+        return retained, rest, regressions
 
 
-class Released(Protocol):
+class ReleasedNuisance(Protocol):
     """Numbers that a nuisance's regression released."""
 
     @property
@@ -428,7 +428,7 @@ class Released(Protocol):
         """Mean curvatures of its features, [1 + p, 1 + p]."""
 
 
-def nuisance_numbers(propensity: Released, outcome: Released, scale: float) -> NuisanceNumbers:
+def nuisance_numbers(propensity: ReleasedNuisance, outcome: ReleasedNuisance, scale: float) -> NuisanceNumbers:
     """Return what two regressions by features released, the outcome's at its released scale."""
     assert propensity.coefficients is not None
     at = torch.tensor([scale], dtype=torch.float64)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.score import DRScore, project_to_floor
-from torchdpcate.composition.asked import (
+from torchdpcate.composition.fit_plans import (
     AnyRegression,
     count_level,
     effect_coefficients,
@@ -38,8 +38,8 @@ from torchdpcate.composition.settings import Additive, ComposedNuisance, Learnt
 from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisances import NuisanceValues
+from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths
 
 Scores = Callable[[Tensor], Tensor]
 """From features [n, 1 + p] of records to scores, [n]."""
@@ -144,7 +144,7 @@ class EffectFits(Fits):
 
 @dataclass(frozen=True, eq=False)
 class ScoreFits(Fits):
-    """The effect's regression on doubly robust scores, weighted by 1/|psi|: of batches of ``Scored``.
+    """The effect's regression on doubly robust scores, weighted by 1/|psi|: of batches of ``RecordScores``.
 
     Attributes:
         basis: Features.
@@ -252,7 +252,7 @@ def simplex(arms: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class OutcomeMeans:
     """Means of the outcome, within its bounds.
 
     Attributes:
@@ -272,7 +272,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Propensity:
+class ArmPropensities:
     """Propensities within the overlap; of more than two arms probabilities that add up to one.
 
     Each of several arms is fitted against all others; the fits are divided by their sum and moved to the nearest
@@ -321,8 +321,8 @@ class Residuals:
         arms: Number of arms.
     """
 
-    outcome: Outcome | float
-    propensity: Propensity | float | None
+    outcome: OutcomeMeans | float
+    propensity: ArmPropensities | float | None
     arms: int
 
     def __call__(self, batch: CausalData) -> WorkedOut:
@@ -333,7 +333,7 @@ class Residuals:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class RecordScores:
     """Doubly robust scores of records, in the place of their outcomes, for effects by covariates.
 
     The sizes are those of corrections, scores less the difference of the arms. Of a binary outcome they are the inverse
@@ -346,8 +346,8 @@ class Scored:
         binary: Bounds of a binary outcome; None of others.
     """
 
-    outcome: Outcome
-    propensity: Propensity | float | None
+    outcome: OutcomeMeans
+    propensity: ArmPropensities | float | None
     binary: tuple[float, float] | None
 
     def __call__(self, batch: CausalData) -> WorkedOut:
@@ -374,7 +374,7 @@ class Scored:
         return high - low
 
 
-def propensity_at(batch: CausalData, propensity: Propensity | float | None) -> Tensor:
+def propensity_at(batch: CausalData, propensity: ArmPropensities | float | None) -> Tensor:
     """Return propensities at a batch; see ``Residuals``."""
     if isinstance(propensity, float):
         return torch.full_like(batch.a, propensity)
@@ -406,7 +406,7 @@ class FittedEffect:
     """Released numbers of the effect's regression, in outcome units; of K arms those of K - 1 functions in a row.
 
     Attributes:
-        regression: What was asked for.
+        regression: What was requested.
         curvatures: Released mean curvatures of the features, [1 + p, 1 + p].
         coefficients: As released, with their ridge, [1 + p].
         estimates: t, the ridge undone, [1 + p].
@@ -433,7 +433,7 @@ class Regressions:
     Attributes:
         plan: The public plan.
         steps: Pays, and draws noise.
-        two_levels: Whether each kept covariate has two levels.
+        two_levels: Whether each retained covariate has two levels.
         solver: How fits are solved.
         nuisance: How outcome regression and propensity are learnt; None takes their features, by ``solver``.
         pairs: Products with a step that were chosen for the effect.
@@ -448,7 +448,7 @@ class Regressions:
 
     @property
     def outcome_regression(self) -> AnyRegression:
-        """What the outcome regression asks for."""
+        """What the outcome regression requests."""
         return self.plan.both_arms(self.two_levels) if self.plan.scores else self.plan.outcome(self.two_levels)
 
     def outcome_fits(self, scale: float, centre: float) -> OutcomeFits:
@@ -463,11 +463,11 @@ class Regressions:
         d = self._curvatures("outcome", rows, regression, fits)
         if plan.binary:
             return self._learn("outcome", "outcome", rows, regression, fits, d)
-        asked = outcome_plan(plan, regression, d, fits.scale, fits.centre)
-        learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), asked, rows.x, self.steps)
+        requested = outcome_plan(plan, regression, d, fits.scale, fits.centre)
+        learnt = self._learnt("outcome").learn(rows.fit(fits, len(d)), requested, rows.x, self.steps)
         return Fitted(learnt.scores, d, learnt.coefficients, learnt.solution)
 
-    def propensity(self, rows: Rows) -> tuple[Propensity, Fitted]:
+    def propensity(self, rows: Rows) -> tuple[ArmPropensities, Fitted]:
         """Return pi(x), and what its regression released: that of the first arm where there are more than two."""
         plan, regression = self.plan, self.plan.propensity(self.two_levels)
         arms = [None] if plan.arms == 2 else list(range(plan.arms))
@@ -477,13 +477,13 @@ class Regressions:
             self._learn("propensity", step, rows, regression, fits, d)
             for step, fits in zip(plan.propensity_steps, each, strict=True)
         ]
-        return Propensity(regression.basis, tuple(one.scores for one in found), plan.overlap), found[0]
+        return ArmPropensities(regression.basis, tuple(one.scores for one in found), plan.overlap), found[0]
 
     def effect(self, rows: Rows, scale: float) -> FittedEffect:
         """Return the effect's regression.
 
         Args:
-            rows: ``Residuals`` or ``Scored``.
+            rows: ``Residuals`` or ``RecordScores``.
             scale: S, released, at which residuals, or scores, are clipped.
         """
         plan = self.plan
@@ -491,7 +491,7 @@ class Regressions:
         if plan.by_sums:
             return self._effect_by_sums(regression, rows, scale)
         fits: Fits = EffectFits(scale, regression.basis)
-        planned = plan.effect_curvature * regression.basis.energies
+        planned = plan.effect_curvature * regression.basis.feature_weights
         if plan.scores:
             fits, planned = ScoreFits(scale, regression.basis), planned_curvatures(regression)
         elif plan.arms > 2:
@@ -501,10 +501,10 @@ class Regressions:
                 planned.repeat(plan.arms - 1),
             )
         d = private_curvatures(rows, fits, planned, "effect curvatures", self.steps)
-        asked = effect_plan(plan, regression, d, scale)
-        solution = self.solver.solution(rows.fit(fits, len(d)), asked, self.steps)
+        requested = effect_plan(plan, regression, d, scale)
+        solution = self.solver.solution(rows.fit(fits, len(d)), requested, self.steps)
         theta = solution.coefficients
-        estimates, variances = without_ridge(theta, asked), effect_variances(plan, d, scale)
+        estimates, variances = without_ridge(theta, requested), effect_variances(plan, d, scale)
         final = effect_coefficients(plan, regression, estimates, variances, scale)
         return FittedEffect(regression, d, theta, estimates, variances, final, scale, solution)
 
@@ -515,9 +515,9 @@ class Regressions:
         sums = private_sums(rows, EffectSums(scale, k, looks), "effect", self.steps)
         unit = scale / (plan.n * plan.inside * plan.effect_weight)
         slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[:k], looks)])
-        theta = unit * sums / (slopes * regression.basis.energies.sqrt())
-        d = (plan.effect_curvature * regression.basis.energies).diag()
-        variances = regression.noise * scale**2 / regression.basis.energies
+        theta = unit * sums / (slopes * regression.basis.feature_weights.sqrt())
+        d = (plan.effect_curvature * regression.basis.feature_weights).diag()
+        variances = regression.noise * scale**2 / regression.basis.feature_weights
         final = effect_coefficients(plan, regression, theta, variances, scale)
         return FittedEffect(
             regression, d, theta, theta, variances, final, scale, Solution(theta, theta, torch.zeros_like(theta))
@@ -527,8 +527,10 @@ class Regressions:
         self, what: str, step: str, rows: Rows, regression: AnyRegression, fits: Fits, curvatures: Tensor
     ) -> Fitted:
         """Return a logistic regression, of a nuisance, as a step pays for it."""
-        asked, shrink = logistic_plan(self.plan, step, regression, curvatures)
-        learnt: Learnt = self._learnt(what).learn(rows.fit(fits, len(curvatures)), asked, rows.x, self.steps, shrink)
+        requested, shrink = logistic_plan(self.plan, step, regression, curvatures)
+        learnt: Learnt = self._learnt(what).learn(
+            rows.fit(fits, len(curvatures)), requested, rows.x, self.steps, shrink
+        )
         return Fitted(learnt.scores, curvatures, learnt.coefficients, learnt.solution)
 
     def _curvatures(self, step: str, rows: Rows, regression: AnyRegression, fits: Fits) -> Tensor:

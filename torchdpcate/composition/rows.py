@@ -21,7 +21,7 @@ Change = Callable[[CausalData], CausalData]
 
 
 class Rows(ABC):
-    """Records, or what was worked out of them, of which a composition asks for totals.
+    """Records, or what was worked out of them, of which a composition requests totals.
 
     Attributes:
         n: Number of records.
@@ -113,10 +113,11 @@ class InMemory(Rows):
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed(Rows):
+class StreamedRows(Rows):
     """Records that are read batch by batch: each total is one pass, in constant memory.
 
-    Nothing is kept of a record between passes. The records stay in the order of the stream, which must not depend on
+    Nothing is retained of a record between passes. The records stay in the order of the stream, which must not depend
+    on
     them: neighbours differ in one record at the same place.
 
     Attributes:
@@ -164,18 +165,18 @@ class Streamed(Rows):
         if n != self.n:
             raise InputError(f"stream: {n} records, where the plan has n = {self.n}; give one that stays as it is")
 
-    def then(self, change: Change) -> "Streamed":
+    def then(self, change: Change) -> "StreamedRows":
         """See ``Rows``: in each pass anew."""
-        return Streamed(self.stream, self.n, (*self.changes, change))
+        return StreamedRows(self.stream, self.n, (*self.changes, change))
 
     @contextmanager
-    def stored(self, name: str) -> "Iterator[Streamed]":
+    def stored(self, name: str) -> "Iterator[StreamedRows]":
         """See ``Rows``: of a copy on disk once, into another beside it; of other streams in each pass anew."""
         if not isinstance(self.stream, CachedStream):
             yield self
             return
         with self.stream.mapped(self._changed, name) as copy:
-            yield Streamed(copy, self.n)
+            yield StreamedRows(copy, self.n)
 
     def fit(self, fits: Fits, size: int) -> "StreamedFit":
         """See ``Rows``."""
@@ -197,7 +198,7 @@ class StreamedFit:
         shape: Number of records n, and of features.
     """
 
-    rows: Streamed
+    rows: StreamedRows
     fits: Fits
     shape: tuple[int, int]
 

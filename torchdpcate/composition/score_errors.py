@@ -13,7 +13,7 @@ from torchdpcate.composition.linear_fit import FitPlan, newton_law
 from torchdpcate.composition.plan import ArmRegression, ComposedPlan
 from torchdpcate.composition.priors import EmpiricalBayes, held_shares, prior_variances
 from torchdpcate.data.split import public_generator
-from torchdpcate.features.weighted_basis import KINDS, WeightedBasis, all_features, lengths
+from torchdpcate.fit.weighted_basis import KINDS, WeightedBasis, all_features, lengths
 
 _HALVINGS = 60
 _DEVIATIONS = (1e-6, 1e3)  # of residuals, in clips
@@ -34,7 +34,7 @@ class ArmScores(NamedTuple):
     share: Tensor
 
 
-class Clipped(NamedTuple):
+class ClippedArmScores(NamedTuple):
     r"""Clipped scores of one arm at points, [N] each.
 
     Attributes:
@@ -123,7 +123,7 @@ def normal_residual(arms: tuple[ArmScores, ArmScores], square: float) -> float:
     return math.exp(high)
 
 
-def clipped_by_normal(arm: ArmScores, residual: float, slope: float) -> Clipped:
+def clipped_by_normal(arm: ArmScores, residual: float, slope: float) -> ClippedArmScores:
     """Return what the clip does where residuals are normal.
 
     Args:
@@ -134,10 +134,10 @@ def clipped_by_normal(arm: ArmScores, residual: float, slope: float) -> Clipped:
     z = torch.linspace(-_FARTHEST, _FARTHEST, _NODES, dtype=torch.float64)
     weight = torch.softmax(-z.square() / 2, 0) * (residual * z).clamp(-slope, slope)
     scores = (arm.middle[:, None] + residual * arm.pull[:, None] * z).clamp(-1, 1)
-    return Clipped(*clipped_normal(arm.middle, residual * arm.pull.abs()), scores @ weight)
+    return ClippedArmScores(*clipped_normal(arm.middle, residual * arm.pull.abs()), scores @ weight)
 
 
-def clipped_of_two_values(arm: ArmScores, mean: Tensor, width: float) -> Clipped:
+def clipped_of_two_values(arm: ArmScores, mean: Tensor, width: float) -> ClippedArmScores:
     """Return what the clip does where the outcome has two values, of which the regression's pull is one apart.
 
     Args:
@@ -149,7 +149,7 @@ def clipped_of_two_values(arm: ArmScores, mean: Tensor, width: float) -> Clipped
     inside = mean * (high.abs() < 1) + (1 - mean) * (low.abs() < 1)
     high, low = high.clamp(-1, 1), low.clamp(-1, 1)
     square = mean * high.square() + (1 - mean) * low.square()
-    return Clipped(inside, mean * high + (1 - mean) * low, square, mean * (1 - mean) * (high - low))
+    return ClippedArmScores(inside, mean * high + (1 - mean) * low, square, mean * (1 - mean) * (high - low))
 
 
 _LARGE = 1e9  # n mu at which a prior has all kinds of features
@@ -164,7 +164,7 @@ class FittedNuisance(NamedTuple):
 
     Attributes:
         step: That paid for it.
-        asked: How it was asked for.
+        requested: How it was set up.
         curvatures: Mean curvatures of its features, [p, p].
         coefficients: [p].
         solution: The same before they were shrunk, [p].
@@ -172,7 +172,7 @@ class FittedNuisance(NamedTuple):
     """
 
     step: str
-    asked: FitPlan
+    requested: FitPlan
     curvatures: Tensor
     coefficients: Tensor
     solution: Tensor
@@ -192,7 +192,7 @@ class _Errors(NamedTuple):
 
 
 class _Moves(NamedTuple):
-    """Errors of the outcome's means at points, of all coefficients and of features that were not asked for.
+    """Errors of the outcome's means at points, of all coefficients and of features that were not requested.
 
     Attributes:
         control: What they move m_0 by, [N, p].
@@ -227,16 +227,16 @@ class ScoreErrors:
 
     .. math:: .75 \sum_j (l_j l'_j)^{1/2}, \quad l_j = p_j \Big(\frac{v_j}{p_j + v_j}\Big)^2,
 
-    p_j the prior variance of a feature and v_j its noise, all of p_j where no feature is asked for: who is ill is
+    p_j the prior variance of a feature and v_j its noise, all of p_j where no feature is requested: who is ill is
     treated, and fares worse. Residuals are normal, of the deviation that the released squares say, or of
     two values. Means are over points of a public seed with the released correlations.
 
     Errors of coefficients are those of ``NewtonPoints`` (``newton_law``) with curvatures by the released propensity;
-    features that were not asked for have their share of a prior, relative to the linear ones as these were found.
+    features that were not requested have their share of a prior, relative to the linear ones as these were found.
 
     Attributes:
         plan: The public plan.
-        two_levels: Whether each kept covariate has two levels.
+        two_levels: Whether each retained covariate has two levels.
         points: That stand for the records, [N, k].
         propensity: Its regression.
         outcome: That of both arms.
@@ -299,13 +299,13 @@ class ScoreErrors:
         Args:
             basis: Features that it has, which keep p / (p + v) of a part.
             prior: Their prior variances p, in units of the squared scale.
-            noise: That of a function of energy one, of which v follow.
+            noise: That of a function of weight one, of which v follow.
             variance: Prior variance of a function.
         """
         plan, kinds = self.plan, self.plan.constants.kinds
         features = all_features(self.two_levels, kinds, plan.heads)
         lost = prior_variances(features, variance, plan.constants, _LARGE, plan.heads, confounds=False)
-        v = noise / basis.energies[1:]
+        v = noise / basis.feature_weights[1:]
         places = [features.index(feature) for feature in basis.features]
         lost[places] *= (v / (prior + v)).square()
         heads = len(self.two_levels) if plan.heads is None else plan.heads
@@ -349,12 +349,12 @@ class ScoreErrors:
         # where the fit clips a probability, a record's gradient stays as it is
         curved = slope * ((self._logistic_pi - 0.5).abs() < self.propensity.slope - 0.5)
         squares = (unit * _moments(phi, weight * curved), unit * _moments(phi, weight.square() * slope))
-        found = self._logistic(self.propensity, basis.parts, basis.energies, *squares).covariance
+        found = self._logistic(self.propensity, basis.parts, basis.feature_weights, *squares).covariance
         variance = self.plan.constants.propensity_variance
         left, variances = self._left_out(basis, variance, self.propensity.coefficients, found, EXPECTED.logit_prior)
         return curved[:, None] * torch.cat([phi, left], 1), torch.block_diag(found, variances.diag())
 
-    def _moves(self, residual: float, control: Clipped, treated: Clipped) -> _Moves:
+    def _moves(self, residual: float, control: ClippedArmScores, treated: ClippedArmScores) -> _Moves:
         """Return the errors of the outcome's means; residual: its standard deviation, of an outcome of many values."""
         plan, pi, fitted = self.plan, self._pi, self.outcome
         regression = plan.both_arms(self.two_levels)
@@ -371,7 +371,7 @@ class ScoreErrors:
             rate0, rate1 = (m.clamp(_RARE, 1 - _RARE) for m in self._shares)
             slopes = rate0 * (1 - rate0), rate1 * (1 - rate1)
             hessian, sampling = (unit * over_arms((w[0] * slopes[0], w[1] * slopes[1])) for w in (weight, squared))
-            found = self._logistic(fitted, basis.parts, basis.energies, hessian, sampling)
+            found = self._logistic(fitted, basis.parts, basis.feature_weights, hessian, sampling)
             steep = self._width * slopes[0][:, None], self._width * slopes[1][:, None]
             weak, scale = EXPECTED.logit_prior, 1.0
         else:
@@ -389,25 +389,30 @@ class ScoreErrors:
         )
 
     def _logistic(
-        self, fitted: FittedNuisance, parts: dict[str, list[int]], energies: Tensor, hessian: Tensor, sampling: Tensor
+        self,
+        fitted: FittedNuisance,
+        parts: dict[str, list[int]],
+        feature_weights: Tensor,
+        hessian: Tensor,
+        sampling: Tensor,
     ) -> _Errors:
-        """Return the errors of a logit's coefficients, whose ridge is undone and whose parts are drawn to zero.
+        """Return the errors of a logit's coefficients, whose ridge is undone and whose parts are shrunk.
 
         Args:
             fitted: The regression.
             parts: Positions of its coefficients by kind.
-            energies: Of its features, [p].
+            feature_weights: Of its features, [p].
             hessian: Mean curvature, [p, p].
             sampling: Mean of squares of gradients, [p, p].
         """
-        every, asked = torch.eye(len(hessian), dtype=torch.float64), fitted.asked
-        planned = asked.scaling.diag() if asked.curvature is None else asked.curvature
-        undo = every + torch.linalg.solve(planned, asked.ridge.diag())
+        every, requested = torch.eye(len(hessian), dtype=torch.float64), fitted.requested
+        planned = requested.scaling.diag() if requested.curvature is None else requested.curvature
+        undo = every + torch.linalg.solve(planned, requested.ridge.diag())
         found = self._linear(fitted, hessian, sampling, undo)
         t, variances = undo @ fitted.solution, found.covariance.diagonal()
         drawn = variances.clone()
         for part in parts.values():
-            sizes = EXPECTED.logit_size / (len(part) * energies[part]).sqrt()
+            sizes = EXPECTED.logit_size / (len(part) * feature_weights[part]).sqrt()
             drawn[part] = EmpiricalBayes(self.plan.constants.spike).moments(t[part], variances[part], sizes)[1]
         return _Errors(drawn.diag(), found.response)
 
@@ -421,7 +426,7 @@ class ScoreErrors:
     def _linear(self, fitted: FittedNuisance, hessian: Tensor, sampling: Tensor, undo: Tensor) -> _Errors:
         """Return the errors of ``undo`` times the mean of Newton points: noise, sampling, and what it never reaches."""
         n, noise = self.plan.n, 2 * fitted.slope / self.plan.shares.of(fitted.step)
-        response, covariance = newton_law(fitted.asked, n * hessian, noise)
+        response, covariance = newton_law(fitted.requested, n * hessian, noise)
         response, covariance = undo @ response, undo @ covariance @ undo.T
         covariance = covariance + self.per_person * n * response @ sampling @ response.T
         lost = torch.eye(len(hessian), dtype=torch.float64) - n * response @ hessian
@@ -448,8 +453,8 @@ class ScoreErrors:
     ) -> tuple[Tensor, Tensor]:
         """Return features at the points that a function does not have, [N, l], and their prior variances, [l].
 
-        The prior is the plan's, times the mean square of the linear features that were asked for over what it expects
-        of these, or ``weak`` where there are none. Covariates that were not kept have a linear feature each.
+        The prior is the plan's, times the mean square of the linear features that were requested over what it expects
+        of these, or ``weak`` where there are none. Covariates that were not retained have a linear feature each.
 
         Args:
             basis: Features that it has.
@@ -465,15 +470,15 @@ class ScoreErrors:
         if linear:
             expected = prior[[features.index(basis.features[position - 1]) for position in linear]].sum()
             squares = theta[linear].square() + covariance.diagonal()[linear]
-            weak = float((basis.energies[linear] * squares).sum() / expected)
+            weak = float((basis.feature_weights[linear] * squares).sum() / expected)
         there = set(basis.features)
         out = [j for j, feature in enumerate(features) if feature not in there]
         of_out = WeightedBasis(tuple(features[j] for j in out), torch.ones(1 + len(out), dtype=torch.float64))
         found, variances, unseen = of_out(self.points)[:, 1:], weak * prior[out], plan.covariates - len(self.two_levels)
         if not unseen:
             return found, variances
-        held = float(held_shares(features[:1], plan.kept, plan.covariates))
-        each = weak * float(prior[: plan.kept].sum()) * (1 - held) / held / unseen
+        held = float(held_shares(features[:1], plan.retained, plan.covariates))
+        each = weak * float(prior[: plan.retained].sum()) * (1 - held) / held / unseen
         generator = public_generator(0, "covariates left out")
         far = torch.randn(len(found), unseen, generator=generator, dtype=torch.float64)
         return torch.cat([found, far], 1), torch.cat([variances, variances.new_full((unseen,), each)])

@@ -11,15 +11,15 @@ from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
 from torchdpcate.composition.plan import EFFECT, ComposedPlan
-from torchdpcate.composition.planned import require_gate
-from torchdpcate.composition.pure_fits import PerturbedObjective
+from torchdpcate.composition.planned import require_little_noise
+from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.plan import check_limit
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.dp_sgd_plan import check_limit
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ Shrink = Callable[[Tensor], Tensor]
 """From released coefficients [p] to those that are used, [p]."""
 
 
-BY_SUMS = (NoisyNewton, PerturbedObjective)
-"""Solvers that ask for sums over records alone."""
+BY_SUMS = (NoisyNewton, PerturbedObjectiveSolver)
+"""Solvers that request sums over records alone."""
 
 
 def as_they_are(theta: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class ComposedNuisance(ABC):
 
         Args:
             fit: Features, loss and targets.
-            plan: How the fit is asked for.
+            plan: How the fit is set up.
             z: Standardised covariates [n, k].
             steps: Pays, and draws noise.
             shrink: Post-processing of the features' coefficients.
@@ -285,7 +285,7 @@ class Auto(ComposedNuisance):
     def learn(
         self, fit: LinearFit, plan: FitPlan, z: Tensor, steps: NoisySteps, shrink: Shrink = as_they_are
     ) -> Learnt:
-        """See ``ComposedNuisance``: by features alone, where nobody asked which."""
+        """See ``ComposedNuisance``: by features alone, where nobody requested which."""
         return self.additive.learn(fit, plan, z, steps, shrink)
 
 
@@ -301,7 +301,7 @@ class AdaptiveSecondStage:
         constants: Constants of the plan.
         solver: How its effect is solved.
         nuisance: How its outcome regression and propensity are learnt.
-        intervals: Whether to ask for the numbers that intervals rest on, about a fifth of mu^2: true, false, or
+        intervals: Whether to request the numbers that intervals rest on, about a fifth of mu^2: true, false, or
             ``auto``, which asks where the domain knows the propensity. With an estimated one, true is refused where
             its planned noise is too large for intervals to hold.
 
@@ -311,7 +311,7 @@ class AdaptiveSecondStage:
     Example:
         >>> from torchdpcate import Domain
         >>> domain = Domain([0.0] * 3, [1.0] * 3, 0.0, 10.0)
-        >>> AdaptiveSecondStage().plan(300, PrivacyBudget(0.5, 1e-6), domain).rung
+        >>> AdaptiveSecondStage().plan(300, PrivacyBudget(0.5, 1e-6), domain).form
         'constant'
     """
 
@@ -342,7 +342,7 @@ class AdaptiveSecondStage:
         known, constants = domain.known_propensity is not None, self.constants
         if budget is not None and budget.delta == 0:
             solver, _ = self.learnt_by(budget)
-            if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjective:
+            if isinstance(constants, RuleConstants) and type(solver) is not PerturbedObjectiveSolver:
                 constants = replace(constants, sums_below=0.0)  # the effect is what the user's solver finds
         may = "intervals" in of_kind(kind)["may"] and (budget is None or budget.delta > 0)
         plan = plan_within(
@@ -354,16 +354,16 @@ class AdaptiveSecondStage:
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
         )
-        require_gate(plan, self.nuisance.by_features is not None)
+        require_little_noise(plan, self.nuisance.by_features is not None)
         return plan
 
     @property
     def needs_all_records(self) -> str | None:
-        """What of it a stream does not allow, in words; None where sums over records are all that it asks for."""
+        """What of it a stream does not allow, in words; None where sums over records are all that it requests."""
         if self.nuisance.by_sums is None:
             return f"nuisance {type(self.nuisance).__name__} trains a network or has its own solver; use nuisance=auto"
         if type(self.solver) not in BY_SUMS:
-            return f"solver {type(self.solver).__name__} asks for more than sums; leave it out"
+            return f"solver {type(self.solver).__name__} requests more than sums; leave it out"
         return None
 
     def learnt_by(self, budget: PrivacyBudget | None, streamed: bool = False) -> tuple[Solver, ComposedNuisance]:
@@ -388,8 +388,8 @@ class AdaptiveSecondStage:
             )
         if isinstance(self.solver, LightningFit):
             raise InputError("delta = 0: solver = LightningFit takes Gaussian steps; leave the solver out")
-        solver = PerturbedObjective() if type(self.solver) is NoisyNewton else self.solver
-        return solver, Additive(PerturbedObjective())
+        solver = PerturbedObjectiveSolver() if type(self.solver) is NoisyNewton else self.solver
+        return solver, Additive(PerturbedObjectiveSolver())
 
 
 def known_propensities(records: CausalData, domain: Domain, arms: int = 2) -> Tensor | None:

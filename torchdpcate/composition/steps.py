@@ -274,7 +274,7 @@ def propensity_of(batch: CausalData) -> Tensor:
 
 
 class Summed(Protocol):
-    """Records of which totals are asked for; see ``Rows``."""
+    """Records of which totals are requested; see ``Rows``."""
 
     @property
     def n(self) -> int:
@@ -323,7 +323,7 @@ class NoisySteps:
         """Return values [p] with the noise of an event that was charged, float64 on the CPU.
 
         Args:
-            values: What is asked of the records.
+            values: What is requested of the records.
             sensitivity: How far one record moves them, in the l2 norm.
             event: As ``pay`` returned it.
         """

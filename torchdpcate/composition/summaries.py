@@ -14,7 +14,7 @@ from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.features.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import quantile_by_counts
 
@@ -45,7 +45,7 @@ _EXPECTED = ExpectedMoments(0.3, 0.15, 0.1)
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """One number of each record, of which a quantile is asked for: its outcome, or how far it lies from a centre.
+    """One number of each record, of which a quantile is requested: its outcome, or how far it lies from a centre.
 
     Attributes:
         centre: Released; None for the outcome itself.
@@ -146,7 +146,7 @@ def halvings(low: float, high: float, levels: int) -> Tensor:
 
 OUTCOME, RESIDUAL = "outcome scale", "residual scale"
 """Steps that release one quantile each."""
-_FEW = 0.95  # quantile that is asked for then
+_FEW = 0.95  # quantile that is requested then
 _NEITHER = 1 / 8  # of the interval, where that one is nothing too: about the residual scale of plans
 
 Quantile = Callable[[float, str], float]
@@ -170,7 +170,7 @@ def outcome_scale(quantile: Quantile, plan: ComposedPlan, y_range: float) -> Out
 
     Where so many outcomes are one number (no cost, no visit, a 0 of 0 and 1) that the planned quantile is nothing,
     clipping there would leave all others without a say, and the effect nearly zero. The step of the residual's scale
-    then asks for a higher quantile of the outcome's sizes: which level it asks for depends on what was released before,
+    then requests a higher quantile of the outcome's sizes: which level it requests depends on what was released before,
     what it costs does not.
 
     Args:
@@ -343,8 +343,8 @@ class Curvatures(Statistic):
 def private_curvatures(rows: Summed, fits: Fits, planned: Tensor, step: str, steps: NoisySteps) -> Tensor:
     r"""Return the mean of weight psi psi' over records, float64 [p, p], drawn towards the plan by the noise's share.
 
-    The diagonal is drawn to the planned one; of the correlations only what stands out of the noise's spectrum is kept.
-    A plan without this step has the planned diagonal instead.
+    The diagonal is shrunk to the planned one; of the correlations only what stands out of the noise's spectrum is
+    retained. A plan without this step has the planned diagonal instead.
 
     Args:
         rows: The records.
@@ -382,10 +382,10 @@ def _spectrum(noisy: Tensor, sd: Tensor) -> Tensor:
     trust = (1 - one) / (1 + (_DOUBT * sd).square())
     edge = 2 * (trust * sd).square().sum(1).max().sqrt()
     value, vector = torch.linalg.eigh((trust * noisy).clamp(-1, 1))
-    kept = value * (1 - (edge / value.abs().clamp_min(1e-12)).square()).clamp_min(0)
-    if not bool(kept.any()):
+    retained = value * (1 - (edge / value.abs().clamp_min(1e-12)).square()).clamp_min(0)
+    if not bool(retained.any()):
         return one
-    value, vector = torch.linalg.eigh(one + (vector * kept) @ vector.T)
+    value, vector = torch.linalg.eigh(one + (vector * retained) @ vector.T)
     found = (vector * value.clamp_min(_LEAST_CORRELATION)) @ vector.T
     return (found + found.T) / 2
 

@@ -10,14 +10,14 @@ from torchdpcate.composition.linear_fit import FitPlan, HuberFit, LinearFit, new
 from torchdpcate.composition.pure_fits import (
     LARGEST,
     RIDGE_SHARE,
-    PerturbedObjective,
+    PerturbedObjectiveSolver,
     least_ridge,
     objective_noise,
 )
 from torchdpcate.composition.records import fit_composition
 from torchdpcate.composition.regressions import ScoreFits
 from torchdpcate.composition.steps import CHOICES, EpsilonShares, NoisySteps, Shares, total_mu
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisances import NuisanceValues
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.charge import COMPOSED, COMPOSED_EFFECT
@@ -54,8 +54,8 @@ def _residual_game(budget: PrivacyBudget) -> Game:
 def _score_game(budget: PrivacyBudget) -> Game:
     arms, above = torch.tensor([[1.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).double(), torch.ones(3, dtype=torch.float64)
     odds = 1 / _FAR
-    worlds = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
-    scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, worlds, strict=True)]
+    datasets = [NuisanceValues(a * odds + (1 - a) * (1 - odds), 0 * above, 0 * above) for a in arms]
+    scores = [DRScore().rho_phi(a, above, values) for a, values in zip(arms, datasets, strict=True)]
     return _huber_game(budget, scores[0], scores[1])
 
 
@@ -64,8 +64,8 @@ def _huber_game(budget: PrivacyBudget, targets: Tensor, others: Tensor) -> Game:
     fits = [HuberFit(one[:, None], one, t, 1.0) for t in (targets, others)]
     plan = FitPlan(_STEP, one[:1] * len(one), one[:1] * 0, _STEPS, _WARM, _WARM / _STEPS, 0.25)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return drawn(fits[world], plan, NoisySteps(FitSession(noise), shares), runs)
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return drawn(fits[dataset], plan, NoisySteps(FitSession(noise), shares), runs)
 
     def evidence(theta: Tensor) -> Tensor:
         return -theta[:, 0]
@@ -110,8 +110,8 @@ def _choice(budget: PrivacyBudget) -> Game:
     rising = torch.arange(_CANDIDATES) % 2 == 0
     moved = torch.where(rising, 0.5, -0.5).double()
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        scores = (2 * world - 1) * moved
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        scores = (2 * dataset - 1) * moved
         return torch.tensor([gumbel_top_k(scores, 1, event, noise) for _ in range(runs)], dtype=torch.float64)
 
     def evidence(chosen: Tensor) -> Tensor:
@@ -135,8 +135,8 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
     plan = FitPlan(_STEP, one, ridge * one, 1, 0, RIDGE_SHARE, 1.0)
     scale = objective_noise(fits[0], plan, shares.event(_STEP)).scale
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return PerturbedObjective().draw(fits[world], plan, NoisySteps(FitSession(noise), shares), runs)
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return PerturbedObjectiveSolver().draw(fits[dataset], plan, NoisySteps(FitSession(noise), shares), runs)
 
     def log_density(fit: HuberFit, theta: Tensor) -> Tensor:
         scores, weighted = fit.predictors[0, 0] * theta[:, 0], fit.predictors[0, 0] * fit.weights
@@ -152,7 +152,7 @@ def objective_game(fits: tuple[HuberFit, HuberFit], epsilon: float) -> Game:
 
 @worst_case(
     "composed_pure_effect",
-    PerturbedObjective,
+    PerturbedObjectiveSolver,
     attacks=[Target(charge, pure=True) for charge in COMPOSED],
     pair="one record whose residual is far above its prediction, or far below it, at the largest curvature it may have",
 )

@@ -26,7 +26,7 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 """How a missing value may be written, in small letters."""
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """How a number may be written; inf, 0x1, 1_0 and other digits are none."""
-_REMEDY = "mend these rows: a number has a decimal point, and a code of a missing value is none"
+_REMEDY = "correct these rows: a number has a decimal point, and a code of a missing value is none"
 _TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
@@ -306,7 +306,7 @@ def category_codes(
     column: "pd.Series",
     name: str,
     categories: Sequence[Any],
-    remedy: str = "mend these rows, or declare categories known from outside the records",
+    remedy: str = "correct these rows, or declare categories known from outside the records",
 ) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n].
 

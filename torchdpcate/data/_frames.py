@@ -446,7 +446,7 @@ def _check_words(words: "pa.Array", name: str) -> None:
     from pyarrow import compute
 
     if _is_words(words.type) and (compute.max(compute.binary_length(words)).as_py() or 0) > _LONGEST:
-        raise InputError(f"column {name!r} has a value longer than {_LONGEST:,} bytes; mend these rows")
+        raise InputError(f"column {name!r} has a value longer than {_LONGEST:,} bytes; correct these rows")
 
 
 @contextmanager

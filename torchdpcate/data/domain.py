@@ -24,7 +24,7 @@ from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = (
-    "mend codes of missing values such as -99 first; then clip with data.out_of_bounds=clip "
+    "correct codes of missing values such as -99 first; then clip with data.out_of_bounds=clip "
     "(Domain.clip_covariates), or give a bound known from outside the records"
 )
 _MOVE = "move these queries into the domain"
@@ -225,7 +225,7 @@ class Domain:
 
         Args:
             X: Covariates, NumPy, torch or pandas.
-            what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
+            what: ``"covariate"``, or ``"query"`` for points at which effects are requested.
 
         Raises:
             InputError: Names the column with most values outside, how many, and its bounds.

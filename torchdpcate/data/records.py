@@ -23,7 +23,7 @@ NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
 
 
 @dataclass(frozen=True)
-class Clipped:
+class ClippedValues:
     """How many values of each column were moved to their bounds; never to be published.
 
     Args:
@@ -31,7 +31,7 @@ class Clipped:
         moved: Number of values moved, by the column's name; columns without any are left out.
 
     Example:
-        >>> print(Clipped(200, {"y": 3}) + Clipped(100, {"y": 3, "age": 1}))
+        >>> print(ClippedValues(200, {"y": 3}) + ClippedValues(100, {"y": 3, "age": 1}))
         y 6 of 300 (2 %), age 1 of 300 (0.333 %)
     """
 
@@ -39,7 +39,7 @@ class Clipped:
     moved: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def between(cls, given: "CausalData", kept: "CausalData", schema: "TableSchema") -> "Clipped":
+    def between(cls, given: "CausalData", kept: "CausalData", schema: "TableSchema") -> "ClippedValues":
         """Return how many values differ between records as they came and as they were kept.
 
         Args:
@@ -53,10 +53,10 @@ class Clipped:
             moved[schema.propensity_column] = _differ(given.propensity, kept.propensity)
         return cls(given.n, {name: count for name, count in moved.items() if count})
 
-    def __add__(self, other: "Clipped") -> "Clipped":
+    def __add__(self, other: "ClippedValues") -> "ClippedValues":
         names = dict.fromkeys([*self.moved, *other.moved])
         moved = {name: self.moved.get(name, 0) + other.moved.get(name, 0) for name in names}
-        return Clipped(self.rows + other.rows, moved)
+        return ClippedValues(self.rows + other.rows, moved)
 
     def __str__(self) -> str:
         """Return columns, counts and shares in one line, the most first; ``none`` if nothing was moved."""
@@ -89,7 +89,7 @@ class Clipped:
         return f"{self.moved[name]:,} of {self.rows:,} ({100 * self.moved[name] / self.rows:.3g} %)"
 
 
-NOTHING_CLIPPED = Clipped()
+NOTHING_CLIPPED = ClippedValues()
 """Of records that were within their bounds as they came."""
 
 
@@ -125,7 +125,7 @@ class CausalData:
     a: Tensor
     y: Tensor
     propensity: Tensor | None = None
-    clipped: Clipped = NOTHING_CLIPPED
+    clipped: ClippedValues = NOTHING_CLIPPED
 
     def __repr__(self) -> str:
         """Return how many records there are, and none of them."""
@@ -258,7 +258,7 @@ class RecordStream(ABC):
 
     schema: "TableSchema"
     n: int
-    clipped: Clipped = NOTHING_CLIPPED
+    clipped: ClippedValues = NOTHING_CLIPPED
 
     @abstractmethod
     def __iter__(self) -> Iterator[CausalData]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate._html import html_table_of, some
+from torchdpcate._templates import html_table_of, some
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
 from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
@@ -287,7 +287,7 @@ class TableSchema:
 
         Args:
             x: Encoded covariates.
-            what: ``"covariate"``, or ``"query"`` for points at which effects are asked for.
+            what: ``"covariate"``, or ``"query"`` for points at which effects are requested.
 
         Raises:
             InputError: Points outside the domain, which are not to be clipped (which column, how many).

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Streamed(NamedTuple):
+class StreamedTable(NamedTuple):
     """What was done with a table: its rows, and those among them that lie outside the domain."""
 
     rows: int
@@ -36,7 +36,7 @@ def stream_answers(
     batch_rows: int = 65536,
     on_progress: Callable[[int], object] | None = None,
     most_bytes: int = MOST_BYTES,
-) -> Streamed:
+) -> StreamedTable:
     """Read covariates from a file, and write one row of answers for each to another, batch by batch.
 
     Args:
@@ -77,7 +77,7 @@ def stream_answers(
             )
             empty = {name: values.double() for name, values in nothing.items()}
             write(_table(None, kept, types, empty, np.empty(0, dtype=bool)))
-    return Streamed(done, outside)
+    return StreamedTable(done, outside)
 
 
 def stream_effects(

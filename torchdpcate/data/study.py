@@ -1,4 +1,4 @@
-"""What a data source hands over: records, their schema, and where effects are asked for."""
+"""What a data source hands over: records, their schema, and where effects are requested."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Study:
     Args:
         records: The private records.
         schema: The public facts of the table.
-        queries: Public points [d, q] at which effects are asked for, or None.
+        queries: Public points [d, q] at which effects are requested, or None.
         effect: True effects [d] at the queries, or None where unknown.
         name: Name of the data, for summaries and figures.
         truth: The true effect [m] at any encoded covariates [m, q]; returns None, or is None, where it is unknown.
@@ -68,7 +68,7 @@ class PublicStudy:
         schema: The public facts of the table.
         name: Name of the data.
         n: Number of records; None where only the records know it.
-        queries: Public points [d, q] at which effects are asked for.
+        queries: Public points [d, q] at which effects are requested.
         unit: Who is protected.
     """
 
@@ -92,7 +92,7 @@ class StreamedStudy:
     Args:
         records: The private records.
         name: Name of the data, for summaries and figures.
-        queries: Public points [d, q] at which effects are asked for.
+        queries: Public points [d, q] at which effects are requested.
     """
 
     records: RecordStream
@@ -156,7 +156,7 @@ class StudySource(ABC):
         )
 
     def _points(self, schema: TableSchema) -> Tensor:
-        """Return the public points at which effects are asked for: those of a file, else so many of a grid."""
+        """Return the public points at which effects are requested: those of a file, else so many of a grid."""
         return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
 
 
@@ -189,7 +189,7 @@ class GeneratedStudy(StudySource):
     Args:
         n: Number of samples, records and held-out points together.
         train_fraction: Share that become records; the others are held out.
-        queries: Ask for effects at this many held-out points (the first ones; all if fewer).
+        queries: Request for effects at this many held-out points (the first ones; all if fewer).
         seed: Public seed of samples and split, and of coefficients where the law has random ones.
         queries_path: csv or parquet of queries with columns x0, x1, ...; replaces held-out points.
 

@@ -20,7 +20,7 @@ from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import (
     NOTHING_CLIPPED,
     CausalData,
-    Clipped,
+    ClippedValues,
     RecordStream,
     arm_sizes,
     check_arms,
@@ -89,7 +89,7 @@ class TableStream(RecordStream):
             yield from self._batches(path)
             _refuse_changed(path, seal)
 
-    def _count(self) -> tuple[int, list[tuple[int, ...]], Clipped]:
+    def _count(self) -> tuple[int, list[tuple[int, ...]], ClippedValues]:
         """Read everything once; return the number of records, what shows that a file was changed, what is clipped."""
         name, actions = self._treatment, self.schema.actions
         sizes = torch.zeros(len(actions), dtype=torch.long)
@@ -411,7 +411,7 @@ def public_subsample(total: int, n: int | None, seed: int) -> Tensor:
 
 def _among(total: int, n: int) -> int:
     if not isinstance(n, int) or not 1 <= n <= total:
-        raise InputError(f"data.n is {n}; the data hold {total} records, ask for 1 to {total}")
+        raise InputError(f"data.n is {n}; the data hold {total} records, request 1 to {total}")
     return n
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import numpy as np
 
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import check_loads
 from torchdpcate.typing import Covariates
@@ -142,7 +142,7 @@ class Answering:
             "expected_noise(n) says what to expect, and searches on public data take scoring=FUNCTION"
         )
 
-    def _asked(self, what: str) -> Any:
+    def _requested(self, what: str) -> Any:
         """Return the release that answers ``what``."""
         self._require_fitted(what)
         if "release_" not in vars(self):
@@ -164,7 +164,7 @@ class AnswersEffects(Answering):
 
     def effect(self, X: Covariates) -> np.ndarray:
         """Return released effects at X, [m], in outcome units; X and errors as of ``EffectRelease.effect``."""
-        return self._asked("effect").effect(X)
+        return self._requested("effect").effect(X)
 
     def predict(self, X: Covariates) -> np.ndarray:
         """Return ``effect(X)``, [m]: the name that scikit-learn has for it."""
@@ -172,15 +172,15 @@ class AnswersEffects(Answering):
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends, [m] each, of intervals of level 1 - alpha; see ``EffectRelease``."""
-        return self._asked("effect_interval").effect_interval(X, alpha)
+        return self._requested("effect_interval").effect_interval(X, alpha)
 
     def ate(self, X: Covariates) -> float:
         """Return the mean of the released effects at X, in outcome units; see ``EffectRelease.ate``."""
-        return self._asked("ate").ate(X)
+        return self._requested("ate").ate(X)
 
     def ate_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of that mean; see ``EffectRelease.ate_interval``."""
-        return self._asked("ate_interval").ate_interval(X, alpha)
+        return self._requested("ate_interval").ate_interval(X, alpha)
 
 
 class AnswersDecisions(Answering):
@@ -188,7 +188,7 @@ class AnswersDecisions(Answering):
 
     def decide(self, X: Covariates) -> np.ndarray:
         """Return the released rule's or policy's actions at X, int64 [m]; X and errors as of the release."""
-        return self._asked("decide").decide(X)
+        return self._requested("decide").decide(X)
 
     def predict(self, X: Covariates) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
@@ -196,7 +196,7 @@ class AnswersDecisions(Answering):
 
 
 class AnswersAverage(Answering):
-    """One average effect, whoever is asked for."""
+    """One average effect, whoever is requested."""
 
     def ate(self, X: Covariates | None = None) -> float:
         """Return the released average effect of the learner's estimand, in outcome units.
@@ -204,7 +204,7 @@ class AnswersAverage(Answering):
         Args:
             X: Not used: the average is over the records of the fit. It is there because EconML's has it.
         """
-        return self._asked("ate").estimate
+        return self._requested("ate").estimate
 
     def ate_interval(self, X: Covariates | None = None, alpha: float = 0.05) -> tuple[float, float]:
         """Return lower and upper end of the interval of level 1 - alpha.
@@ -216,7 +216,7 @@ class AnswersAverage(Answering):
         Raises:
             InputError: No interval is known for this estimate, or alpha is outside (0, 1).
         """
-        low, high = self._asked("ate_interval").interval(1 - alpha)
+        low, high = self._requested("ate_interval").interval(1 - alpha)
         return float(low), float(high)
 
 
@@ -225,4 +225,4 @@ class AnswersCells(Answering):
 
     def table(self, level: float = 0.95, simultaneous: bool = False) -> Any:
         """Return one row a subgroup with its effect and interval; see ``SubgroupRelease.table``."""
-        return self._asked("table").table(level, simultaneous)
+        return self._requested("table").table(level, simultaneous)

@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from torchdpcate.data._arrays import as_frame, in_this_order, treatment_and_outcome
-from torchdpcate.data.checked import checked_records
+from torchdpcate.data.checked import checked_records, fingerprint, keyed_digest, used_again
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint, keyed_digest, used_again
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.answers import Answering, Parameters
 from torchdpcate.estimators.planned_noise import PlannedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.shared_ledger import RunLedger
@@ -183,7 +182,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     @property
     def needs_all_records(self) -> str | None:
         """Why it cannot be fitted to a stream, with what to use instead, in words; None where it can."""
-        return f"{type(self).__name__} asks for more than sums over records; use task=rule, or another learner"
+        return f"{type(self).__name__} requests more than sums over records; use task=rule, or another learner"
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
@@ -331,7 +330,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the condition of a learner that is no class of the library."""
-        return own_code("learner", self)
+        return user_code("learner", self)
 
     def _conditional(self) -> bool:
         """Return whether nothing that is paid for is certified."""

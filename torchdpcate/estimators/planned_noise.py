@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 
-ASKED = "the plan asks for: "
-"""How a plan says what it asks for."""
+ASKED = "the plan requests: "
+"""How a plan says what it requests."""
 TYPICAL_RESIDUAL = 0.25
 """Residual of the outcome that plans expect, in outcome ranges: its 0.9 quantile if outcomes were normal with six
 standard deviations between their bounds is 0.27. No guarantee rests on it."""
@@ -230,12 +230,12 @@ _OF_RANGE, _OF_CONSTANT = (0.02, 0.1), (0.5, 0.999)  # shares up to which a targ
 
 
 @dataclass(frozen=True)
-class Target:
-    """What could be asked of the records.
+class PlannedTarget:
+    """What could be requested of the records.
 
     Attributes:
         name: In words.
-        task: Task of the command line that asks for it.
+        task: Task of the command line that requests it.
         noise: Planned noise; None where it cannot be had.
         why_not: Why it cannot; empty otherwise.
         relative: Of a rule, its expected regret over that of the best constant one; None of others.
@@ -266,7 +266,7 @@ class Target:
 
 def planned_targets(
     schema: TableSchema, n: int, budget: PrivacyBudget, residual_scale: float | None = None
-) -> list[Target]:
+) -> list[PlannedTarget]:
     """Return the planned noise of every kind of target, by the defaults of its family.
 
     Args:
@@ -303,7 +303,7 @@ def planned_targets(
     ]
 
 
-def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> Target:
+def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> PlannedTarget:
     from torchdpcate.estimators.rules.effect_rule import EffectRule
 
     learner = EffectRule(schema, budget)
@@ -311,10 +311,10 @@ def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> Target:
     return replace(target, relative=learner.relative_regret(n))
 
 
-def _function(target: Target) -> Target:
-    """Return the target with what the plan asks for: it may be a constant."""
-    asked = [remark.removeprefix(ASKED) for remark in target.noise.remarks] if target.noise else []
-    return replace(target, name=f"{target.name} ({asked[0]})") if asked else target
+def _function(target: PlannedTarget) -> PlannedTarget:
+    """Return the target with what the plan requests: it may be a constant."""
+    requested = [remark.removeprefix(ASKED) for remark in target.noise.remarks] if target.noise else []
+    return replace(target, name=f"{target.name} ({requested[0]})") if requested else target
 
 
 def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
@@ -328,8 +328,8 @@ def _partition(schema: TableSchema) -> tuple[str, dict[str, Any]]:
     return f"{first.name} in quarters", {first.name: cuts}
 
 
-def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> Target:
+def _target(name: str, task: str, noise: Callable[[], PlannedNoise]) -> PlannedTarget:
     try:
-        return Target(name, task, noise())
+        return PlannedTarget(name, task, noise())
     except InputError as error:
-        return Target(name, task, None, " ".join(str(error).split()))
+        return PlannedTarget(name, task, None, " ".join(str(error).split()))

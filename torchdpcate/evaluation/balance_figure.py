@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from torchdpcate.release.released_weights import BalanceTable
+    from torchdpcate.release.average_effect import BalanceTable
 
 CURATOR_ONLY = f"{NOT_FOR_PUBLICATION}: shows numbers without noise"
 _MOST_FEATURES = 40

@@ -220,8 +220,8 @@ def _errors_panel(axes: "Axes", errors: "pd.DataFrame", names: Sequence[str], qu
         middle = groups.median()
         # points beside each other: ranges on top of each other could not be read
         x = middle.index.to_numpy() * 1.03 ** (i - (len(names) - 1) / 2)
-        reach = np.stack([middle - groups.min(), groups.max() - middle])
-        axes.errorbar(x, middle.to_numpy(), reach, label=name, ms=4, elinewidth=0.8, lw=1.3, **line_style(i))
+        ends = np.stack([middle - groups.min(), groups.max() - middle])
+        axes.errorbar(x, middle.to_numpy(), ends, label=name, ms=4, elinewidth=0.8, lw=1.3, **line_style(i))
     for name, style in _LEVELS.items():
         level = errors.loc[errors["line"] == name, quantity].median()
         if math.isfinite(level):

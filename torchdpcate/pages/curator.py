@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of texts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Part:
     """
 
     heading: str
-    tables: Sequence[Table] = ()
+    tables: Sequence[PageTable] = ()
     figures: "dict[str, Figure]" = field(default_factory=dict)
     note: str = ""
 
@@ -54,7 +54,7 @@ def curator_page(title: str, lines: Sequence[str], parts: Sequence[Part]) -> str
         parts: What is shown, from above.
 
     Example:
-        >>> page = curator_page("<b>", [], [Part("Runs", [Table("All", "", ["run"], [["<script>"]])])])
+        >>> page = curator_page("<b>", [], [Part("Runs", [PageTable("All", "", ["run"], [["<script>"]])])])
         >>> "<script" in page, "&lt;script&gt;" in page, "curator&#39;s, not for publication" in page.lower()
         (False, True, True)
     """

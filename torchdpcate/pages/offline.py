@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
-from torchdpcate.explore.questions import Question, questions
-from torchdpcate.features.maps import Identity
-from torchdpcate.features.weighted_basis import MOST
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.weighted_basis import MOST
+from torchdpcate.pages.questions import Question, questions
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
@@ -34,21 +34,21 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         Numbers and names; or one sentence that says why this release has no such form.
     """
     if isinstance(release, ComposedRelease):
-        return _asked(release) | {"effect": _effect(release)}
+        return _requested(release) | {"effect": _effect(release)}
     if isinstance(release, ComposedRule):
         cost = release.cost + release.cutoff
-        return _asked(release) | {"effect": _effect(release.effect), "least": _finite(cost)}
+        return _requested(release) | {"effect": _effect(release.effect), "least": _finite(cost)}
     if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
-        return _asked(release) | {"score": _affine(release)}
+        return _requested(release) | {"score": _affine(release)}
     if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
-        return _asked(release) | {"tree": _tree(release), "actions": list(release.actions)}
+        return _requested(release) | {"tree": _tree(release), "actions": list(release.actions)}
     return (
         f"The sliders need a function of few numbers; this release of {release.kind} evaluates networks, kernels or "
         "functions, which torchdpcate explore and torchdpcate predict do."
     )
 
 
-def _asked(release: Release) -> dict[str, Any]:
+def _requested(release: Release) -> dict[str, Any]:
     """Return the covariates with their public bounds or levels, and where the sliders begin."""
     domain, places = release.domain, release.schema.places
     found = [_covariate(question, places[question.name]) for question in questions(release)]
@@ -66,8 +66,8 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
 
 
 def _effect(release: ComposedRelease) -> dict[str, Any]:
-    """Return coefficients in the features without their energies, standardisation, and the law of the error."""
-    roots, law = release.basis.energies.sqrt(), release.law
+    """Return coefficients in the features without their weights, standardisation, and the law of the error."""
+    roots, law = release.basis.feature_weights.sqrt(), release.law
     columns = range(release.domain.dimension) if release.columns is None else release.columns
     found = {
         "columns": list(columns),

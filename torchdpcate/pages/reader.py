@@ -11,8 +11,11 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.study import read_queries
-from torchdpcate.drawing.effect_points import FigurePoints
-from torchdpcate.drawing.releases import (
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
+from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
+from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.pages.figures import (
     action_names,
     band_words,
     decision_panel,
@@ -20,9 +23,6 @@ from torchdpcate.drawing.releases import (
     plot_subgroups,
     released_rows,
 )
-from torchdpcate.errors import InputError
-from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
-from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
 from torchdpcate.pages.offline import MOST_FEATURES, columns_used, offline_model
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -117,7 +117,7 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     if isinstance(release, ComposedRelease):
         said = f"On average, {treatment} changes {outcome} by {number(release.average_effect)}"
         found.append(f"{said} ({ends(*release.average())})." if release.law is not None else f"{said}.")
-        if release.rung == "constant":
+        if release.form == "constant":
             return [*found, "That is one number for everybody: so many records and this budget carry no more."]
     else:
         found.append(

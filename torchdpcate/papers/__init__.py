@@ -6,13 +6,35 @@ __getattr__, __dir__, __all__ = exports(
     __name__,
     {
         "confounded": ("Confounded",),
-        "expression": ("Expression", "SumOfGenes"),
+        "expression": (
+            "Expression",
+            "SumOfGenes",
+        ),
         "hospital": ("Hospital",),
-        "mimic": ("IntensiveCare", "MimicExtract", "MimicTables"),
+        "mimic": (
+            "IntensiveCare",
+            "MimicExtract",
+            "MimicTables",
+        ),
         "niu": ("Niu",),
-        "oprescu": ("Dataset1", "Dataset2", "OprescuGenerator"),
-        "rare_region": ("RareRegion", "RareRegionStudy", "RealRareRegion"),
-        "rules": ("GaussianRuleStudy", "ITR", "OWL"),
-        "semi_synthetic": ("GeneratedSurface", "GivenOutcomes", "SemiSynthetic", "Surface"),
+        "oprescu": (
+            "Dataset1",
+            "Dataset2",
+            "OprescuGenerator",
+        ),
+        "rules": (
+            "GaussianRuleStudy",
+            "ITR",
+            "OWL",
+            "RareRegion",
+            "RareRegionStudy",
+            "RealRareRegion",
+        ),
+        "semi_synthetic": (
+            "GeneratedSurface",
+            "GivenOutcomes",
+            "SemiSynthetic",
+            "Surface",
+        ),
     },
 )

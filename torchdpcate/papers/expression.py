@@ -18,7 +18,12 @@ from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.errors import InputError
-from torchdpcate.papers.semi_synthetic import GeneratedSurface, Outcomes, SemiSynthetic, known_propensity_of
+from torchdpcate.papers.semi_synthetic import (
+    GeneratedSurface,
+    SemiSynthetic,
+    SemiSyntheticOutcomes,
+    known_propensity_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +41,7 @@ def read_matrix(
 ) -> tuple[list[str], list[str], np.ndarray]:
     """Return the names of samples [n] and genes [q], and their values [n, q].
 
-    The file is read block by block, and of each no more is kept than the genes asked for. Of a TCGA patient with
+    The file is read block by block, and of each no more is kept than the genes requested. Of a TCGA patient with
     several samples the first by barcode is kept, which is the primary tumour where there is one: a person is one
     record.
 
@@ -138,12 +143,12 @@ def _delimiter(path: str | Path) -> str:
 
 def _rows(path: str | Path, columns: Sequence[int], wanted: Sequence[str] | None) -> tuple[list[str], np.ndarray]:
     """Return the names and the values of rows at these columns, of the rows wanted alone."""
-    asked = None if wanted is None else set(wanted)
+    requested = None if wanted is None else set(wanted)
     names: list[str] = []
     parts: list[np.ndarray] = []
     for block in _blocks(path, columns):
         own = ["" if name is None else str(name) for name in block.column(0).to_pylist()]
-        kept = [place for place, name in enumerate(own) if asked is None or name in asked]
+        kept = [place for place, name in enumerate(own) if requested is None or name in requested]
         if kept:
             names += [own[place] for place in kept]
             parts.append(np.stack([_numbers(path, column) for column in block.columns[1:]], 1)[kept])
@@ -159,12 +164,12 @@ def _numbers(path: str | Path, column: "pa.Array") -> np.ndarray:
 
 
 def _check_axes(path: str | Path, samples: str, columns: Sequence[str], genes: Sequence[str] | None) -> None:
-    """Refuse a matrix that lies the other way round, as far as barcodes and the genes asked for tell."""
+    """Refuse a matrix that lies the other way round, as far as barcodes and the genes requested tell."""
     other = SAMPLES[samples == "columns"]
     barcodes = sum(map(bool, map(_BARCODE.match, columns))) > len(columns) / 2
-    asked = set(genes or ())
-    known = sum(column in asked for column in columns)
-    if (samples == "rows" and barcodes) or (samples == "columns" and known > len(asked) / 2):
+    requested = set(genes or ())
+    known = sum(column in requested for column in columns)
+    if (samples == "rows" and barcodes) or (samples == "columns" and known > len(requested) / 2):
         raise InputError(f"{path}: is transposed, its samples are in {other}; give data.samples={other}")
 
 
@@ -172,7 +177,7 @@ def _check_names(path: str | Path, what: str, names: Sequence[str]) -> None:
     if len(set(names)) < len(names) or not all(name.strip() for name in names):
         missing = sum(not name.strip() for name in names)
         twice = len(names) - len(set(names)) - max(missing - 1, 0)
-        raise InputError(f"{path}: {missing} {what}s have no name and {twice} are there more than once; mend them")
+        raise InputError(f"{path}: {missing} {what}s have no name and {twice} are there more than once; correct them")
 
 
 def _check_known(path: str | Path, genes: Sequence[str], known: Any) -> None:
@@ -218,7 +223,7 @@ class SumOfGenes(GeneratedSurface):
     def __init__(self, modifiers: Sequence[str] | None = None, noise: float = 0.5, confounding: float = 1.0) -> None:
         super().__init__("constant", modifiers, noise, confounding)
 
-    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
+    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Draw treatment and outcome by the formulas above."""
         drawn = super().draw(x, rows, schema, path, seed)
         if known_propensity_of(x, rows, schema, path) is not None or not self.confounding:
@@ -228,7 +233,7 @@ class SumOfGenes(GeneratedSurface):
         pi = overlap + (1 - 2 * overlap) * torch.sigmoid(self.confounding * u.sum(1) / u.shape[1] ** 0.5)
         toss = torch.rand(len(x), generator=public_generator(seed, "treatment"), dtype=torch.float64)
         a = (toss < pi).to(torch.float64)
-        return Outcomes(a, drawn.y + (a - drawn.a) * drawn.effect, drawn.effect, drawn.bounds)
+        return SemiSyntheticOutcomes(a, drawn.y + (a - drawn.a) * drawn.effect, drawn.effect, drawn.bounds)
 
 
 class Expression(SemiSynthetic):

@@ -16,7 +16,7 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_generator
 from torchdpcate.data.study import GeneratedStudy
 from torchdpcate.errors import InputError
-from torchdpcate.papers.hospital_law import REACH, SHAPES, Law, Traits, solve, uniform
+from torchdpcate.papers.hospital_law import REACH, SHAPES, PatientLaw, Traits, solve, uniform
 
 _SKEW = (1.2, 6.0)  # of the noise (1 - (1 - U)^(1/b))^(1/a), Kumaraswamy's law
 _BLOCK, _BLOCKS = 10_000, 20  # patients of which averages are taken
@@ -24,7 +24,7 @@ _COLUMNS = (5, 400)
 _TREATED = 0.005
 
 
-class Outcome(ABC):
+class HospitalOutcome(ABC):
     """An outcome under a law.
 
     Args:
@@ -40,7 +40,7 @@ class Outcome(ABC):
     high: float
     kind = "continuous"
 
-    def __init__(self, law: Law, seed: int) -> None:
+    def __init__(self, law: PatientLaw, seed: int) -> None:
         self._law = law
         self._set(law, public_generator(seed, "hospital outcome"))
 
@@ -54,7 +54,7 @@ class Outcome(ABC):
         return self.mean(traits, 1.0) - self.mean(traits, 0.0)
 
     @abstractmethod
-    def _set(self, law: Law, generator: torch.Generator) -> None:
+    def _set(self, law: PatientLaw, generator: torch.Generator) -> None:
         """Draw the constants."""
 
     @abstractmethod
@@ -66,13 +66,13 @@ class Outcome(ABC):
         """Return Y(a) of patients, [n], within the public bounds."""
 
 
-class Score(Outcome):
+class Score(HospitalOutcome):
     r"""Baseline, effect and right-skewed noise :math:`s(x) (K - E K) / \text{sd}`, bounded and of sd about 1 in all.
 
     K is Kumaraswamy's variable, :math:`(1 - (1 - U)^{1/6})^{1/1.2}`. Bounds hold for every patient: nothing is clipped.
     """
 
-    def _set(self, law: Law, generator: torch.Generator) -> None:
+    def _set(self, law: PatientLaw, generator: torch.Generator) -> None:
         bias = float(uniform(0.55, 0.95, 1, generator))
         self._baseline = min(0.95, max(0.5, bias / max(law.bias, 1e-9)))
         self._noise = math.sqrt(1.0 - self._baseline**2)
@@ -98,7 +98,7 @@ class Score(Outcome):
         return self.mean(traits, a) + self._noise * traits.spread * noise
 
 
-class Death(Outcome):
+class Death(HospitalOutcome):
     """0 or 1: the logit of P(Y = 1) is linear in baseline and, of the treated, less by twice size times shape.
 
     Of the untreated 1.5 to 5 % die.
@@ -106,7 +106,7 @@ class Death(Outcome):
 
     kind, low, high = "binary", 0.0, 1.0
 
-    def _set(self, law: Law, generator: torch.Generator) -> None:
+    def _set(self, law: PatientLaw, generator: torch.Generator) -> None:
         rate, self._slope = (float(uniform(*bounds, 1, generator)) for bounds in ((0.015, 0.05), (0.7, 1.1)))
         known = self._slope * law.reference.baseline
         self._intercept = solve(lambda c: float(torch.sigmoid(c + known).mean()) - rate, -40.0, 40.0)
@@ -122,7 +122,7 @@ class Death(Outcome):
         return (u < self.mean(traits, a)).to(torch.float64)
 
 
-class Cost(Outcome):
+class CostOutcome(HospitalOutcome):
     r"""No cost for 20 to 50 %, else the exponential of :math:`m + \beta b(x) - a g(x) + \sigma Z`, or high if less.
 
     g is size times shape. Patients who do badly have costs more often. High is the .9995 quantile of costs, rounded up
@@ -131,7 +131,7 @@ class Cost(Outcome):
 
     low = 0.0
 
-    def _set(self, law: Law, generator: torch.Generator) -> None:
+    def _set(self, law: PatientLaw, generator: torch.Generator) -> None:
         zeros, self._sd, self._slope, typical = (
             float(uniform(*bounds, 1, generator)) for bounds in ((0.2, 0.5), (0.7, 1.0), (0.3, 0.6), (7.0, 9.0))
         )
@@ -173,7 +173,7 @@ class Cost(Outcome):
         return costs * (u < self._any(traits))
 
 
-OUTCOMES: dict[str, type[Outcome]] = {"score": Score, "death": Death, "cost": Cost}
+OUTCOMES: dict[str, type[HospitalOutcome]] = {"score": Score, "death": Death, "cost": CostOutcome}
 """Outcomes by name."""
 
 
@@ -319,11 +319,11 @@ class Hospital(GeneratedStudy):
         return CausalData(x, a, self._outcome.draw(traits, a, generator))
 
     @cached_property
-    def _law(self) -> Law:
-        return Law(self.law, self.treated, self.overlap, self.columns, self.shape)
+    def _law(self) -> PatientLaw:
+        return PatientLaw(self.law, self.treated, self.overlap, self.columns, self.shape)
 
     @cached_property
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> HospitalOutcome:
         return OUTCOMES[self.outcome](self._law, self.law)
 
     @cached_property

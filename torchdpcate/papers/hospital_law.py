@@ -76,8 +76,8 @@ class Patients:
     def _set_vitals(self, generator: torch.Generator) -> None:
         sd = _rounded(10.0 ** uniform(0.3, 1.5, self.vitals, generator))
         self._vital_mean = _rounded(sd * uniform(4.0, 12.0, self.vitals, generator))
-        reach = uniform(4.0, 10.0, self.vitals, generator)
-        self._vital_sd, low, high = sd, self._vital_mean - reach * sd, self._vital_mean + reach * sd
+        half_widths = uniform(4.0, 10.0, self.vitals, generator)
+        self._vital_sd, low, high = sd, self._vital_mean - half_widths * sd, self._vital_mean + half_widths * sd
         self._vital_low, self._vital_high = _rounded(low.clamp(min=0.0)), _rounded(high)
         self._vital_mean[0], self._vital_sd[0] = torch.cat([uniform(*b, 1, generator) for b in ((45, 70), (12, 18))])
         self._vital_low[0], self._vital_high[0] = 18.0, 100.0
@@ -190,7 +190,7 @@ class Traits:
     spread: Tensor
 
 
-class Law:
+class PatientLaw:
     r"""A law of patients, treatment, baseline and effect.
 
     The terms :math:`t_j(x)` are vitals, logarithms of laboratory values, conditions and levels' scores, centred; vitals

@@ -156,7 +156,9 @@ def numbers(column: "pd.Series", where: Any) -> "pd.Series":
     found = pd.to_numeric(column, errors="coerce")
     wrong = int((found.isna() & column.notna()).sum())
     if wrong:
-        raise InputError(f"{where}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; mend these rows")
+        raise InputError(
+            f"{where}: column {column.name!r} has {plural(wrong, 'non-numeric value')}; correct these rows"
+        )
     return found
 
 

@@ -217,7 +217,7 @@ def _stays(files: dict[str, Path], layout: _Layout) -> "pd.DataFrame":
     stays["begin"], end = _times(stays["intime"], file), _times(stays["outtime"], file)
     reversed_ = int((end < stays["begin"]).sum())
     if reversed_:
-        raise InputError(f"{file}: {plural(reversed_, 'stay')} with outtime before intime; mend these rows")
+        raise InputError(f"{file}: {plural(reversed_, 'stay')} with outtime before intime; correct these rows")
     hours = (end - stays["begin"]).dt.total_seconds() // 3600
     patients = _patients(files["patients"], layout)
     first = (
@@ -299,7 +299,7 @@ class _Grid:
         begin, end = _times(events["starttime"], file), _times(events["endtime"], file)
         reversed_ = int((end < begin).sum())
         if reversed_:
-            raise InputError(f"{file}: {plural(reversed_, 'event')} with endtime before starttime; mend these rows")
+            raise InputError(f"{file}: {plural(reversed_, 'event')} with endtime before starttime; correct these rows")
         known = (place.notna() & begin.notna() & end.notna()).to_numpy()
         stay = place[known].to_numpy(dtype=np.int64)
         low, high = (self._hour(stay, times[known]) for times in (begin, end))

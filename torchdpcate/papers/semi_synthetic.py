@@ -26,7 +26,7 @@ from torchdpcate.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class SemiSyntheticOutcomes:
     """Treatment a [n], outcome y [n], true effect [n], the public bounds (low, high) of y, and its kind."""
 
     a: Tensor
@@ -42,7 +42,7 @@ class Surface(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
+    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Draw treatment and outcome.
 
         Args:
@@ -114,7 +114,7 @@ class GeneratedSurface(Surface):
         if self.noise < 0.0:
             raise InputError(f"data.surface.noise is {self.noise:g}; give 0 or more")
 
-    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
+    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Draw treatment and outcome by the formula above."""
         u = _modifiers(x, schema, self.modifiers)
         generator = public_generator(seed, "surface")
@@ -123,7 +123,7 @@ class GeneratedSurface(Surface):
         known = known_propensity_of(x, rows, schema, path)
         a = draw_treatment(u, schema.domain.overlap, self.confounding, seed, known)
         epsilon = self.noise * (2.0 * torch.rand(len(x), generator=generator, dtype=torch.float64) - 1.0)
-        return Outcomes(a, u @ gamma / u.shape[1] + tau * a + epsilon, tau, self.outcome_bounds())
+        return SemiSyntheticOutcomes(a, u @ gamma / u.shape[1] + tau * a + epsilon, tau, self.outcome_bounds())
 
     def effect_at(self, x: Tensor, schema: TableSchema) -> Tensor:
         """Return tau(u(x))."""
@@ -174,7 +174,7 @@ class GivenOutcomes(Surface):
     bounds: Sequence[float] | None = None
     confounding: float = 1.0
 
-    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> Outcomes:
+    def draw(self, x: Tensor, rows: Tensor, schema: TableSchema, path: Any, seed: int) -> SemiSyntheticOutcomes:
         """Look the potential outcomes up, and draw the treatment if no column has it."""
         covariates, path = path, path if self.path is None else self.path
         values = self._read(path, rows)
@@ -192,7 +192,7 @@ class GivenOutcomes(Surface):
             with about(path):
                 check_treatment(a, f"treatment column {self.treatment!r}")
         low, high, kind = self.public_outcome(schema)
-        return Outcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), kind)
+        return SemiSyntheticOutcomes(a, torch.where(a == 1, y1, y0), effect, (low, high), kind)
 
     def public_outcome(self, schema: TableSchema) -> tuple[float, float, str]:
         """See ``Surface.public_outcome``: an event is binary, and the domain's kind holds for its own bounds."""
@@ -289,9 +289,9 @@ class SemiSynthetic(StudySource):
         n: Use n rows, a subsample drawn by ``seed`` without looking at them; all if left out. Records
             and held-out rows together.
         train_fraction: Share of these rows that become records; the others are held out.
-        queries: Ask for effects at this many held-out rows (all if fewer).
+        queries: Request for effects at this many held-out rows (all if fewer).
         queries_path: File of queries (same covariate columns); replaces held-out rows.
-        public_queries: Ask at a public grid instead of held-out rows, which are people's records: for releases
+        public_queries: Request at a public grid instead of held-out rows, which are people's records: for releases
             that publish their queries. The truth is known there for a generated surface alone.
         seed: Public seed of subsample, surface and split.
 

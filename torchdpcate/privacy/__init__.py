@@ -32,7 +32,7 @@ __getattr__, __dir__, __all__ = exports(
             "event_from_dict",
         ),
         "exact_sums": ("TwoGrids", "exact_sum", "sum_grid"),
-        "guarantee": ("Condition", "Guarantee", "Level", "of_library", "own_code"),
+        "guarantee": ("Condition", "Guarantee", "Level", "of_library", "user_code"),
         "ledger": ("Ledger",),
         "ledger_file": ("Entry",),
         "mechanisms": (

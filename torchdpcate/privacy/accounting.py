@@ -16,7 +16,7 @@ from torchdpcate.privacy.events import ApproximateEvent, BoundedRangeEvent, DPSG
 
 EventCount = tuple[Event, int]
 
-_INTERVAL = 1e-4  # of the discretised privacy loss, where nothing asks for another
+_INTERVAL = 1e-4  # of the discretised privacy loss, where nothing requests another
 _MOST_BINS = 500_000  # about half a second
 _LARGEST_LOSS = 100.0  # of one event in a discretised composition
 _MOST_LOSSES = 64  # of pure events together, up to which they are composed with a Gaussian one in closed form

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate.errors import InputError
 
 LEAST_DELTA = 1e-30

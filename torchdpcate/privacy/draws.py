@@ -177,7 +177,7 @@ def _gaps(probability: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 _FEW = 1024
-"""Bytes up to which the operating system is asked for all of them, which then takes no longer."""
+"""Bytes up to which the operating system is requested all of them, which then takes no longer."""
 
 _KEY = 32
 
@@ -302,7 +302,7 @@ def _deeper(take: Bytes, deviation: float, word: int) -> int:
     return cell
 
 
-def _weights(deviation: float, reach: int) -> Iterator[Decimal]:
+def _weights(deviation: float, farthest: int) -> Iterator[Decimal]:
     """Yield the weights exp(-(j w)^2 / 2) of the cells within so many deviations, in the digits of the context.
 
     They come by products: each is the one before times a ratio, and exp(-w^2) takes a ratio to the next. With 80 digits
@@ -312,7 +312,7 @@ def _weights(deviation: float, reach: int) -> Iterator[Decimal]:
     width = Decimal(2) ** (math.frexp(deviation)[1] - 7) / Decimal(deviation)
     ratio = (-(width**2) / 2).exp()
     square, weight = ratio * ratio, Decimal(1)
-    for _ in range(math.ceil(reach / width)):
+    for _ in range(math.ceil(farthest / width)):
         yield weight
         weight *= ratio
         ratio *= square

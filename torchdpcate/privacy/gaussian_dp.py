@@ -19,7 +19,7 @@ _ROUNDING = 1e-9  # relative; far above that of the closed forms
 _LARGEST = 100.0  # a mu or an epsilon that hides nothing at all
 
 
-class Reach(StrEnum):
+class Validity(StrEnum):
     """How much of the privacy curve a mu covers."""
 
     EXACT = "exact: the events are Gaussian, so the whole curve is that of mu"
@@ -35,12 +35,12 @@ class GaussianDP(NamedTuple):
 
     Attributes:
         mu: Every (epsilon, delta(epsilon)) of the events lies on or under the curve of mu, where it reaches.
-        reach: How much of the curve that is.
+        validity: How much of the curve that is.
         down_to: The delta at which it ends; 0 for the whole curve.
     """
 
     mu: float | None
-    reach: Reach
+    validity: Validity
     down_to: float = 0.0
 
 
@@ -74,13 +74,13 @@ def gaussian_dp(charges: Sequence[EventCount], delta: float) -> GaussianDP:
     delta = probability("delta", delta)
     charges = [(event, count) for event, count in charges if count]
     if any(isinstance(event, ApproximateEvent) and event.delta > 0 for event, _ in charges):
-        return GaussianDP(None, Reach.NONE)
+        return GaussianDP(None, Validity.NONE)
     if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
         mu = _cover(charges, delta) if delta else None
-        return GaussianDP(None, Reach.VOID) if mu is None else GaussianDP(mu, Reach.CURVE, delta)
+        return GaussianDP(None, Validity.VOID) if mu is None else GaussianDP(mu, Validity.CURVE, delta)
     gaussian = all(isinstance(event, GaussianEvent | DPSGDEvent) for event, _ in charges)
     mu = math.sqrt(math.fsum(count * event_mu(event) ** 2 for event, count in charges))
-    return GaussianDP(mu, Reach.EXACT if gaussian else Reach.WHOLE)
+    return GaussianDP(mu, Validity.EXACT if gaussian else Validity.WHOLE)
 
 
 def gaussian_curve(mu: float, epsilons: np.ndarray) -> np.ndarray:
@@ -146,7 +146,7 @@ def range_beside(mu: float, budget: PrivacyBudget, event: type[PureEvent] = Boun
     Args:
         mu: Of all Gaussian events together, positive.
         budget: (epsilon, delta) with delta > 0, more than the Gaussian costs.
-        event: ``PureEvent`` asks for the epsilon of a choice that is pure and of no bounded range.
+        event: ``PureEvent`` requests the epsilon of a choice that is pure and of no bounded range.
 
     Raises:
         InputError: The Gaussian alone costs the budget, or delta = 0.

@@ -144,7 +144,7 @@ class Guarantee:
         certain = self.level is not Level.CERTIFIED or all(condition.holds for condition in further)
         return replace(self, level=self.level if certain else Level.CONDITIONAL, conditions=self.conditions + further)
 
-    def stamped(self, private: bool) -> "Guarantee":
+    def marked(self, private: bool) -> "Guarantee":
         """This guarantee as it stands with the noise used; none at all if the noise had a fixed seed.
 
         Args:
@@ -210,7 +210,7 @@ def is_library_class(cls: type) -> bool:
     return named and found is cls and file is not None and Path(file).is_relative_to(_LIBRARY)
 
 
-def own_code(role: str, value: object) -> tuple[Condition, ...]:
+def user_code(role: str, value: object) -> tuple[Condition, ...]:
     """Return the condition that a user's class in place of one of the library's brings; none for the library's own.
 
     Args:
@@ -218,7 +218,7 @@ def own_code(role: str, value: object) -> tuple[Condition, ...]:
         value: What the user gave; None takes the library's.
 
     Example:
-        >>> own_code("weights", None)
+        >>> user_code("weights", None)
         ()
     """
     if value is None or of_library(value):

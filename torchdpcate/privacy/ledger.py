@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from filelock import FileLock
 
 from torchdpcate._files import PRIVATE, private_folder, write_text
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.privacy.budget import PrivacyBudget, integer

@@ -308,7 +308,7 @@ def _pair(mechanism: AdditiveMechanism, shift: Tensor, evidence: Evidence, guara
     """Neighbours with the values 0 and ``shift`` [p], one sensitivity apart."""
     values = torch.stack([torch.zeros_like(shift), shift])
     return Game(
-        draw=lambda world, runs, noise: mechanism.add_noise(values[world].expand(runs, -1), noise),
+        draw=lambda dataset, runs, noise: mechanism.add_noise(values[dataset].expand(runs, -1), noise),
         event=mechanism.event,
         guarantee=guarantee,
         evidence=evidence,
@@ -417,7 +417,7 @@ def _root_polytope(budget: PrivacyBudget) -> Game:
         return (far - near) / mechanism.scale
 
     return Game(
-        draw=lambda world, runs, noise: mechanism.add_noise(tables[world].expand(runs, -1), noise),
+        draw=lambda dataset, runs, noise: mechanism.add_noise(tables[dataset].expand(runs, -1), noise),
         event=mechanism.event,
         guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
         evidence=evidence,

@@ -43,7 +43,7 @@ class NoiseSource(ABC):
 
     @staticmethod
     def fixed(seed: int) -> "NoiseSource":
-        """Repeatable noise for tests alone; ``private`` is False, so releases are stamped not private."""
+        """Repeatable noise for tests alone; ``private`` is False, so releases are marked not private."""
         return FixedNoise(seed)
 
     @staticmethod

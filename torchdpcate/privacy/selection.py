@@ -34,7 +34,7 @@ def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensit
         sensitivity: The most that replacing one record moves any score.
 
     Raises:
-        InputError: There are fewer scores than asked for, a number is outside its range, or see
+        InputError: There are fewer scores than requested, a number is outside its range, or see
             ``NoiseSource.select``.
 
     Example:
@@ -43,7 +43,7 @@ def top_k(scores: Tensor, count: int, epsilon: float, noise: NoiseSource, sensit
     """
     left = list(range(scores.numel()))
     if integer("count", count, least=1) > len(left):
-        raise InputError(f"count = {count}: there are {len(left)} candidates; ask for no more than that")
+        raise InputError(f"count = {count}: there are {len(left)} candidates; request no more than that")
     chosen: list[int] = []
     for _ in range(count):
         chosen.append(left.pop(noise.select(scores[left], positive("epsilon", epsilon) / count, sensitivity)))
@@ -129,10 +129,10 @@ def _generalised(budget: PrivacyBudget) -> Game:
     behind, moves = -1.0 - sensitivities, sensitivities.clone()
     behind[:2], moves[0] = 0.0, -1.0
     level = 2 * math.log(_CANDIDATES / _FAILURE) / budget.epsilon * sensitivities
-    worlds = (level + behind, level + behind + moves)
+    datasets = (level + behind, level + behind + moves)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [generalised_select(worlds[world], sensitivities, budget.epsilon, noise) for _ in range(runs)]
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [generalised_select(datasets[dataset], sensitivities, budget.epsilon, noise) for _ in range(runs)]
         return torch.tensor(chosen, dtype=torch.float64)
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))
@@ -179,7 +179,7 @@ def gumbel_top_k(
         sensitivity: Delta, the most that replacing one record moves any score.
 
     Raises:
-        InputError: There are fewer scores than asked for, or see ``NoiseSource.select``.
+        InputError: There are fewer scores than requested, or see ``NoiseSource.select``.
 
     Example:
         >>> gumbel_top_k(torch.tensor([0.0, 900.0, 0.0, 2000.0]), 2, GaussianEvent(2.0), NoiseSource.system())
@@ -187,7 +187,7 @@ def gumbel_top_k(
     """
     left = list(range(scores.numel()))
     if integer("count", count, least=1) > len(left):
-        raise InputError(f"count = {count}: there are {len(left)} candidates; ask for no more than that")
+        raise InputError(f"count = {count}: there are {len(left)} candidates; request no more than that")
     eta, chosen = bounded_range(event), []
     for _ in range(count):
         chosen.append(left.pop(noise.select(scores[left], eta, positive("sensitivity", sensitivity), law="gumbel")))
@@ -272,10 +272,10 @@ def quantile_by_counts(below: Tensor, n: int, quantile: float, epsilon: float, n
 def _quantile(budget: PrivacyBudget) -> Game:
     # counts (1, 3) become (0, 2), where 2 is wanted: one score falls by its sensitivity, the other rises by it
     grid = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    worlds = torch.tensor([[-1.0, 0.5, 0.5, 2.0], [3.0, 0.5, 0.5, 2.0]], dtype=torch.float64)
+    datasets = torch.tensor([[-1.0, 0.5, 0.5, 2.0], [3.0, 0.5, 0.5, 2.0]], dtype=torch.float64)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [private_quantile(worlds[world], grid, 0.5, budget.epsilon, noise) for _ in range(runs)]
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [private_quantile(datasets[dataset], grid, 0.5, budget.epsilon, noise) for _ in range(runs)]
         return torch.tensor(chosen, dtype=torch.float64)
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))

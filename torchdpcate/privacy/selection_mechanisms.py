@@ -380,20 +380,20 @@ def _finite(utilities: Tensor) -> Tensor:
 
 
 def _each(utilities: Tensor, mechanism: SelectionMechanism, noise: NoiseSource, runs: int, law: str) -> Tensor:
-    # a range is at most twice the sensitivity of each utility, so half of it asks for the noise that it needs
+    # a range is at most twice the sensitivity of each utility, so half of it requests the noise that it needs
     chosen = [noise.select(utilities, mechanism.epsilon, mechanism.range_sensitivity / 2, law) for _ in range(runs)]
     return torch.tensor(chosen, dtype=torch.int64)
 
 
 def _game(mechanism: SelectionMechanism, candidates: int, behind: float = 0.0) -> Game:
     """Equal utilities before, but for how far the first is behind, in scales; after, it lies a range farther."""
-    worlds = torch.zeros(2, candidates, dtype=torch.float64)
-    worlds[:, 0] -= behind * mechanism.scale
-    worlds[1] += mechanism.range_sensitivity / 2
-    worlds[1, 0] -= mechanism.range_sensitivity
+    datasets = torch.zeros(2, candidates, dtype=torch.float64)
+    datasets[:, 0] -= behind * mechanism.scale
+    datasets[1] += mechanism.range_sensitivity / 2
+    datasets[1, 0] -= mechanism.range_sensitivity
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return mechanism.select(worlds[world], noise, runs).double()
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return mechanism.select(datasets[dataset], noise, runs).double()
 
     return Game(
         draw, mechanism.event, mechanism.guarantee, evidence=lambda chosen: chosen[:, 0].sign(), most_runs=40_000

@@ -28,7 +28,7 @@ class FitSession:
     """Everything that a fit spends, over disjoint blocks of records, each of which has the full budget.
 
     A session without a ledger, ``FitSession(noise)``, is that of a fit without privacy or of a simulation: it charges
-    nothing. ``scope`` gives the same session to a part of the fit: it then knows which blocks are charged, and what
+    nothing. ``charging`` gives the same session to a part of the fit: it then knows which blocks are charged, and what
     for.
 
     Attributes:
@@ -39,7 +39,7 @@ class FitSession:
         blocks: The blocks that are charged.
         charge: What for.
         conditional: Whether no charge is certified, because all of it rests on open conditions.
-        entries: Numbers of the ledger's entries that were made in this scope.
+        entries: Numbers of the ledger's entries that were made in this part.
         reservation: What the fit may cost, in a ledger that it shares with other runs on the same records, if any.
         unit: Who is protected; budgets and charges are by record all the same.
 
@@ -47,7 +47,7 @@ class FitSession:
         >>> from torchdpcate.privacy.charge import THRESHOLD
         >>> from torchdpcate.privacy.events import PureEvent
         >>> session = FitSession.open({"records": 500}, PrivacyBudget(1.0, 0.0), NoiseSource.system())
-        >>> session.scope(["records"], THRESHOLD).pay(PureEvent(0.25))
+        >>> session.charging(["records"], THRESHOLD).pay(PureEvent(0.25))
         >>> session.left(["records"])
         PrivacyBudget(epsilon=0.75, delta=0.0)
     """
@@ -106,7 +106,7 @@ class FitSession:
 
     @property
     def block(self) -> str:
-        """The one block that is charged; empty outside any scope."""
+        """The one block that is charged; empty outside any part."""
         if len(self.blocks) > 1:
             raise InputError(f"blocks = {', '.join(self.blocks)}: one block trains here, but each would be charged")
         return self.blocks[0] if self.blocks else ""
@@ -133,7 +133,7 @@ class FitSession:
                 self.reservation.give_back()
             raise
 
-    def scope(self, blocks: Iterable[str], charge: Charge, conditional: bool = False) -> "FitSession":
+    def charging(self, blocks: Iterable[str], charge: Charge, conditional: bool = False) -> "FitSession":
         """Return the session of a part of the fit; its charges are in its own ``entries``.
 
         Args:
@@ -153,24 +153,24 @@ class FitSession:
         charge: Charge | None = None,
         part: str = "",
     ) -> None:
-        """Charge an event to every block of the scope, before its noise is drawn; nothing without a ledger.
+        """Charge an event to every block of the part, before its noise is drawn; nothing without a ledger.
 
         Args:
             event: What happens, once.
             level: How far the claim is proved.
             count: How often it happens.
-            charge: What for; None takes the scope's.
+            charge: What for; None takes the part's.
             part: Which part of that; empty for all of it.
 
         Raises:
             BudgetError: The budget of a block does not cover it.
-            InputError: No scope names the blocks, and the charge.
+            InputError: Nothing names the blocks, and the charge.
         """
         if self.ledger is None:
             return
         charge = charge or self.charge
         if not self.blocks or charge is None:  # no assertion: noise that no block is charged for must not be drawn
-            raise InputError("session: no block is charged, or for nothing; name both by scope(blocks, charge)")
+            raise InputError("session: no block is charged, or for nothing; name both by charging(blocks, charge)")
         charge = charge.with_part(part) if part else charge
         if self.conditional and level is Level.CERTIFIED:
             level = Level.CONDITIONAL
@@ -179,7 +179,7 @@ class FitSession:
         self.entries.update(self.ledger.charge(block, charge, event, count, level=level) for block in self.blocks)
 
     def of(self, block: str) -> "FitSession":
-        """Return the session that charges one block of this scope; its entries are this scope's.
+        """Return the session that charges one block of this part; its entries are this part's.
 
         Args:
             block: Name of the block.
@@ -187,7 +187,7 @@ class FitSession:
         return replace(self, blocks=(block,))
 
     def part(self, part: str) -> "FitSession":
-        """Return the session of a part, whose own parts are pieces of it; its entries are this scope's."""
+        """Return the session of a part, whose own parts are pieces of it; its entries are this part's."""
         return self if self.charge is None else replace(self, charge=self.charge.with_part(part))
 
     def left(self, blocks: Iterable[str], gaussian: bool = False) -> PrivacyBudget:
@@ -229,7 +229,7 @@ class FitSession:
             BudgetError: The budget of a block does not cover it.
         """
         self.close()
-        own = self.scope(blocks, charge)
+        own = self.charging(blocks, charge)
         return run(budget or self.left(blocks, gaussian), own), own.entries
 
 

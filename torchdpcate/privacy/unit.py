@@ -30,7 +30,7 @@ class PrivacyUnit:
 
     (Vadhan 2017, lemma 2.2; docs/guarantees/person.md), whatever it is made of and in whatever blocks the records lie.
     So learners spend ``record_budget`` by record, and the statement says what that is by person. k Gaussian steps at
-    distance mu come to k mu; the bound above asks for at most a few percent more noise.
+    distance mu come to k mu; the bound above requests at most a few percent more noise.
 
     Attributes:
         column: The table's column that names the person; empty where the unit is a record.
@@ -143,8 +143,8 @@ def _person(budget: PrivacyBudget) -> Game:
     mechanism = GaussianMechanism(unit.record_budget(budget), 1.0)
     sums = torch.tensor([0.0, float(_RECORDS)], dtype=torch.float64)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return mechanism.add_noise(sums[world].expand(runs, 1), noise)
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return mechanism.add_noise(sums[dataset].expand(runs, 1), noise)
 
     event = GaussianEvent(mechanism.event.noise_multiplier / _RECORDS)
     return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence=lambda outputs: outputs[:, 0])

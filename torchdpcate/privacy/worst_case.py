@@ -28,13 +28,13 @@ class Game:
     """Two neighbouring data sets and a mechanism run on either: which of the two was it?
 
     Attributes:
-        draw: (world, runs, noise) -> outputs [runs, p] of independent runs, by the mechanism's own code; world 0
-            is D, world 1 its neighbour D'.
+        draw: (dataset, runs, noise) -> outputs [runs, p] of independent runs, by the mechanism's own code; dataset 0
+            is D, dataset 1 its neighbour D'.
         event: What one run is charged.
         guarantee: What is claimed for it.
         evidence: How the adversary weighs an output; None lets the audit train a classifier.
         count: How often the event happens in one run.
-        most_runs: Most runs a world, where one takes long.
+        most_runs: Most runs a dataset, where one takes long.
         curve: What is proved of the mechanism at every epsilon, where ``event`` charges a point of it; bounds are then
             measured along these curves.
     """

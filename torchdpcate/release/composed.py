@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis
+from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
@@ -26,12 +26,12 @@ class ComposedRelease(EffectRelease):
     r"""A CATE function: g(x) = psi(z(x))'theta, clipped to [-R, R].
 
     Attributes:
-        theta: Coefficients, drawn to zero as far as their known noise says, float64 [1 + p].
+        theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
         estimates: The same before that, with known noise, float64 [1 + p].
         curvatures: Released mean curvatures of the features, from which the noise follows, float64
             [1 + p, 1 + p].
         scale: Released residual scale S, in outcome units.
-        basis: Features of standardised covariates, with public energies.
+        basis: Features of standardised covariates, with public weights.
         standardisation: Released means and spreads of the covariates in use.
         schema: Columns and public bounds.
         privacy: The privacy statement.
@@ -61,8 +61,8 @@ class ComposedRelease(EffectRelease):
     without: str | None = field(default=None, kw_only=True)
 
     @property
-    def rung(self) -> str:
-        """What was asked of the effect: ``constant``, ``linear`` or ``additive``."""
+    def form(self) -> str:
+        """What was requested of the effect: ``constant``, ``linear`` or ``additive``."""
         kinds = set(self.basis.parts)
         return "additive" if kinds - {"1"} else "linear" if kinds else "constant"
 
@@ -87,7 +87,7 @@ class ComposedRelease(EffectRelease):
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is drawn to zero and need not be their
+        releases. ``target`` names what they are about. The released effect is shrunk and need not be their
         middle; where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold
         if what ``assumptions`` says is so.
 
@@ -188,7 +188,7 @@ class ComposedRelease(EffectRelease):
         constant is the mean effect but for what correlated covariates add by products.
         """
         bound = self.domain.outcome_range
-        found = float(self.theta[0] * self.basis.energies[0].sqrt()) if self.law is None else self.law.average
+        found = float(self.theta[0] * self.basis.feature_weights[0].sqrt()) if self.law is None else self.law.average
         return min(max(found, -bound), bound)
 
     def rule(
@@ -268,7 +268,7 @@ class ComposedRelease(EffectRelease):
             >>> _example().effect.summary()
             {'form': 'linear', 'residual_scale': 1.0, 'features': 1}
         """
-        found = {"form": self.rung, "residual_scale": self.scale, "features": len(self.basis.features)}
+        found = {"form": self.form, "residual_scale": self.scale, "features": len(self.basis.features)}
         if self.law is None:
             return found | ({"no_intervals": self.without} if self.without else {})
         low, high = self.average()
@@ -276,13 +276,13 @@ class ComposedRelease(EffectRelease):
         return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return coefficients, curvatures, energies, scale and standardisation."""
+        """Return coefficients, curvatures, feature_weights, scale and standardisation."""
         standardisation = self.standardisation.tensors()
         return {
             "theta": self.theta,
             "estimates": self.estimates,
             "curvatures": self.curvatures,
-            "energies": self.basis.energies,
+            "feature_weights": self.basis.feature_weights,
             "scale": torch.tensor([self.scale], dtype=torch.float64),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
@@ -306,7 +306,7 @@ class ComposedRelease(EffectRelease):
             columns and not 0 <= min(columns) <= max(columns) < len(schema.domain.names)
         ):
             raise ValueError("standardisation: not of the columns in use")
-        basis = WeightedBasis.from_config(facts["features"], tensors["energies"], width)
+        basis = WeightedBasis.from_config(facts["features"], tensors["feature_weights"], width)
         for name in ("theta", "estimates"):
             require_tensor(tensors[name], (basis.dimension,), name)
         require_tensor(tensors["curvatures"], (basis.dimension, basis.dimension), "curvatures")
@@ -365,9 +365,9 @@ class ComposedRule(DecisionRelease):
     def constant(self) -> int | None:
         """What the rule decides for everybody, 0 or 1; None where it depends on the covariates.
 
-        A constant rule is what a plan asks for where nothing about covariates can be learnt.
+        A constant rule is what a plan requests where nothing about covariates can be learnt.
         """
-        if self.effect.rung != "constant":
+        if self.effect.form != "constant":
             return None
         return int(self.answer(self.domain.covariate_low[None]))
 
@@ -386,7 +386,7 @@ class ComposedRule(DecisionRelease):
         everybody = {None: {}, 0: {"decision": "nobody"}, 1: {"decision": "everybody"}}[self.constant]
         limit = {} if self.budget is None else {"largest_share_treated": self.budget}
         chosen = {"cost": self.cost, "threshold": self.threshold, **limit, "cutoff": self.cutoff}
-        return {"form": self.effect.rung, **everybody, **chosen}
+        return {"form": self.effect.form, **everybody, **chosen}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return those of the effect."""
@@ -484,7 +484,7 @@ def _share(budget: Any) -> float:
 
 def _example() -> ComposedRule:
     """A rule on one covariate in [0, 1], for examples and tests of readers."""
-    from torchdpcate.features.weighted_basis import Standardisation, WeightedBasis, all_features
+    from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
     from torchdpcate.release.rule import _example as rule
 
     schema, privacy = rule().schema, rule().privacy

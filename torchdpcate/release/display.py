@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate._text import plain
 from torchdpcate.data.covariates import bounds_in_words
 
@@ -44,7 +44,7 @@ def table(release: "Release") -> str:
 
 
 def draw(function: str, release: "Release", *given: Any, **settings: Any) -> "Figure":
-    """Return what a function of ``torchdpcate.drawing`` draws; nothing else in a reader's process loads matplotlib.
+    """Return what a function of ``torchdpcate.pages`` draws; nothing else in a reader's process loads matplotlib.
 
     Args:
         function: Its name.
@@ -52,7 +52,7 @@ def draw(function: str, release: "Release", *given: Any, **settings: Any) -> "Fi
         given: Its further arguments.
         settings: Those with names.
     """
-    return getattr(import_module("torchdpcate.drawing"), function)(release, *given, **settings)
+    return getattr(import_module("torchdpcate.pages"), function)(release, *given, **settings)
 
 
 def subject(release: "Release") -> str:

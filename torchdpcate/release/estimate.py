@@ -147,9 +147,9 @@ def _beyond(missed: float, s: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Return what |X| exceeds with a probability of at most ``missed``, by a union over the parts, [runs]."""
     share = missed / (2 + b.shape[1])
     normal = -torch.special.ndtri(torch.tensor(share / 2, dtype=torch.float64))
-    reach = c.clamp_min(0).amax(1) + (-c).clamp_min(0).amax(1)  # the largest c'v over K
+    largest = c.clamp_min(0).amax(1) + (-c).clamp_min(0).amax(1)  # the largest c'v over K
     # |c'V| is at most that times the length of V, which is Gamma of shape 4
-    return s * normal - b.sum(1) * math.log(share) + reach * float(scipy.special.gammainccinv(CELLS, share))
+    return s * normal - b.sum(1) * math.log(share) + largest * float(scipy.special.gammainccinv(CELLS, share))
 
 
 def _characteristic(u: Tensor, s: Tensor, b: Tensor, c: Tensor) -> Tensor:

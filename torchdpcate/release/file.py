@@ -213,7 +213,7 @@ class ReleaseFile:
         except Exception as error:  # whatever Python raises on forged contents
             raise ReleaseFileError(
                 f"{self.path}: the release's contents do not fit together ({type(error).__name__}); "
-                "ask for the file again"
+                "request the file again"
             ) from error
 
 
@@ -291,7 +291,7 @@ def load_release(path: str | Path) -> Release:
     """
     file = read_release_file(path)
     if file.fault is not None:
-        raise ReleaseFileError(f"{file.path}: changed or damaged, {file.fault}; ask for the file again")
+        raise ReleaseFileError(f"{file.path}: changed or damaged, {file.fault}; request the file again")
     return file.build()
 
 
@@ -315,7 +315,7 @@ def read_release_file(path: str | Path) -> ReleaseFile:
             _check_format(path, metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError) as error:
-        raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); ask for the file again") from None
+        raise ReleaseFileError(f"{path}: not a release, or damaged ({error}); request the file again") from None
     return ReleaseFile(path, metadata, tensors)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from torchdpcate.data.domain import Domain
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import from_config
-from torchdpcate.nuisance.kinds import nuisance_shapes, nuisances_from_config
-from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.nuisance_kinds import nuisance_shapes, nuisances_from_config
+from torchdpcate.fit.nuisances import NuisanceModel
+from torchdpcate.fit.user_maps import from_config
 
 _SIZES = ("degree", "pairs", "points", "propensity_degree", "width")  # settings that say how much there is of something
 
@@ -73,7 +73,7 @@ def _require_sizes(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> 
 
 
 def _require_shapes(expected: Mapping[str, tuple[int, ...]], held: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are not those that the settings ask for."""
+    """Refuse tensors that are not those that the settings request."""
     found = {name: tuple(tensor.shape) for name, tensor in held.items()}
     if found != dict(expected):
         raise ValueError("tensors whose names or shapes are not those of the settings")

@@ -17,7 +17,7 @@ from torchdpcate.data.covariates import Numeric
 from torchdpcate.data.domain import unit_grid
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.maps import batches
+from torchdpcate.fit.feature_maps import batches
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import EffectRelease, FunctionRelease, QueryRelease
@@ -74,7 +74,7 @@ class View(ABC):
         return self.release._covariates(X)
 
 
-class Clipped(View):
+class ClippedEffects(View):
     """Clipped effects; see ``clipped``."""
 
     def __init__(self, release: Effects, low: float, high: float) -> None:
@@ -157,7 +157,7 @@ def clipped(release: Effects, low: float, high: float) -> View:
         >>> clipped(_example(), 0.0, 0.5).effect([[0.0], [1.0]]).tolist()
         [0.0, 0.5]
     """
-    return Clipped(release, low, high)
+    return ClippedEffects(release, low, high)
 
 
 def monotone(release: Effects, covariate: str, increasing: bool = True, points: int = 101) -> View:
@@ -169,13 +169,13 @@ def monotone(release: Effects, covariate: str, increasing: bool = True, points: 
     row's line: projection moves no answer by more than the largest change of an effect on it.
 
     Args:
-        release: A release, or another view; one that answers anywhere, since the grid is asked.
+        release: A release, or another view; one that answers anywhere, since the grid is requested.
         covariate: A numeric covariate.
         increasing: Whether effects grow with it rather than fall.
         points: Points of the grid.
 
     Raises:
-        InputError: Not a numeric covariate, or fewer than two points; when it is asked, a query release that has no
+        InputError: Not a numeric covariate, or fewer than two points; when it is requested, a query release that has no
             answers on the grid.
 
     Example:
@@ -242,7 +242,7 @@ def _example() -> EffectRelease:
 
 __all__ = ["clipped", "mean_effect", "monotone", "noise_scales", "rank"]
 
-_LARGEST_GRAM = 4_096  # rows and columns of a matrix whose largest eigenvalue is asked for: some seconds
+_LARGEST_GRAM = 4_096  # rows and columns of a matrix whose largest eigenvalue is requested: some seconds
 
 
 def rank(release: Effects, X: Any) -> "pd.DataFrame":
@@ -329,7 +329,7 @@ def _mean_scale(release: Effects, x: Tensor) -> float | None:
     scales = noise_scales(release, x)
     if scales is None:
         return None
-    while isinstance(release, Clipped):
+    while isinstance(release, ClippedEffects):
         release = release.release
     scale = scales.mean().item()
     if not isinstance(release, FunctionRelease) or min(len(x), release.features.dimension) > _LARGEST_GRAM:

@@ -14,9 +14,9 @@ from torchdpcate.data._arrays import as_frame
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import to_config
-from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.nuisances import NuisanceModel
+from torchdpcate.fit.user_maps import to_config
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.release.display import draw, line, table
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
@@ -355,7 +355,7 @@ class QueryRelease(EffectRelease):
         schema: Columns and public bounds.
         privacy: The privacy statement.
         noise_scales: Public noise scale of each answer, [d], or None where the scale is secret.
-        nuisances: DP-trained nuisances, if they were asked for.
+        nuisances: DP-trained nuisances, if they were requested.
         head: What is public of the second stage (feature map or kernel, and the columns that it sees), as plain types:
             noise scales follow from it. None where there is no such thing.
     """
@@ -425,7 +425,7 @@ class QueryRelease(EffectRelease):
         if missing:
             raise InputError(
                 f"X: {missing} of {x.shape[0]} rows are not among the {d} released queries; a query release answers "
-                "its own queries alone: ask for them before releasing, or use release=function"
+                "its own queries alone: request them before releasing, or use release=function"
             )
         return torch.from_numpy(found)
 
@@ -473,8 +473,8 @@ def _scale(value: Any) -> float | None:
 
 def _example() -> FunctionRelease:
     """An effect of 2x - 1 on one covariate in [0, 1], for examples."""
-    from torchdpcate.features.maps import Identity
-    from torchdpcate.nuisance.convex_model import ConvexNuisances
+    from torchdpcate.fit.convex_model import ConvexNuisances
+    from torchdpcate.fit.feature_maps import Identity
 
     domain = Domain([0.0], [1.0], -1.0, 1.0)
     features = Identity().setup(domain)

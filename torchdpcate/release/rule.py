@@ -13,8 +13,8 @@ from torchdpcate.candidates.functions import Function, FunctionPolicies
 from torchdpcate.candidates.library import policy_family
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import to_config
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.user_maps import to_config
 from torchdpcate.release.display import draw
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import Release, require_tensor
@@ -146,7 +146,7 @@ class RuleRelease(DecisionRelease):
 def _example() -> RuleRelease:
     """A rule on one covariate in [0, 1], for examples."""
     from torchdpcate.data.domain import Domain
-    from torchdpcate.features.maps import Identity
+    from torchdpcate.fit.feature_maps import Identity
     from torchdpcate.privacy.budget import PrivacyBudget
     from torchdpcate.privacy.guarantee import Guarantee, Level
     from torchdpcate.privacy.noise import NoiseSource

@@ -268,7 +268,7 @@ def _stated(path: Path) -> dict[str, Any]:
                 raise ValueError
             Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError, OSError):
-        raise VerificationError(f"{path}: not a signature of a release, or damaged; ask for it again") from None
+        raise VerificationError(f"{path}: not a signature of a release, or damaged; request it again") from None
     if newer:
         raise VerificationError(
             f"{path}: format version {stated['format_version']} of signatures is newer than this "

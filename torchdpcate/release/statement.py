@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from torchdpcate._html import html_table_of
+from torchdpcate._templates import html_table_of
 from torchdpcate._text import markdown_text, plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -34,7 +34,7 @@ from torchdpcate.release.blocks import (
     is_text_by_name,
 )
 
-STATED_AS = "holds_if"
+STATED_AS = "assumptions"
 """The statement's name for it."""
 
 ESTIMATED = (
@@ -56,8 +56,8 @@ UNSTATED = (
 )
 """Of a release that does not state it, and of a mechanism that does not say it."""
 LIKE_PRIOR = (
-    "and what effects have beyond the released features is to these as in the random laws by which the plan was made "
-    "(docs/intervals.md)"
+    "and what effects have beyond the released features is to these as in the generated data on which the plan was "
+    "tuned (docs/intervals.md)"
 )
 """What intervals for a person rest on beside the rest."""
 SAME_RESIDUALS = (
@@ -317,7 +317,7 @@ def make_statement(
     ledger, sizes, private_noise = session.ledger, session.sizes, session.noise.private
     if ledger is None:
         raise InputError("budget = None: a session that charges nothing has no statement")
-    guarantee, spent = guarantee.stamped(private_noise), ledger.spent()
+    guarantee, spent = guarantee.marked(private_noise), ledger.spent()
     order = list(Level)
     # a mechanism whose condition fails is charged as a heuristic, and claims nothing
     others = [e.level for e in ledger.entries if guarantee.holds_claim or e.id not in own]

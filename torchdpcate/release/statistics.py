@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.normal_equations import NormalEquations
+from torchdpcate.fit.minimise import NormalEquations
 from torchdpcate.release.release import FunctionRelease, require_tensor
 from torchdpcate.release.statement import PrivacyStatement
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
+from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellScores, cell_effects
 from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import half_width
 from torchdpcate.release.release import Release, require_tensor
-from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import STATED_AS, PrivacyStatement
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def strata_of(subgroups: Subgroups, released: str) -> Subgroups:
     """Return the cells that numbers are released of.
 
     Args:
-        subgroups: The cells that are asked for.
+        subgroups: The cells that are requested.
         released: ``separate`` or ``crossed``.
 
     Raises:

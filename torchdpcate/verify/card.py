@@ -13,7 +13,7 @@ from torchdpcate._templates import number, render
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent, PureEvent
-from torchdpcate.privacy.gaussian_dp import GaussianDP, Reach, event_mu, gaussian_dp
+from torchdpcate.privacy.gaussian_dp import GaussianDP, Validity, event_mu, gaussian_dp
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.worst_case import Target
 from torchdpcate.release.blocks import Block, StatedCharge
@@ -291,7 +291,7 @@ def _charge(charge: StatedCharge, claims: bool) -> dict[str, Any]:
 def _block_mu(block: Block) -> GaussianDP:
     charges = [(c.event, c.count) for c in block.charges if c.event is not None and c.count is not None]
     if len(charges) < len(block.charges):
-        return GaussianDP(None, Reach.NONE)
+        return GaussianDP(None, Validity.NONE)
     if any(isinstance(event, DPSGDEvent) and event.sampling_rate < 1 for event, _ in charges):
         # beside a curve that ends at delta, a pure charge that was chosen later counts as its Gaussian
         charges = [
@@ -309,15 +309,15 @@ def _total_mu(privacy: PrivacyStatement) -> GaussianDP:
     blocks = [_block_mu(block) for block in privacy.blocks]
     without = [block for block in blocks if block.mu is None]
     if without or not blocks:
-        return without[0] if without else GaussianDP(None, Reach.NONE)
-    reach, k = max((block.reach for block in blocks), key=list(Reach).index), privacy.protected.records
-    if k > 1 and reach is Reach.CURVE:
-        return GaussianDP(None, Reach.ENDS)
-    return GaussianDP(k * max(block.mu or 0.0 for block in blocks), reach, max(block.down_to for block in blocks))
+        return without[0] if without else GaussianDP(None, Validity.NONE)
+    validity, k = max((block.validity for block in blocks), key=list(Validity).index), privacy.protected.records
+    if k > 1 and validity is Validity.CURVE:
+        return GaussianDP(None, Validity.ENDS)
+    return GaussianDP(k * max(block.mu or 0.0 for block in blocks), validity, max(block.down_to for block in blocks))
 
 
 def _mu(found: GaussianDP) -> dict[str, Any]:
-    return {"mu": found.mu, "kind": found.reach.value} | ({"down_to_delta": found.down_to} if found.down_to else {})
+    return {"mu": found.mu, "kind": found.validity.value} | ({"down_to_delta": found.down_to} if found.down_to else {})
 
 
 def _bounds(release: Release) -> dict[str, Any]:

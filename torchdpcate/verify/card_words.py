@@ -45,7 +45,7 @@ def split_in_words(privacy: PrivacyStatement) -> str:
         return "all records are in one block"
     order = "drawn from the system's entropy and kept nowhere"
     if not privacy.private_noise:
-        order = "drawn by the fixed seed of its noise, which a test asks for and which protects nobody"
+        order = "drawn by the fixed seed of its noise, which a test requests and which protects nobody"
     return (
         f"the records are put into a secret order, {order}; positions in that order, and no values, say which block a "
         "record is in, by the public seed"

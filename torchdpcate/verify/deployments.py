@@ -18,7 +18,7 @@ class Field:
     """A field of the registry.
 
     Attributes:
-        tier: The transparency tier that asks for it, 1 to 3.
+        tier: The transparency tier that requests it, 1 to 3.
         by_curator: Whether the curator may state it. What a release knows of itself cannot be overridden.
         added: Whether the curator's words are added to the release's own, rather than put in their place.
         choices: Values that the registry allows; any words if empty.

@@ -29,7 +29,16 @@ from torchdpcate.release.signature import Signature, read_public_key, read_signa
 from torchdpcate.verify.card import CARD_HTML, CARD_JSON, card_html, make_card
 from torchdpcate.verify.statement import check_statement, plan_of, stated, statement_problems
 
-_PUBLIC = ("queries", "noise_scales", "features.", "energies", "scale", "curvatures", "law.", "interval.nuisances.")
+_PUBLIC = (
+    "queries",
+    "noise_scales",
+    "features.",
+    "feature_weights",
+    "scale",
+    "curvatures",
+    "law.",
+    "interval.nuisances.",
+)
 # follow from others, which their mechanism works out anew: a bisection's grid, a plan, deviations
 _FOLLOWS = (
     "main",
@@ -137,7 +146,7 @@ def beside(file: ReleaseFile, release: Release, cards: bool = True) -> tuple[tup
         problems += _cards(file, release)
     if not (folder / SUMS_FILE).is_file():
         if own:
-            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; ask for the complete folder")
+            problems.append(f"{SUMS_FILE} is missing, which a run writes beside {own[0]}; request the complete folder")
         text = f"none: no {SUMS_FILE} and no statement beside it, so this file alone was looked at"
         return ("files beside", text), problems
     finding, changed = _sums(file.path)
@@ -220,7 +229,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 NOT_SIGNED = (
     "not signed: numbers that any run might have released are as the file says; compare its SHA-256 with one that the "
-    "curator published elsewhere, or ask for a signed release"
+    "curator published elsewhere, or request a signed release"
 )
 
 _MOST_SAID = 4000  # letters of all problems together

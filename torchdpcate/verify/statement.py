@@ -20,7 +20,7 @@ from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS
 from torchdpcate.estimators.rules.mechanisms import RULE_MECHANISMS, stated_mechanism
 from torchdpcate.estimators.rules.plan import RulePlan
-from torchdpcate.nuisance.trainer import GPU_ROUNDING
+from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.plan import PLANS, StatedPlan
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.charge import Purpose

@@ -318,7 +318,9 @@ def test_two_numbers_of_one_record_are_a_leak_and_of_two_are_not(run):
 def test_ages_public_numbers_and_roundings_of_the_release_are_no_leak(run):
     statement = json.loads((run.release / "privacy.json").read_text())
     run.add_line("ages 18, 21, 45.0 and 89; bounds 0, 100; overlap 0.05; 400 records, 200 each; 2026-11-20")
-    run.add_line(f"tilt {statement['public']['tilt_scale']:.7g}; one third 0.3333333333333333, 45 % of 100 is 0.45")
+    run.add_line(
+        f"tilt {statement['public']['perturbation_scale']:.7g}; one third 0.3333333333333333, 45 % of 100 is 0.45"
+    )
     report = scan(run.folder)
     assert report.leaks == ()
     assert report.suspects == ()
@@ -330,8 +332,8 @@ def test_queries_that_are_records_are_noted(run, tmp_path):
 
     release = load_release(run.release / "release.safetensors")
     rows = torch.tensor(run.table[["age", "dose", "sex"]].to_numpy()[:4])
-    asked = QueryRelease(rows, release.effect_tensor(rows), release.schema, release.privacy)
-    asked.save(run.release / "release.safetensors", overwrite=True)
+    requested = QueryRelease(rows, release.effect_tensor(rows), release.schema, release.privacy)
+    requested.save(run.release / "release.safetensors", overwrite=True)
     assert any("4 of 4 released queries are records" in note for note in scan(run.folder).notes)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.nuisance.cases import Recorder
+from tests.fit.nuisance_cases import Recorder
 from torchdpcate.audit import one_run as canaries_module
 from torchdpcate.audit.bounds import best_guesses
 from torchdpcate.audit.one_run import (
@@ -27,11 +27,11 @@ from torchdpcate.audit.one_run import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.linear_taps import Use
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.train import train
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan
+from torchdpcate.fit.linear_taps import Use
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import train
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 

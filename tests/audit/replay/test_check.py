@@ -19,13 +19,12 @@ from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import OutputPerturbation
-from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.dp_sgd import DPSGD
-from torchdpcate.nuisance.plan import DPSGDPlan
-from torchdpcate.nuisance.poisson import poisson_loader
-from torchdpcate.nuisance.trainable import TrainableNuisances
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainable import TrainableNuisances
+from torchdpcate.fit.trainer import default_trainer
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.ledger import Ledger
 
@@ -166,7 +165,7 @@ def test_a_number_of_steps_chosen_from_the_records_is_reported():
         return learner_pipeline(learner(nuisance=with_changes(QUICK, epochs=epochs)))(records, noise)
 
     kinds = found(pipeline)
-    assert any("nuisance/plan.py" in place for place in kinds["event of charge"])
+    assert any("fit/dp_sgd_plan.py" in place for place in kinds["event of charge"])
     assert any("train.py" in place for place in kinds["plan of dp_sgd"])
     assert "learner.ledger_.entries[0].count" in kinds["result"]
 
@@ -188,7 +187,7 @@ def test_early_stopping_is_reported():
 
     kinds = found(pipeline)
     assert any("engines.py" in place for place in kinds["call of released"])
-    assert any("nuisance/plan.py" in place for place in kinds["count of settle"])
+    assert any("fit/dp_sgd_plan.py" in place for place in kinds["count of settle"])
 
 
 # ---- planted faults: mechanisms

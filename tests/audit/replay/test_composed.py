@@ -10,7 +10,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
-from torchdpcate.features.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.budget import PrivacyBudget
 
 N = 120

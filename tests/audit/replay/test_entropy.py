@@ -12,7 +12,7 @@ from torchdpcate import LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.audit.replay.check import learner_pipeline
 from torchdpcate.audit.replay.entropy import check_fresh_noise, check_source
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.noise import FixedNoise, NoiseSource, SystemNoise
 
@@ -96,7 +96,7 @@ class OneStream(SystemNoise):
 
 
 class MadeBeforeTheFork(SystemNoise):
-    """The system's entropy, asked once: whoever inherits the source continues the same stream."""
+    """The system's entropy, requested once: whoever inherits the source continues the same stream."""
 
     def __init__(self):
         self.numbers = np.random.default_rng(secrets.randbits(256))
@@ -145,9 +145,9 @@ def test_a_source_of_the_experiments_seed_is_found_in_every_draw():
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
     assert in_the_run == {
         ("permutation", "torchdpcate/data/checked.py"),
-        ("fine_gaussian", "torchdpcate/nuisance/engines.py"),
-        ("released", "torchdpcate/nuisance/engines.py"),
-        ("gaussian", "torchdpcate/erm/private_fit.py"),
+        ("fine_gaussian", "torchdpcate/fit/engines.py"),
+        ("released", "torchdpcate/fit/engines.py"),
+        ("gaussian", "torchdpcate/fit/private_fit.py"),
         ("gaussian", "torchdpcate/privacy/mechanisms.py"),
         ("released", "torchdpcate/estimators/cate/mechanisms/base.py"),
     }
@@ -186,8 +186,8 @@ def test_a_source_that_moves_a_global_generator_is_found(source, generators):
 def test_noise_of_the_global_seed_is_found_in_a_learner():
     found = check_fresh_noise(learner(), STUDY.records, SEED, FromTorch)
     in_the_run = {(r.kind, r.place.split(":")[0]) for r in found if "two runs" in r.how}
-    assert ("gaussian", "torchdpcate/erm/private_fit.py") in in_the_run
-    assert ("fine_gaussian", "torchdpcate/nuisance/engines.py") not in in_the_run
+    assert ("gaussian", "torchdpcate/fit/private_fit.py") in in_the_run
+    assert ("fine_gaussian", "torchdpcate/fit/engines.py") not in in_the_run
 
 
 def test_a_pipeline_that_ignores_its_source_is_found():

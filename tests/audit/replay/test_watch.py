@@ -3,7 +3,7 @@
 import torch
 
 from torchdpcate.audit.replay.tape import RecordingNoise, unpaid, watched
-from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.ledger import Ledger

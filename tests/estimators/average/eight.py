@@ -2,7 +2,7 @@
 
 import torch
 
-from torchdpcate.erm.records import Batch, StackedRecords
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
 
 X = torch.tensor(
     [[0.6, 0.2], [-0.4, 0.5], [0.1, -0.7], [0.9, -0.1], [-0.8, -0.3], [0.3, 0.4], [-0.2, -0.6], [0.5, 0.8]],

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from tests.estimators.average.confounded import arrays
 from torchdpcate import AverageEffect, Domain, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.planned_error import ErrorPrior
-from torchdpcate.features.maps import Identity, Products
+from torchdpcate.estimators.average.effect_plan import ErrorPrior
+from torchdpcate.fit.feature_maps import Identity, Products
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 

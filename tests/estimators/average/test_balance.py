@@ -6,11 +6,11 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, FEATURES, arrays
 from torchdpcate import NoiseSource
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
-from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.balance import BalanceStatistics, names_of
-from torchdpcate.features.maps import Legendre
-from torchdpcate.features.user_maps import on_domain
-from torchdpcate.release.released_weights import BalanceTable
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.release.average_effect import BalanceTable
 
 THETA = torch.tensor([[0.2, 1.0, -0.5, 0.3, 0.1]], dtype=torch.float64)
 

@@ -100,8 +100,8 @@ def test_the_share_of_the_treated_may_lie_below_the_clip():
 
 def test_all_covariates_stay_and_only_beyond_a_dozen_some_are_left_out():
     many = Domain([0.0] * 40, [1.0] * 40, 0.0, 1.0, overlap=0.1)
-    assert average_plan(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).kept == 3
-    assert 1 <= average_plan(1_000, BUDGET, many).kept <= 12
+    assert average_plan(20_000, PrivacyBudget(0.5, 1e-5), domain("binary")).retained == 3
+    assert 1 <= average_plan(1_000, BUDGET, many).retained <= 12
 
 
 def test_the_clip_grows_with_n_between_its_bounds():
@@ -174,11 +174,11 @@ def test_it_plans_its_error_and_says_what_it_leaves_out():
     planned = [learner.planned_error(n) for n in (500, 5_000, 50_000)]
     assert planned[0].total > planned[1].total > planned[2].total
     assert "clip" in planned[0].bias
-    assert "scores beyond the clip" in fitted(600).settings_["holds_if"]
+    assert "scores beyond the clip" in fitted(600).settings_["assumptions"]
 
 
 def test_unasked_features_count_with_their_prior():
-    """At little n epsilon the plan asks for no feature, and the interval says that something may confound."""
+    """At little n epsilon the plan requests no feature, and the interval says that something may confound."""
     of, facts = records(300), domain()
     few = ComposedAverageEffect(facts, PrivacyBudget(0.3, 1e-5), noise=NoiseSource.fixed(0)).fit(of.x, of.a, of.y)
     assert not few.plan(300).steps.plan.propensity().basis.features

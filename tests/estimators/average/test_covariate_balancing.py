@@ -13,14 +13,14 @@ import torch
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, arrays, data_sets
 from torchdpcate import Domain, NoiseSource, PrivacyBudget, load_release
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.losses import BalancingLoss
-from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError, PrivacyWarning
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.features.maps import FeatureMap, Products
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap, Products
+from torchdpcate.fit.losses import BalancingLoss
+from torchdpcate.fit.minimise import linear_predictor, minimise
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
 
@@ -95,15 +95,15 @@ def test_where_both_models_depend_on_a_product_the_interval_needs_products_in_th
 )
 def test_a_release_says_which_models_its_interval_rests_on(settings, either, tmp_path):
     release = fitted(noise=None, **settings).release()
-    words = release.privacy.public["holds_if"]
+    words = release.privacy.public["assumptions"]
     assert words.startswith("the log-odds of treatment are linear in the basis")
     assert ("or the mean outcome" in words) == either
-    assert release.assumptions == release.summary()["holds_if"] == words
+    assert release.assumptions == release.summary()["assumptions"] == words
     assert words in release.privacy.to_markdown()
     changed = replace(
-        release, privacy=replace(release.privacy, public={**release.privacy.public, "holds_if": "always"})
+        release, privacy=replace(release.privacy, public={**release.privacy.public, "assumptions": "always"})
     )
-    assert any("holds_if" in problem for problem in BalancingPlan.restated(changed).problems(changed))
+    assert any("assumptions" in problem for problem in BalancingPlan.restated(changed).problems(changed))
     again = load_release(release.save(tmp_path / "release.safetensors"))
     assert not list(BalancingPlan.restated(again).problems(again))
 

@@ -11,7 +11,6 @@ from tests.sums import given
 from torchdpcate import CausalData, PrivacyBudget
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.causal.score import Scored, ScoreRanges
-from torchdpcate.erm.records import StackedRecords
 from torchdpcate.estimators.average.doubly_robust import (
     NUISANCE,
     DoublyRobust,
@@ -25,6 +24,7 @@ from torchdpcate.estimators.average.doubly_robust import (
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.average.worst_case import _scored
+from torchdpcate.fit.stacked_records import StackedRecords
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -73,7 +73,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
     errors = (found.released["size"] - b.sum()).abs().mean().item()
     assert errors == pytest.approx(ranges.size_change[0].item() / epsilons["size"], rel=tolerance)
     centred = (a - found.estimate[:, None] * b).square().sum(1)
-    scale = ranges.reach(found.estimate).square() / epsilons["spread"]
+    scale = ranges.residual_bound(found.estimate).square() / epsilons["spread"]
     errors = ((found.released["spread"] - centred) / scale).abs().mean().item()
     assert errors == pytest.approx(1, rel=tolerance)
     above = (found.gaussian * found.size >= centred.sqrt() - 1e-9).double().mean().item()
@@ -128,7 +128,7 @@ def test_the_worst_neighbours_of_released_nuisances_stay_within_what_is_paid_for
     assert (a.amax() - a.amin()).item() > 0.5 * ranges.change.item()
     for tau in (-0.7, 0.0, 0.4):
         effect = torch.tensor([tau], dtype=torch.float64)
-        assert (a - tau * b).abs().amax().item() <= ranges.reach(effect).item() + 1e-12
+        assert (a - tau * b).abs().amax().item() <= ranges.residual_bound(effect).item() + 1e-12
 
 
 def test_each_block_sees_its_own_records_alone():
@@ -184,7 +184,7 @@ def test_where_noise_swamps_the_number_of_treated_the_interval_is_everything():
 
 
 def test_the_declared_pair_differs_in_one_record():
-    before, after = (torch.stack(_scored(world))[:, 0] for world in (0, 1))
+    before, after = (torch.stack(_scored(dataset))[:, 0] for dataset in (0, 1))
     assert (before != after).any(0).nonzero()[:, 0].tolist() == [0]
 
 
@@ -201,7 +201,7 @@ def test_terms_count_within_the_ranges_that_the_noise_answers_for(monkeypatch, e
         value.flatten() * readout.sums(query, {}).moved for query, value in zip(("score", "size"), seen, strict=False)
     ]
     assert n * ranges.low.amin().item() - 1e-9 <= sums[0].item() <= n * ranges.high.amax().item() + 1e-9
-    reach = ranges.reach(found.estimate).square()
+    reach = ranges.residual_bound(found.estimate).square()
     assert (seen[-1].flatten() * reach).item() <= n * reach.item() + 1e-6
     assert n * ranges.least.amin().item() - 1e-9 <= sums[1].item() <= n * ranges.most.amax().item() + 1e-9
 

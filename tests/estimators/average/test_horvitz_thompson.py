@@ -7,17 +7,17 @@ import torch
 
 from tests.estimators.average.confounded import DOMAIN, EFFECT, FEATURES, SCHEMA, data_sets
 from torchdpcate import PrivacyBudget
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.private_fit import logistic_jacobian
-from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.peers import (
     HorvitzThompson,
     HorvitzThompsonEffect,
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.average.worst_case import _opposed
+from torchdpcate.fit.minimise import linear_predictor
+from torchdpcate.fit.private_fit import logistic_jacobian
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 
@@ -40,16 +40,16 @@ def test_constants_of_the_plan():
     # gamma = (1/4) / (exp(0.15 * 0.99) - 1), and a box of slope 2 / sqrt(5) at what determinants leave of 0.99
     assert plan.fit.ridge == pytest.approx(0.25 / math.expm1(0.15 * 0.99), rel=1e-8)
     left = 0.99 - logistic_jacobian(0.99, 1.0, plan.fit.ridge)
-    assert plan.fit.public["tilt_scale"] == pytest.approx(2 / math.sqrt(5) / left, rel=1e-8)
+    assert plan.fit.public["perturbation_scale"] == pytest.approx(2 / math.sqrt(5) / left, rel=1e-8)
 
 
 def test_a_penalty_raises_the_ridge_and_what_it_saves_goes_into_less_noise():
     plain, least = (planned(5000, 1.0, penalty) for penalty in (None, 0.01))
     assert least.fit.ridge == pytest.approx(5000 * 0.01 / 5)  # of features scaled to largest entry 1
-    assert least.fit.public["tilt_scale"] < plain.fit.public["tilt_scale"]
+    assert least.fit.public["perturbation_scale"] < plain.fit.public["perturbation_scale"]
     for plan in (plain, least):
         jacobian = logistic_jacobian(0.5 * 0.99, 1.0, plan.fit.ridge)
-        spent = jacobian + 2 / math.sqrt(5) / plan.fit.public["tilt_scale"]
+        spent = jacobian + 2 / math.sqrt(5) / plan.fit.public["perturbation_scale"]
         assert spent == pytest.approx(0.5 * 0.99, rel=1e-6)
     small = planned(5000, 1.0, 1e-9)
     assert small.fit.ridge == plain.fit.ridge

@@ -9,7 +9,6 @@ import torch
 
 from torchdpcate import Domain, KnownPropensityEffect, NoiseSource, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import ESTIMANDS, make_estimand
-from torchdpcate.erm.records import Batch, StackedRecords
 from torchdpcate.estimators.average.known_propensity import (
     CentredSums,
     DesignFacts,
@@ -18,6 +17,7 @@ from torchdpcate.estimators.average.known_propensity import (
 )
 from torchdpcate.estimators.average.outcome_table import DifferenceInMeans
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
 from torchdpcate.release.estimate import half_width
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
@@ -69,7 +69,7 @@ def test_no_pair_of_records_moves_a_sum_farther_than_is_paid_for(estimand, ends)
         h = facts.estimand.tilt(e)
         assert h.max() - h.min() <= facts.tilts[1] - facts.tilts[0] + 1e-12
         for tau in (-1.0, 0.3):
-            reach = facts.reach(centre, torch.tensor([tau], dtype=torch.float64)).item()
+            reach = facts.residual_bound(centre, torch.tensor([tau], dtype=torch.float64)).item()
             assert (terms - tau * h).abs().max().item() <= reach
     assert CentredSums(facts, 1.0).sums("centre", {}).moved.item() == pytest.approx(1)
 

@@ -197,8 +197,8 @@ def test_an_estimate_without_a_law_has_no_interval():
 )
 def test_every_release_says_which_models_must_follow_the_truth(learner, words):
     release = learner.fit(*arrays(2_000, 0)).release()
-    assert release.privacy.public["holds_if"].startswith(words)
-    assert release.summary()["holds_if"] == release.assumptions == release.privacy.public["holds_if"]
+    assert release.privacy.public["assumptions"].startswith(words)
+    assert release.summary()["assumptions"] == release.assumptions == release.privacy.public["assumptions"]
 
 
 DOMAIN, BUDGET = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0), PrivacyBudget(400.0, 1e-5)

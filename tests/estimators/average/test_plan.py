@@ -7,7 +7,6 @@ import pytest
 from tests.estimators.average.confounded import DOMAIN, FEATURES
 from torchdpcate import PrivacyBudget
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.linear_fits import NoisyGradient, ObjectiveFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.covariate_balancing import (
@@ -17,8 +16,9 @@ from torchdpcate.estimators.average.covariate_balancing import (
 )
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.weighted import EffectFacts
-from torchdpcate.features.maps import Fourier
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.fit.user_maps import on_domain
 
 ATE = make_estimand("ATE", 0.1)
 CENTRED, FLAT = EffectFacts(100, ATE, 0.3, 0.7), EffectFacts(100, ATE)

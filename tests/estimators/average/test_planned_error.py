@@ -17,7 +17,7 @@ from torchdpcate import (
     PrivacyBudget,
     SubsampleAggregateEffect,
 )
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
+from torchdpcate.estimators.average.effect_plan import ErrorPrior, PlannedError, laplace
 
 BINARY = ErrorPrior(deviation=0.45)
 COIN = Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, propensity=0.5)

@@ -9,7 +9,6 @@ import torch
 from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.causal.score import ScoreRanges
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.records import Batch
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.composed import ClippedScores
@@ -18,7 +17,8 @@ from torchdpcate.estimators.average.known_propensity import CentredSums, DesignF
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import GroupMean, InverseWeights
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.stacked_records import Batch
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 
 N = 60

@@ -8,14 +8,14 @@ import torch
 
 from torchdpcate.causal.estimand import ATE, ESTIMANDS, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.records import Batch
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference, size_ends
 from torchdpcate.estimators.average.outcome_table import CELLS, OutcomeTable, _Means, _variances
 from torchdpcate.estimators.average.peers import InverseWeights
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
-from torchdpcate.features.maps import Fourier, Identity, Legendre, Products
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import Fourier, Identity, Legendre, Products
+from torchdpcate.fit.stacked_records import Batch
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.exact_sums import sum_grid
 
 DOMAIN = Domain([-1.0, 0.0], [2.0, 1.0], 0.0, 1.0)
@@ -36,7 +36,7 @@ def points() -> torch.Tensor:
 def test_no_point_of_the_domain_is_beyond_the_reach(features):
     psi = on_domain(features, DOMAIN)
     theta = drawn(200, psi.dimension)
-    low, high = psi.reach(theta)
+    low, high = psi.predictor_bounds(theta)
     g = theta @ psi(points()).T
     assert bool((g >= low[:, None] - 1e-12).all() and (g <= high[:, None] + 1e-12).all())
 
@@ -45,7 +45,7 @@ def test_the_reach_of_lines_is_attained():
     psi = on_domain(None, DOMAIN)
     theta = drawn(50, 3)
     corners = psi(torch.tensor([[-1.0, 0.0], [-1.0, 1.0], [2.0, 0.0], [2.0, 1.0]], dtype=torch.float64))
-    low, high = psi.reach(theta)
+    low, high = psi.predictor_bounds(theta)
     g = theta @ corners.T
     assert torch.allclose(g.amin(1), low)
     assert torch.allclose(g.amax(1), high)
@@ -60,7 +60,7 @@ def test_no_pair_of_records_moves_a_sum_by_more_and_one_moves_the_difference_by_
     facts = replace(facts, ranges=ranges)
     moved, everywhere = BalancedDifference.moved(facts), BalancedDifference.sensitivities(facts)
     # the supremum over x of weight and of outcome model, each by itself: a dense search of all corners
-    ends = torch.stack(psi.reach(theta))
+    ends = torch.stack(psi.predictor_bounds(theta))
     terms = {"difference": [], "size": [], "spread": []}
     for g, z, y, m in itertools.product(ends, (0.0, 1.0), (0.0, 1.0), ranges.model):
         arm = torch.full_like(g, z)

@@ -8,9 +8,6 @@ import torch
 from tests.estimators.average.confounded import EFFECT, FEATURES, SCHEMA, data_sets
 from torchdpcate import Domain, PrivacyBudget, TableSchema
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.records import Batch, StackedRecords
-from torchdpcate.erm.solver import minimise
 from torchdpcate.estimators.average.peers import (
     SubsampleAggregate,
     group_estimates,
@@ -18,7 +15,10 @@ from torchdpcate.estimators.average.peers import (
 )
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.average.worst_case import _groups, _plan_of_groups
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.minimise import minimise
+from torchdpcate.fit.stacked_records import Batch, StackedRecords
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.estimate import half_width
@@ -135,5 +135,5 @@ def test_intervals_cover_on_the_confounded_design():
 def test_the_declared_pair_differs_in_one_record_and_moves_one_estimate_over_its_range():
     before, after = (torch.cat([b.x, b.z[:, None], b.y[:, None]], 1) for b in (_groups(w).batch for w in (0, 1)))
     assert (before != after).any(1).sum() == 1
-    found = [group_estimates(_groups(world), _plan_of_groups(1.0))[0] for world in (0, 1)]
+    found = [group_estimates(_groups(dataset), _plan_of_groups(1.0))[0] for dataset in (0, 1)]
     assert (found[0] - found[1]).abs().tolist() == pytest.approx([2, 0, 0], abs=2e-3)

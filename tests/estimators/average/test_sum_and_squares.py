@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_squares, sums_mechanism
+from torchdpcate.estimators.average.ratio_of_sums import most_deviations, sum_and_squares, sums_mechanism
 from torchdpcate.privacy.noise import NoiseSource
 
 RUNS = 40_000
@@ -49,7 +49,7 @@ def test_quantiles_are_those_of_closed_forms():
     for mean, tail in ((0.0, lambda q: math.exp(-q) / 2), (1.0, lambda q: (1 + q / 2) * math.exp(-q) / 2)):
         total, squares = mean * n * one, (mean**2 * n + n / 4) * one
         quantile = (most_deviations(total, squares, n, 2.0).item() - n / 4) / 4
-        # one run in 200, and a step of the mean, beside what is asked for
+        # one run in 200, and a step of the mean, beside what is requested
         assert tail(quantile) == pytest.approx(0.095, abs=0.001 if mean else 0.003)
 
 

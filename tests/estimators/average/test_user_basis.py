@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.features import own_maps
+from tests.fit import own_maps
 from torchdpcate.causal.estimand import ATE
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import BalancingLoss, Logistic
-from torchdpcate.erm.records import Batch, StackedRecords, arm
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.losses import BalancingLoss, Logistic
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -25,7 +25,7 @@ def records(n: int = 400) -> tuple[Tensor, Tensor, Tensor]:
     return x, torch.arange(n).double() % 2, torch.full((n,), 0.5).double()
 
 
-def world(treated: float, n: int = 200) -> StackedRecords:
+def dataset(treated: float, n: int = 200) -> StackedRecords:
     """All are newborn, half in either arm, but for one of 90 years."""
     x, z, y = torch.zeros(n, 1).double(), torch.arange(n).double() % 2, torch.full((n,), 0.5).double()
     x[0], z[0] = 90.0, treated
@@ -45,12 +45,12 @@ def test_one_old_record_loses_no_more_than_stage_one_charges(loss):
     """Exact ratios at what is drawn; with its norm of 90 the record gave 4.4 where 0.3 was charged."""
     features = on_domain(own_maps.RawCovariates(), AGE)
     plan = make_plan(200, features, ATE(0.1), BUDGET, loss=loss)
-    worlds, public = [world(treated) for treated in (1.0, 0.0)], plan.propensity.public
+    datasets, public = [dataset(treated) for treated in (1.0, 0.0)], plan.propensity.public
     chosen = Logistic() if loss == "logistic" else BalancingLoss(ATE(0.1))
-    theta = torch.cat([plan.propensity.draw(of, arm, NoiseSource.fixed(k), 100) for k, of in enumerate(worlds)])
+    theta = torch.cat([plan.propensity.draw(of, arm, NoiseSource.fixed(k), 100) for k, of in enumerate(datasets)])
     grid = torch.linspace(-10, 10, 41).double()
     theta = torch.cat([theta, torch.cartesian_prod(grid, grid)])
-    one, other = (log_density(theta, of, chosen, public["ridge"], public["tilt_scale"]) for of in worlds)
+    one, other = (log_density(theta, of, chosen, public["ridge"], public["perturbation_scale"]) for of in datasets)
     found = (one - other).abs().max().item()
     assert found <= plan.epsilons["stage_one"]
     assert found > plan.epsilons["stage_one"] / 4

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
-from torchdpcate.erm import linear_fits
-from torchdpcate.erm.records import arm
+from torchdpcate.audit.report import find
 from torchdpcate.estimators.average import worst_case
-from torchdpcate.estimators.average import worst_case_fits as games
-from torchdpcate.estimators.average import worst_case_fits as own
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.estimators.average import worst_case as games
+from torchdpcate.estimators.average import worst_case as own
+from torchdpcate.fit import linear_fits
+from torchdpcate.fit.stacked_records import arm
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import PureEvent
@@ -23,29 +23,29 @@ from torchdpcate.privacy.worst_case import WORST_CASES
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
 
-def changed(worlds):
+def changed(datasets):
     """Records in which two data sets differ."""
-    before, after = (torch.cat([w.batch.psi, w.batch.z[:, None], w.batch.y[:, None]], 1) for w in worlds)
+    before, after = (torch.cat([w.batch.psi, w.batch.z[:, None], w.batch.y[:, None]], 1) for w in datasets)
     return (before != after).any(1).nonzero()[:, 0].tolist()
 
 
 def test_the_worlds_of_the_objective_noise_differ_in_one_record_of_full_weight():
-    worlds = [games._separated(world, 40) for world in (0, 1)]
-    assert changed(worlds) == [80]
+    datasets = [games._separated(dataset, 40) for dataset in (0, 1)]
+    assert changed(datasets) == [80]
     fit = linear_fits.ObjectiveFit(share=games._SHARE).prepare(games._STEEP, 81, games._FEATURES, BUDGET)
-    theta = worlds[0].minimise(games._STEEP, arm, fit.ridge, torch.zeros(1, 2), 1e-9)
-    gradients = [world.slopes(games._STEEP, arm, theta)[1] for world in worlds]
+    theta = datasets[0].minimise(games._STEEP, arm, fit.ridge, torch.zeros(1, 2), 1e-9)
+    gradients = [dataset.slopes(games._STEEP, arm, theta)[1] for dataset in datasets]
     entry = games._FEATURES.largest_entry
     assert (gradients[1] - gradients[0]).abs().max().item() == pytest.approx(2 * 4.0 * entry)  # 2 W max|psi_j|
-    hessians = [world.slopes(games._STEEP, arm, theta)[2] for world in worlds]
+    hessians = [dataset.slopes(games._STEEP, arm, theta)[2] for dataset in datasets]
     torch.testing.assert_close(hessians[0], hessians[1])  # the records are clipped
 
 
 @pytest.mark.slow
 def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
     """Theta and the linear term are one to one: its mass is that of exp(-||b||_inf / s), 8 s^2 in the plane."""
-    for world in (0, 1):
-        records, ridge, scale = games._separated(world, 3), 6.0, 1.5
+    for dataset in (0, 1):
+        records, ridge, scale = games._separated(dataset, 3), 6.0, 1.5
         end = (7 * 4 + 16 * scale) / ridge  # beyond lies 2e-6 of the mass
         line = torch.linspace(-end, end, 801, dtype=torch.float64)
         mass = games.log_density(torch.cartesian_prod(line, line), records, games._STEEP, ridge, scale).exp().sum()
@@ -62,7 +62,7 @@ def test_the_evidence_of_the_objective_noise_is_the_exact_log_likelihood_ratio(e
         2_000,
     )
     assert game.event == PureEvent(epsilon)
-    ratios = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]
+    ratios = [game.evidence(game.draw(dataset, runs, noise)) for dataset in (0, 1)]
     for means in (ratios[0].exp(), (-ratios[1]).exp()):
         assert abs(means.mean().item() - 1) < 5 * means.std().item() / math.sqrt(runs)
     most = max(ratio.abs().max().item() for ratio in ratios)
@@ -70,9 +70,9 @@ def test_the_evidence_of_the_objective_noise_is_the_exact_log_likelihood_ratio(e
 
 
 def test_the_noisy_gradient_nearly_shows_one_gaussian_mechanism():
-    """The projections are Gaussian in both worlds, .975 of 1 / sigma_AG apart: the mean weighs steps unevenly."""
+    """The projections are Gaussian in both datasets, .975 of 1 / sigma_AG apart: the mean weighs steps unevenly."""
     game, noise, runs = WORST_CASES["noisy_gradient"].make(BUDGET), NoiseSource.fixed(0), 20_000
-    seen = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]
+    seen = [game.evidence(game.draw(dataset, runs, noise)) for dataset in (0, 1)]
     apart = (seen[1].mean() - seen[0].mean()) / torch.cat([s - s.mean() for s in seen]).std()
     most = 1 / analytic_gaussian_sigma(1.0, 1e-5)
     assert 0.975 * most - 5 * math.sqrt(2 / runs) < apart < most + 5 * math.sqrt(2 / runs)
@@ -108,7 +108,7 @@ def test_the_game_is_conditional_and_its_loss_within_the_claim():
     assert game.guarantee.level is Level.CONDITIONAL
     assert "features = _Ages" in game.guarantee.conditions[0].text
     grid = torch.linspace(-6, 6, 121).double()
-    drawn = torch.cat([game.draw(world, 200, NoiseSource.fixed(world)) for world in (0, 1)])
+    drawn = torch.cat([game.draw(dataset, 200, NoiseSource.fixed(dataset)) for dataset in (0, 1)])
     ratio = game.evidence(torch.cat([drawn, torch.cartesian_prod(grid, grid)]))
     # the share of the noise, nearly: the record pulls one way or the other by all that is charged
     assert 0.93 < ratio.abs().max().item() <= 0.951

@@ -8,13 +8,13 @@ import pytest
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_file import MADE
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.screening import Screening
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.screening import Screening
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.papers.oprescu import Dataset2
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import EffectRelease
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 KINDS = (
     *("output", "objective", "statistics", "queries", "gaussian_process", "smooth_sensitivity", "dp_sgd_head"),

@@ -89,7 +89,7 @@ def test_verification_makes_the_law_anew_from_its_numbers(release: ComposedRelea
     bare = replace(release, law=replace(release.law, missed=0.0))
     assert any("law.missed" in problem for problem in problems_of(bare))
     without = replace(release, law=None, numbers=None)
-    assert any("its plan does not ask for it" in problem for problem in problems_of(without))
+    assert any("its plan does not request it" in problem for problem in problems_of(without))
 
 
 def test_the_steps_of_intervals_are_within_the_budget(release: ComposedRelease) -> None:
@@ -169,7 +169,7 @@ def test_verification_makes_the_law_of_an_estimated_propensity_anew(estimated: C
             "law.nuisances",
         ),
         (replace(estimated, numbers=replace(numbers, nuisances=other)), "does not follow"),
-        (replace(estimated, numbers=replace(numbers, nuisances=few)), "not of the features that its plan asks for"),
+        (replace(estimated, numbers=replace(numbers, nuisances=few)), "not of the features that its plan requests"),
         (replace(estimated, numbers=replace(numbers, nuisances=None)), "of an estimated propensity though"),
         (replace(estimated, law=None), "law.covariance is not what its plan makes"),
         (replace(estimated, without="because"), "without = because is stated"),
@@ -190,8 +190,8 @@ def test_intervals_are_withheld_where_the_released_noise_is_beyond_the_gate(monk
 
 
 def test_a_released_effect_is_in_its_interval(release: ComposedRelease, tmp_path) -> None:
-    """An effect drawn to zero may lie beyond an end: that end is moved to it, the other stays; so of files."""
-    flat = replace(release, theta=torch.zeros_like(release.theta))  # as if the effect were drawn to zero altogether
+    """An effect shrunk may lie beyond an end: that end is moved to it, the other stays; so of files."""
+    flat = replace(release, theta=torch.zeros_like(release.theta))  # as if the effect were shrunk altogether
     loaded = load_release(flat.save(tmp_path / "flat.safetensors"))
     assert isinstance(loaded, ComposedRelease)
     x = torch.tensor([[2.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # of effects 3 and -2
@@ -276,7 +276,7 @@ def test_one_number_has_the_average_s_middle_and_an_interval_of_persons() -> Non
     stage = AdaptiveSecondStage(constant_only=True)
     release = RLearner(domain(), BUDGET, second_stage=stage).fit(*drawn(2000)).release_function()
     assert isinstance(release, ComposedRelease)
-    assert release.rung == "constant"
+    assert release.form == "constant"
     (low, high), (other_low, other_high) = release.interval(POINTS[:1])[0], release.average()
     assert low + high == pytest.approx(other_low + other_high, abs=0.2)
     assert low < other_low < other_high < high  # of a person, and of the mean

@@ -7,8 +7,8 @@ import torch
 from torchdpcate import Domain, DRLearner, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.screening import Screening
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.screening import Screening
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
 STRATA = {"x1": {0: 0.3, 1: 0.6}}

@@ -17,9 +17,9 @@ from torchdpcate.cli.main import main
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import BudgetError, InputError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.trainer import GPU_ROUNDING
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import GPU_ROUNDING
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.charge import THRESHOLD
 from torchdpcate.privacy.guarantee import Level
@@ -74,7 +74,7 @@ def test_a_frame_with_categories_is_encoded_and_survives_the_release(tmp_path):
 
 
 def test_a_release_by_networks_of_a_gpu_says_what_it_rests_on(monkeypatch, tmp_path):
-    monkeypatch.setattr("torchdpcate.nuisance.config.rounding_conditions", lambda _: (GPU_ROUNDING,))
+    monkeypatch.setattr("torchdpcate.fit.nuisance_config.rounding_conditions", lambda _: (GPU_ROUNDING,))
     model = learner(nuisance=QUICK).fit(*RECORDS)
     release = model.release_function()
     assert release.privacy.level == "conditional"

@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from tests.features import own_maps
+from tests.fit import own_maps
 from torchdpcate import (
     ConvexNuisanceConfig,
     CovariateBalancingEffect,
@@ -21,15 +21,15 @@ from torchdpcate import (
     TwoStageRule,
 )
 from torchdpcate.candidates.kinds import Thresholds
-from torchdpcate.erm.losses import Logistic
 from torchdpcate.estimators.rules.pairwise import AllPairs
 from torchdpcate.estimators.rules.plan import MATCHINGS
-from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import KnownWeights
-from torchdpcate.privacy.guarantee import of_library, own_code
+from torchdpcate.fit.arms.private import PrivateNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights.scheme import KnownWeights
+from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.verify.file import verify_release
 
 DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
@@ -120,6 +120,6 @@ def test_a_name_of_the_library_s_vouches_for_nothing(monkeypatch):
     named = type("Identity", (Identity,), {"__module__": Identity.__module__})
     for value in (inside(), named()):
         assert not of_library(value)
-        assert own_code("map", value)[0].holds is None
+        assert user_code("map", value)[0].holds is None
     assert of_library(Identity())
-    assert own_code("map", Identity()) == ()
+    assert user_code("map", Identity()) == ()

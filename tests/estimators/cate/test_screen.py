@@ -5,8 +5,8 @@ import torch
 
 from torchdpcate import Dataset2, LinearSecondStage, PrivacyBudget, RLearner
 from torchdpcate.estimators.cate.splits import CrossFit
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.screening import Screening
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.screening import Screening
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.charge import SCREENING
 

@@ -12,13 +12,13 @@ from torchdpcate import DRLearner, PrivacyBudget, RLearner
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.splits import CrossFit, DisjointSplit, Fold
-from torchdpcate.nuisance.kinds import AveragedNuisances
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances
+from torchdpcate.fit.nuisances import NuisanceValues
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
-from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 learner = partial(convex_learner, nuisance=QUICK)  # networks, which pay by DP-SGD and a threshold
@@ -122,7 +122,7 @@ def test_targets_keep_their_bound_whatever_the_other_folds_nuisances_say(kind):
 
 @pytest.mark.slow
 def test_a_pair_of_networks_has_both_representations(tmp_path):
-    from torchdpcate.features.maps import Representation
+    from torchdpcate.fit.feature_maps import Representation
 
     model = learner(split=CrossFit(), second_stage=LinearSecondStage(features=Representation(), ridge=0.02))
     release = model.fit(*RECORDS).release_function()

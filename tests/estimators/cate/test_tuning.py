@@ -11,14 +11,14 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation
 from torchdpcate.estimators.cate.tuning import Tuning, _excess, _public_block, least_risk
-from torchdpcate.features.maps import Legendre
-from torchdpcate.nuisance.convex_model import ConvexNuisances
+from torchdpcate.fit.convex_model import ConvexNuisances
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.stage import SecondStageBlock
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 DOMAIN = Domain([0.0], [1.0], outcome_low=-2.0, outcome_high=2.0)
@@ -77,7 +77,7 @@ def test_a_neighbour_moves_the_least_risk_by_no_more_than_its_sensitivity(ridge,
 
 def test_heads_move_by_far_more_than_risks():
     """Why a head fitted to one half and judged on the other cannot be chosen among."""
-    from torchdpcate.second_stage.linear import sensitivity
+    from torchdpcate.heads.linear import sensitivity
 
     ratios = []
     for n in (1_000, 100_000):
@@ -121,22 +121,22 @@ def test_a_line_is_fitted_by_a_line_and_a_cubic_by_a_cubic():
 
 
 def test_the_choice_is_charged_as_asked_and_paid_for():
-    asked = {}
+    requested = {}
 
     class Recorder:
         def released(self, output):
-            asked["released"] = output
+            requested["released"] = output
             return output
 
         def select(self, scores, epsilon, sensitivity):
-            asked.update(epsilon=epsilon, sensitivity=sensitivity, best=scores.max().item())
+            requested.update(epsilon=epsilon, sensitivity=sensitivity, best=scores.max().item())
             return 0
 
     assert chosen(lambda u: u, 0.05, Recorder()) == 1
-    assert asked["epsilon"] == 0.05
-    assert asked["sensitivity"] == pytest.approx(1.0, abs=1e-5)
-    assert asked["best"] == 0.0
-    assert asked["released"] == 0
+    assert requested["epsilon"] == 0.05
+    assert requested["sensitivity"] == pytest.approx(1.0, abs=1e-5)
+    assert requested["best"] == 0.0
+    assert requested["released"] == 0
     assert Tuning(share=0.1).event(PrivacyBudget(0.5, 1e-5)) == PureEvent(0.05)
 
 

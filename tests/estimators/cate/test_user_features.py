@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from tests.features import own_maps
+from tests.fit import own_maps
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.tuning import Tuning
-from torchdpcate.features.maps import FEATURE_MAPS, Legendre
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, Legendre
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import TUNING
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 AGE = Domain([0.0], [90.0], 0.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(4.0, 1e-5)

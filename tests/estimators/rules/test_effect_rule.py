@@ -13,10 +13,10 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import planned_targets
 from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.composed import ComposedRule
-from torchdpcate.second_stage.recipes import LinearSecondStage
 from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
@@ -55,12 +55,12 @@ def test_it_learns_whom_to_treat_and_verifies(tmp_path):
 @pytest.mark.parametrize("domain", [OBSERVED, TRIAL])
 def test_a_lean_rule_verifies_and_costs_all_of_the_budget(domain, tmp_path):
     learner = EffectRule(domain, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(4)).fit(*records(150))
-    assert learner.plan_.lean
+    assert learner.plan_.reduced
     squared = math.fsum(entry.count / entry.event.noise_multiplier**2 for entry in learner.ledger_.entries)
     assert squared == pytest.approx(learner.plan_.shares.total**2, rel=1e-6)
     rule = learner.release()
     effect = rule.effect
-    assert torch.equal(effect.curvatures, (learner.plan_.effect_curvature * effect.basis.energies).diag())
+    assert torch.equal(effect.curvatures, (learner.plan_.effect_curvature * effect.basis.feature_weights).diag())
     verify_release(rule.save(tmp_path / "rule.safetensors"))
 
 
@@ -99,7 +99,7 @@ def test_a_known_propensity_costs_nothing(fitted):
 def test_small_rules_are_the_estimates_and_constant_ones_say_so():
     x, a, y = records(400)
     linear = EffectRule(TRIAL, PrivacyBudget(1.0, 1e-5), noise=NoiseSource.fixed(2)).fit(x, a, y).release_function()
-    assert linear.rung == "linear"
+    assert linear.form == "linear"
     assert torch.equal(linear.theta, linear.estimates)
     constant = EffectRule(TRIAL, PrivacyBudget(0.05, 1e-5), noise=NoiseSource.fixed(3)).fit(x, a, y).release()
     assert constant.constant in (0, 1)

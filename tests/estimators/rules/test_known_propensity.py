@@ -8,7 +8,7 @@ from torchdpcate import Domain, OutcomeWeightedLearner, PrivacyBudget, TwoStageR
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.papers.rules import ITR, OWL
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.file import load_release

@@ -11,16 +11,16 @@ import torch
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.losses import HuberHinge, Squared
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
 from torchdpcate.errors import InputError, VerificationError
 from torchdpcate.estimators.rules import mechanisms
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.outcome import Outcome, PrivateResidual, Shifted, SignedResidual
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, default_ridge
-from torchdpcate.features.maps import Fourier
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.losses import HuberHinge, Squared
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
+from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.verify.file import verify_release
@@ -108,7 +108,7 @@ def test_gaussian_noise_below_that_of_the_formula_is_refused(monkeypatch, tmp_pa
     with monkeypatch.context() as made:
         made.setattr(PrivateFit, "objective", weaker)
         path = learner.release().save(tmp_path / "rule.safetensors")
-    with pytest.raises(VerificationError, match="tilt_scale"):
+    with pytest.raises(VerificationError, match="perturbation_scale"):
         verify_release(path)
 
 

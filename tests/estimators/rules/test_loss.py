@@ -8,12 +8,12 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE, make_estimand
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.weighted_erm import make_loss
-from torchdpcate.nuisance.weights.balancing import TiltingLoss
+from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHinge, Logistic, Loss, Slopes, Squared
+from torchdpcate.fit.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
@@ -212,8 +212,8 @@ def test_no_accepted_loss_loses_more_than_is_claimed(loss, ridge):
         fitted = [outcome_weighted(loss, ridge=ridge).fit(*records(*end)) for end in pair]
         told = [learner.release().privacy for learner in fitted]
         level |= {statement.level for statement in told}
-        assert told[0].public["tilt_scale"] == told[1].public["tilt_scale"]
-        one, other = (log_density(learner, theta, told[0].public["tilt_scale"]) for learner in fitted)
+        assert told[0].public["perturbation_scale"] == told[1].public["perturbation_scale"]
+        one, other = (log_density(learner, theta, told[0].public["perturbation_scale"]) for learner in fitted)
         worst = max(worst, (one - other).abs().max().item())
     assert worst <= 0.99 + 1e-9  # a hundredth of the claim is the solver's
     assert worst > 0.4  # the pairs say something

@@ -5,7 +5,7 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs
-from torchdpcate.features import maps as features
+from torchdpcate.fit import feature_maps as features
 
 DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"])
 MATCHINGS = [AllPairs(), CellPairs(["sex"]), CellPairs([0, 1]), GaussianPairs(0.4)]

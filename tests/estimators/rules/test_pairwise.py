@@ -7,11 +7,11 @@ import torch
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.outcome import SignedResidual
 from torchdpcate.estimators.rules.pairwise import GAPS, CellPairs, GaussianPairs, PairwiseRule, pair_bounds
+from torchdpcate.fit.losses import HuberHinge
+from torchdpcate.fit.minimise import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 
 DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0)
@@ -72,13 +72,13 @@ class Pair:
         self.kappa = parts[3].clamp(0, 1).reshape(-1, 2, n)
         self.ridge, self.theta, self.gap = parts[4][:, 0].clamp(-3, 4).exp(), parts[5], gap
 
-    def weights(self, world: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features [B, 2n, p] and weights [B, 2n]; the last record stands in for the first in world 1."""
-        index = [self.n if world and k == 0 else k for k in range(self.n)]
+    def weights(self, dataset: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Features [B, 2n, p] and weights [B, 2n]; the last record stands in for the first in dataset 1."""
+        index = [self.n if dataset and k == 0 else k for k in range(self.n)]
         psi, a, r = self.psi[:, index], self.arm[:, index], self.r[:, index]
         gap = r[:, :, None] - r[:, None]
         kappa = torch.ones_like(gap)
-        kappa[:, 0], kappa[:, :, 0] = self.kappa[:, world], self.kappa[:, world]
+        kappa[:, 0], kappa[:, :, 0] = self.kappa[:, dataset], self.kappa[:, dataset]
         g = kappa * (a[:, :, None] != a[:, None]) * (gap.abs() if self.gap == "difference" else gap.sign().abs())
         label = (2 * a - 1)[:, :, None] * gap.sign()
         sums = [(g * (label == side)).sum(2) / (self.n - 1) for side in (1, -1)]
@@ -92,13 +92,13 @@ class Pair:
         """By how much the minimiser moves, of the certified bound."""
         zero = torch.zeros(len(self.psi), self.size, dtype=torch.float64)
         ends = []
-        for world in (0, 1):
-            psi, w = self.weights(world)
+        for dataset in (0, 1):
+            psi, w = self.weights(dataset)
             ends.append(minimise(psi, self.target(), w, LOSS, self.ridge, zero, 1e-9))
         return (ends[0] - ends[1]).norm(dim=1) * self.ridge / pair_bounds(self.gap).first
 
-    def _sums(self, world: int) -> tuple[torch.Tensor, torch.Tensor]:
-        psi, w = self.weights(world)
+    def _sums(self, dataset: int) -> tuple[torch.Tensor, torch.Tensor]:
+        psi, w = self.weights(dataset)
         slopes = LOSS((psi @ self.theta[:, :, None])[:, :, 0], self.target())
         hessian = (psi.mT * (w * slopes.second)[:, None]) @ psi
         return ((w * slopes.first)[:, None] @ psi)[:, 0], hessian + self.ridge[:, None, None] * torch.eye(self.size)

@@ -5,16 +5,16 @@ import torch
 
 from torchdpcate import load_release
 from torchdpcate.data.domain import Domain
-from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.plan import SELECTION
 from torchdpcate.estimators.rules.tuning import CrossValidatedRule, PrivatelyTunedRule, _rule_tuning
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, agreement
-from torchdpcate.features.maps import Identity, Legendre
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.feature_maps import Identity, Legendre
+from torchdpcate.fit.losses import HuberHinge
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.private import PrivateWeights
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -200,7 +200,7 @@ def test_one_record_moves_the_utility_of_pairs_by_no_more_than_its_bound(gap):
 @pytest.mark.slow
 def test_the_audited_pair_moves_every_utility_by_the_whole_bound():
     game, noise = _rule_tuning(PrivacyBudget(4.0, 0.0)), NoiseSource.fixed(0)
-    first = [(game.draw(world, 3000, noise) == 0).double().mean().item() for world in (0, 1)]
+    first = [(game.draw(dataset, 3000, noise) == 0).double().mean().item() for dataset in (0, 1)]
     # exact: the largest of one candidate and 29 rivals, exponential noise of scale 1/2 each
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(1_000_000, 30, dtype=torch.float64, generator=generator).log().neg() / 2
@@ -257,4 +257,4 @@ def test_blocks_that_lack_an_arm_are_fitted_like_any_other():
 def test_a_heuristic_statement_has_no_number_of_a_mechanism():
     rule = CrossValidatedRule(owl(), [5.0, 50.0]).fit(*records()).release()
     assert rule.privacy.epsilon is None
-    assert not {"tilt_scale", "epsilon_jacobian", "solver_scale", "ridge"} & set(rule.privacy.public)
+    assert not {"perturbation_scale", "epsilon_jacobian", "solver_scale", "ridge"} & set(rule.privacy.public)

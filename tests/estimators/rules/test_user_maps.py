@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.features import own_maps
+from tests.fit import own_maps
 from torchdpcate.candidates.kinds import Thresholds
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
@@ -15,14 +15,14 @@ from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStag
 from torchdpcate.estimators.rules.pairwise import PairwiseRule
 from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.features.maps import FEATURE_MAPS, Identity
-from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.weights.balancing import LogisticWeights, TiltingWeights
-from torchdpcate.nuisance.weights.private import PrivateWeights
+from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, Identity
+from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25)
 BUDGET = PrivacyBudget(4.0, 0.0)

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchdpcate.audit.registry import find
-from torchdpcate.erm.losses import HuberHinge, Logistic, LossBounds
-from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
-from torchdpcate.erm.worst_pairs import log_density
+from torchdpcate.audit.report import find
 from torchdpcate.estimators.answers import clone
 from torchdpcate.estimators.rules import worst_case
 from torchdpcate.estimators.rules.worst_case import _OVERLAPPING, _SCHEME, _balancing, crossing_pair, free_weights
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.losses import HuberHinge, Logistic, LossBounds
+from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.worst_pairs import log_density
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
@@ -46,7 +46,7 @@ def test_the_worlds_of_two_stages_differ_in_one_record():
 
 
 def test_one_term_of_outcome_weighted_learning_differs_and_all_that_is_public_agrees():
-    problems = [worst_case._one_stage_problem(world) for world in (0, 1)]
+    problems = [worst_case._one_stage_problem(dataset) for dataset in (0, 1)]
     assert changed_rows(problems) == [0]
     assert facts(problems[0]) == facts(problems[1])
     assert problems[0].weights[0] == problems[0].bounds.most  # the heaviest record there may be
@@ -55,15 +55,15 @@ def test_one_term_of_outcome_weighted_learning_differs_and_all_that_is_public_ag
 def test_for_the_same_propensity_one_term_of_a_two_stage_rule_differs():
     game = worst_case.TwoStages(PURE)
     first = game.draw(0, 1, NoiseSource.fixed(0))[:, :2]
-    problems = [game._problem(world, first) for world in (0, 1)]
+    problems = [game._problem(dataset, first) for dataset in (0, 1)]
     assert changed_rows([replace(problem, weights=problem.weights[0]) for problem in problems]) == [0]
     assert facts(problems[0]) == facts(problems[1])
     assert [problem.weights[0, 0] for problem in problems] == [problems[0].bounds.most] * 2  # the heaviest there may be
     assert not problems[0].weights[:, 1:].any()
 
 
-@pytest.mark.parametrize("world", [0, 1])
-def test_runs_side_by_side_are_those_of_the_learner(world, monkeypatch):
+@pytest.mark.parametrize("dataset", [0, 1])
+def test_runs_side_by_side_are_those_of_the_learner(dataset, monkeypatch):
     """The same noise, in units of its scale, given to the learner run by run on all records of the crowd."""
     game, runs = worst_case.TwoStages(PURE), 3
     noise = torch.randn(2, runs, 2, generator=torch.Generator().manual_seed(1)).double()
@@ -75,8 +75,8 @@ def test_runs_side_by_side_are_those_of_the_learner(world, monkeypatch):
         )
 
     with_noise(noise)
-    together = game.draw(world, runs, NoiseSource.fixed(0))
-    x, a, y, count = game.records(world)
+    together = game.draw(dataset, runs, NoiseSource.fixed(0))
+    x, a, y, count = game.records(dataset)
     x, a, y = (part.repeat_interleave(count.long(), 0) for part in (x, a, y))
     for k in range(runs):
         with_noise(noise[:, k : k + 1])
@@ -86,10 +86,10 @@ def test_runs_side_by_side_are_those_of_the_learner(world, monkeypatch):
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("world", [0, 1])
-def test_densities_integrate_to_the_mass_of_the_cubes_noise(world):
+@pytest.mark.parametrize("dataset", [0, 1])
+def test_densities_integrate_to_the_mass_of_the_cubes_noise(dataset):
     """Theta and b are one to one: exp of the log density has the mass of exp(-||b||_inf / s), 8 s^2 for p = 2."""
-    (_, a, _), few = worst_case._records(world), slice(4)
+    (_, a, _), few = worst_case._records(dataset), slice(4)
     psi = on_domain(None, worst_case._DOMAIN)(torch.tensor([[1.0], [0.0], [0.0], [0.0]]).double())
     label = (2 * a - 1)[few]
     weights, scale, ridge = torch.tensor([2.0, 0.2, 1.0, 0.5]).double(), 1.5, 8.0  # a ridge small enough for curvature
@@ -129,7 +129,7 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
     The same mean of exp(-L) on D is off by far more, so a wrong L shows.
     """
     game, noise = find(name).make(BUDGET), NoiseSource.fixed(5)
-    ratios = [game.evidence(game.draw(world, runs, noise)) for world in (0, 1)]
+    ratios = [game.evidence(game.draw(dataset, runs, noise)) for dataset in (0, 1)]
     for means in (ratios[0].exp(), (-ratios[1]).exp()):
         assert abs(means.mean().item() - 1) < 5 * means.std().item() / math.sqrt(runs)
     wrong = (-ratios[0]).exp()
@@ -139,9 +139,9 @@ def test_the_evidence_is_the_exact_log_likelihood_ratio(name, runs):
 
 
 def test_the_crossing_record_would_reveal_a_forgotten_spill():
-    scheme, worlds = _SCHEME, crossing_pair()
-    assert sum(bool((worlds[0].x[i] != worlds[1].x[i]).any()) for i in range(99)) == 1
-    before, after = (free_weights(scheme, records) for records in worlds)
+    scheme, datasets = _SCHEME, crossing_pair()
+    assert sum(bool((datasets[0].x[i] != datasets[1].x[i]).any()) for i in range(99)) == 1
+    before, after = (free_weights(scheme, records) for records in datasets)
     moved = ((after - before)[1:].abs().sum() + before[0] + after[0]).item()
     bounds = scheme.bounds(99, _OVERLAPPING)
     assert 3.2 * bounds.most < moved < bounds.first
@@ -152,7 +152,7 @@ def test_the_game_adds_all_movements_up():
     """Worlds lie as far apart as the weights moved, less the solver's distance: 0.970 of what the noise hides."""
     game = _balancing(PrivacyBudget(1.0, 0.0))
     noise = NoiseSource.fixed(0)
-    middles = [game.draw(world, 20_001, noise).median().item() for world in (0, 1)]
+    middles = [game.draw(dataset, 20_001, noise).median().item() for dataset in (0, 1)]
     hidden = _SCHEME.bounds(99, _OVERLAPPING).first / 1_000.0
     assert (middles[1] - middles[0]) / hidden == pytest.approx(0.970, abs=0.05)
     assert torch.isfinite(game.evidence(game.draw(0, 3, noise))).all()

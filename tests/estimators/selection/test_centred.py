@@ -11,9 +11,9 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.selection.scores import score_step
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.nuisance.arms.base import GuaranteedNuisances
-from torchdpcate.nuisance.arms.centred import CentredNuisances, CentrePlan, centred_range
-from torchdpcate.nuisance.arms.fixed import FixedFunctions
+from torchdpcate.fit.arms.base import GuaranteedNuisances
+from torchdpcate.fit.arms.fixed import FixedFunctions
+from torchdpcate.fit.arms.private import CentredNuisances, CentrePlan, centred_range
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release

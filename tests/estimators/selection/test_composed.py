@@ -87,7 +87,7 @@ def test_the_clips_are_those_of_the_theory_and_by_default_half_of_them():
     assert plan.first_clip(100.0) == 160.0  # range over overlap
     noise = math.sqrt(6 / 0.1) / total_mu(PrivacyBudget(1.0, 1e-5))
     assert plan.beyond == math.ceil(2 * k / eta + 1.5 * noise)
-    # few records: no quantile is asked for, and eta is the whole remainder
+    # few records: no quantile is requested, and eta is the whole remainder
     few = replace(plan, n=1_000)
     assert not few.clips_by_quantile
     assert round(few.eta, 2) == 0.61
@@ -143,7 +143,7 @@ def test_the_plan_says_what_is_picked_and_how_it_is_clipped():
     assert noise.value > selector().expected_noise(20_000).value > 0
     assert noise.value > selector(budget=PrivacyBudget(8.0, 1e-5)).expected_noise(2_000).value
     told = selector(nuisance=ComposedScores(clip=1e-3)).expected_noise(2_000).remarks
-    assert told[0] == "scores: composed, as asked for"
+    assert told[0] == "scores: composed, as requested"
     assert "would delete all scores: leave clip out" in told[1]
 
 

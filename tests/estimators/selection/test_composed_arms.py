@@ -90,12 +90,12 @@ def test_known_propensities_are_not_paid_for(tmp_path):
     facts["covariates"] = {f"x{j}": {"low": -3, "high": 3} for j in range(3)}
     domain = TableSchema.from_dict({**facts, "overlap": 0.1, "propensity": [0.2, 0.3, 0.5]})
     assert selector(domain).nuisances().guarantee == "centred"
-    asked = selector(domain, nuisance_guarantee="composed")
-    assert not any(step.startswith("propensity") for step in asked.choice_plan(4_000).composed.shares.shares)
-    asked.fit(*records(2_000))
-    assert asked.choice_plan(2_000).most == 16.0 / 0.2
-    assert asked.composed_.fit.propensity[0].tolist() == [0.2, 0.3, 0.5]
-    verify_release(asked.release().save(tmp_path / "release.safetensors"))
+    requested = selector(domain, nuisance_guarantee="composed")
+    assert not any(step.startswith("propensity") for step in requested.choice_plan(4_000).composed.shares.shares)
+    requested.fit(*records(2_000))
+    assert requested.choice_plan(2_000).most == 16.0 / 0.2
+    assert requested.composed_.fit.propensity[0].tolist() == [0.2, 0.3, 0.5]
+    verify_release(requested.release().save(tmp_path / "release.safetensors"))
 
 
 def test_outcomes_of_two_values_and_no_privacy():

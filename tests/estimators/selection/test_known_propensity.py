@@ -5,7 +5,7 @@ import torch
 
 from torchdpcate import Domain, PolicySelector, PrivacyBudget
 from torchdpcate.candidates import Constants, Thresholds
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 

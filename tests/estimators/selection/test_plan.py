@@ -13,8 +13,8 @@ from torchdpcate.causal.score import dr_scores
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.plan import TRAINED, NuisanceFacts, plan, regret_bound
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
 
 FACTS = {"overlap": 0.1, "features": 21}
@@ -48,7 +48,7 @@ def test_the_spread_is_that_of_the_certificate():
         ).range_sensitivity == pytest.approx(20.0)
 
 
-def world(count: int, policies: int, generator):
+def dataset(count: int, policies: int, generator):
     """Outcome means [n, 2] of a trial with equal arms, and what M thresholds decide [n, M]."""
     x = torch.rand(count, dtype=torch.float64, generator=generator)
     means = torch.stack([0.5 + 0 * x, 0.2 + 0.6 * x], 1)
@@ -71,9 +71,9 @@ def test_observed_regret_stays_below_the_bound():
         outcome_range=1.0,
     )
     assert bound.total < 0.11  # of a range of one: it says something
-    means, decided = world(200_000, M, generator)
+    means, decided = dataset(200_000, M, generator)
     values = means.gather(1, decided).mean(0)
-    means, decided = world(runs * n, M, generator)
+    means, decided = dataset(runs * n, M, generator)
     arm = torch.randint(2, (runs * n,), generator=generator)
     y = torch.bernoulli(means.gather(1, arm[:, None])[:, 0], generator=generator)
     half = torch.full((runs * n, 2), 0.5, dtype=torch.float64)

@@ -15,15 +15,15 @@ from torchdpcate.audit.report import shipped_results
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.candidates.library import PolicyLibrary
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.errors import BudgetError, InputError, VerificationError
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.estimators.selection.worst_case import _selector
-from torchdpcate.nuisance.arms.fixed import FixedNuisances, FrozenNuisances
-from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
+from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.private import PrivateNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.exact_sums import sum_grid
 from torchdpcate.release.file import load_release
@@ -121,7 +121,7 @@ def test_spread_of_constant_nuisances_and_of_a_floor():
 
 
 def test_the_declared_pair_attains_the_spread_and_no_searched_one_passes_it():
-    before, after = (_selector(world) for world in (0, 1))
+    before, after = (_selector(dataset) for dataset in (0, 1))
     move = after.utilities_ - before.utilities_
     assert (move.max() - move.min()).item() == pytest.approx(before.range_sensitivity_, rel=1e-9)
     assert before.range_sensitivity_ == after.range_sensitivity_

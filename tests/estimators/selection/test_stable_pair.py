@@ -16,6 +16,6 @@ def test_the_pair_attains_the_certificate_but_for_a_hundredth(epsilon):
     first, second, spread = turned_utilities()
     moved = second - first
     assert 0.99 < (moved.max() - moved.min()).item() / spread <= 1
-    laws = [PermuteAndFlip(epsilon, spread).probabilities(world) for world in (first, second)]
+    laws = [PermuteAndFlip(epsilon, spread).probabilities(dataset) for dataset in (first, second)]
     loss = (laws[1] / laws[0]).log().abs().max().item()
     assert 0.99 * epsilon < loss <= epsilon

@@ -16,7 +16,7 @@ from torchdpcate.privacy.exact_sums import sum_grid
 DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0)
 
 
-def world(n: int, K: int, M: int, seed: int = 0):
+def dataset(n: int, K: int, M: int, seed: int = 0):
     generator = torch.Generator().manual_seed(seed)
     x = 2 * torch.rand(n, 3, generator=generator, dtype=torch.float64) - 1
     scores = 11 * (2 * torch.rand(n, K, generator=generator, dtype=torch.float64) - 1)
@@ -37,13 +37,13 @@ def by_loop(scores, library, x):
 @pytest.mark.parametrize("block", [1, 7 * 23, 2**20])
 def test_utilities_are_those_of_a_loop_to_the_last_bit(K, block, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK", block)
-    scores, library, x = world(203, K, 20)
+    scores, library, x = dataset(203, K, 20)
     assert torch.equal(utilities(scores, library, x), by_loop(scores, library, x))
 
 
 @pytest.mark.parametrize("K", [2, 3])
 def test_sums_are_exact_in_whatever_order_the_records_come(K):
-    scores, library, x = world(3000, K, 15)
+    scores, library, x = dataset(3000, K, 15)
     found = utilities(scores, library, x)
     order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
     assert torch.equal(found, utilities(scores[order], library, x[order]))
@@ -55,7 +55,7 @@ def test_sums_are_exact_in_whatever_order_the_records_come(K):
 
 def test_scores_off_the_grid_would_depend_on_the_order():
     """The test above could fail: without rounding it does."""
-    scores, library, x = world(3000, 2, 15)
+    scores, library, x = dataset(3000, 2, 15)
     scores = scores + 1e-9 * torch.rand(scores.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     order = torch.randperm(3000, generator=torch.Generator().manual_seed(1))
     assert not torch.equal(utilities(scores, library, x), utilities(scores[order], library, x[order]))
@@ -63,7 +63,7 @@ def test_scores_off_the_grid_would_depend_on_the_order():
 
 def test_memory_does_not_grow_with_policies_times_records(monkeypatch):
     library = PolicyLibrary.of(Thresholds("x0", torch.linspace(-0.9, 0.9, 10_000).tolist())).setup(DOMAIN, (0, 1))
-    scores, _, x = world(2000, 2, 1)
+    scores, _, x = dataset(2000, 2, 1)
     rows, decide = [], library.decide
     monkeypatch.setattr(library, "decide", lambda x: rows.append(len(x)) or decide(x))
     utilities(scores, library, x)
@@ -72,7 +72,7 @@ def test_memory_does_not_grow_with_policies_times_records(monkeypatch):
 
 
 def test_scores_that_could_not_be_summed_exactly_are_refused():
-    scores, library, x = world(50, 2, 3)
+    scores, library, x = dataset(50, 2, 3)
     with pytest.raises(InputError, match="float32"):
         utilities(scores.float(), library, x)
     with pytest.raises(InputError, match="49 records"):

@@ -228,8 +228,8 @@ def covered(law, eps, n, partitions, seeds, level=0.95):
     moved = sensitivity(law, partitions, n)
     budget = PrivacyBudget(eps, 1e-5)
     schema = TableSchema.from_domain(Domain([0.0] * partitions, [1.0] * partitions, 0.0, 1.0))
-    asked, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
-    plan = plan_subgroups(n, schema, Subgroups.of(asked, schema), budget, weighting, law, "separate")
+    requested, weighting = [{f"x{k}": [0.5]} for k in range(partitions)], Weighting("equal", 0.5, 0.5)
+    plan = plan_subgroups(n, schema, Subgroups.of(requested, schema), budget, weighting, law, "separate")
     assert plan.sums_law.mechanism.sensitivity == moved
     noisy = plan.sums_law.mechanism.add_noise(sums.reshape(seeds, -1), NoiseSource.fixed(2)).reshape(sums.shape)
     found = cell_effects(noisy, torch.eye(seeds * cells, dtype=torch.float64), law, plan.scale, 0.5)

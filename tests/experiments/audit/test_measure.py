@@ -16,9 +16,9 @@ from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import NumericalError
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
-from torchdpcate.features.maps import Fourier, Legendre
+from torchdpcate.fit.feature_maps import Fourier, Legendre
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.calibration import smoothness
-from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 pytestmark = pytest.mark.studies
 

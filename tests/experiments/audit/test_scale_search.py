@@ -6,10 +6,10 @@ import torch
 from experiments.audit.scale_search import ScaleSearch
 from tests.release.helpers import DOMAIN, QUERIES, block
 from torchdpcate.audit.neighbours import refitted
-from torchdpcate.features.maps import Legendre
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.supremum import Supremum, gross_error_sensitivity
-from torchdpcate.second_stage.stage import LinearStage
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.stage import LinearStage
+from torchdpcate.heads.supremum import Supremum, gross_error_sensitivity
 
 pytestmark = pytest.mark.studies
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.audit.worst_problem import worst_problem
 from torchdpcate.errors import InputError
-from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve, worst_pair
+from torchdpcate.heads.linear import LinearProblem, sensitivity, solve, worst_pair
 
 pytestmark = pytest.mark.studies
 

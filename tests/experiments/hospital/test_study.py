@@ -49,8 +49,8 @@ def test_seeds_are_for_studies_that_draw_laws(tmp_path):
 def test_a_group_finds_its_methods(name):
     group = GROUPS[name]
     values = found(name, epsilon="4" if group.private else "inf")
-    asked = {"RLearner, intervals=true"}  # which its gate refuses at so few records
-    assert {method for method, _ in values} == set(group.methods) - asked
+    requested = {"RLearner, intervals=true"}  # which its gate refuses at so few records
+    assert {method for method, _ in values} == set(group.methods) - requested
     assert all(math.isfinite(value) for value in values.values())
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchdpcate.causal.score import project_to_floor
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances
 from torchdpcate.privacy.guarantee import Level
 
 EDGE = 0.9

@@ -11,7 +11,7 @@ from experiments.spillover.learned import LearnedNuisances
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import SelectionFacts
+from torchdpcate.fit.arms.base import SelectionFacts
 from torchdpcate.privacy.guarantee import Level
 
 pytestmark = pytest.mark.studies

@@ -9,16 +9,16 @@ from experiments.spillover.ascent import ascend
 from experiments.spillover.learned import LearnedNuisances
 from experiments.spillover.refits import Refits
 from experiments.spillover.replacements import Replacements, any_neighbours, random_neighbours
-from tests.experiments.spillover.worlds import world
+from tests.experiments.spillover.datasets import dataset
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
 
 pytestmark = pytest.mark.studies
 
 
 def made(recipe, **settings) -> Refits:
-    train, score, facts, library = world(**settings)
+    train, score, facts, library = dataset(**settings)
     return Refits("learner", recipe, train, score, facts, library, 0)
 
 

@@ -12,16 +12,16 @@ from experiments.spillover.figure import spillover_figure
 from experiments.spillover.learned import LearnedNuisances
 from experiments.spillover.search import spillover_audit
 from tests.experiments.spillover.cells import EDGE, CellFunctions, CellMeans
-from tests.experiments.spillover.worlds import world
+from tests.experiments.spillover.datasets import dataset
 from torchdpcate.candidates.kinds import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.private import PrivateNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.private import PrivateNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
 
 pytestmark = pytest.mark.studies
 
@@ -78,7 +78,7 @@ def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
     learners = {"stable": StableNuisances(), "1-NN": KNN, "fixed": FixedNuisances(0.5)}
     seen = []
     report = spillover_audit(
-        *world(gap=0.4), learners, neighbours=8, epsilon=2.0, on_progress=lambda *progress: seen.append(progress)
+        *dataset(gap=0.4), learners, neighbours=8, epsilon=2.0, on_progress=lambda *progress: seen.append(progress)
     )
     stable, nearest, fixed = report.learners
     assert (fixed.movement, fixed.worst.spread, fixed.range_sensitivity) == (0, 0, 2)
@@ -102,13 +102,13 @@ def test_learners_beside_each_other_and_what_is_made_of_them(tmp_path):
 
 
 def test_one_seed_gives_one_report():
-    reports = [spillover_audit(*world(), {"1-NN": KNN}, neighbours=6, seed=3).to_dict() for _ in range(2)]
+    reports = [spillover_audit(*dataset(), {"1-NN": KNN}, neighbours=6, seed=3).to_dict() for _ in range(2)]
     assert reports[0] == reports[1]
 
 
 @pytest.mark.parametrize("recipe", [StableNuisances(), KNN])
 def test_three_actions(recipe):
-    spill = spillover_audit(*world(K=3), {"learner": recipe}, neighbours=8)["learner"]
+    spill = spillover_audit(*dataset(K=3), {"learner": recipe}, neighbours=8)["learner"]
     assert spill.worst.spread > 0
     assert spill.worst.action in (1, 2, 3)
     assert not spill.refuted
@@ -133,7 +133,7 @@ def test_a_wrong_guarantee_is_refuted():
 
 
 def test_what_cannot_be_judged_is_refused():
-    train, score, facts, library = world()
+    train, score, facts, library = dataset()
     with pytest.raises(InputError, match="private is private, so its movement is paid for"):
         spillover_audit(train, score, facts, library, {"private": PrivateNuisances()})
     with pytest.raises(InputError, match="200 training and 200 scoring records, but the blocks have 200 and 50"):

@@ -20,8 +20,8 @@ from torchdpcate.candidates.kinds import Constants
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.stable import CONSTANTS, StableNuisances
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.stable import CONSTANTS, StableNuisances
 
 pytestmark = pytest.mark.studies
 
@@ -82,9 +82,9 @@ def test_one_training_record_moves_the_utilities_by_order_n(construction, n):
 
 
 @pytest.mark.parametrize("construction", CONSTRUCTIONS)
-@pytest.mark.parametrize("world", [0, 1])
-def test_double_robustness_sees_nothing_of_it(construction, world):
-    """Against a truth that agrees with the exact nuisance: zero bias of every policy, in both worlds, and an error of
+@pytest.mark.parametrize("dataset", [0, 1])
+def test_double_robustness_sees_nothing_of_it(construction, dataset):
+    """Against a truth that agrees with the exact nuisance: zero bias of every policy, in both datasets, and an error of
     the other nuisance that vanishes as the region becomes rarer."""
     for share in (1e-2, 1e-4):
         recipe, train, _, pair, _ = construction(N)
@@ -92,7 +92,7 @@ def test_double_robustness_sees_nothing_of_it(construction, world):
         score = block(population, COMMON, torch.arange(population) % 2, 0.5)
         score.x[0] = RARE
         truth = CellFunctions(HALF, HALF)
-        fitted = refits(recipe, population, pair.neighbour(train, 0) if world else train, score)
+        fitted = refits(recipe, population, pair.neighbour(train, 0) if dataset else train, score)
         errors = diagnostics(fitted, truth)
         assert errors.bias == 0
         assert errors.product == 0

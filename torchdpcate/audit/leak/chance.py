@@ -21,7 +21,7 @@ SHORTEST = 5
 """Vectors of fewer distinct entries are compared number by number alone."""
 
 _ULP = 2.0**-51  # four roundings of a double: another order of summation
-_REACHES = 10.0 ** -np.arange(1, 9)
+_WINDOWS = 10.0 ** -np.arange(1, 9)
 _CROWD = 10  # other numbers nearby before their density is believed
 
 
@@ -148,10 +148,10 @@ def coincidences(values: np.ndarray, steps: np.ndarray, noise_size: np.ndarray, 
     own = last - first
     wide_first, wide_last = _between(pool, size / 2, size * 2)
     chance = (wide_last - wide_first - own + 1) * 2 * half / (1.5 * size)
-    for reach in _REACHES:
-        low, high = _between(pool, size * (1 - reach), size * (1 + reach))
+    for window in _WINDOWS:
+        low, high = _between(pool, size * (1 - window), size * (1 + window))
         others = high - low - own
-        chance = np.where(others >= _CROWD, np.maximum(chance, others * half / (reach * size)), chance)
+        chance = np.where(others >= _CROWD, np.maximum(chance, others * half / (window * size)), chance)
     chance = np.minimum(np.maximum(chance, 2 * half / noise_size), 1.0)
     middle = np.clip(np.searchsorted(pool, size), 0, len(pool) - 1)
     before = np.maximum(middle - 1, 0)
@@ -183,8 +183,8 @@ def multiples_of(other: np.ndarray, rows: np.ndarray, free: np.ndarray) -> tuple
     fine_row, fine_column = row / tolerance, column / tolerance
     power = (fine_column**2).sum(1)
     slope = np.divide((fine_row * fine_column).sum(1), power, out=np.zeros(len(row)), where=power > 0)
-    reach = np.maximum(np.abs(row).max(1), np.finfo(float).tiny)[:, None]
-    likely = np.where(free, np.log(np.clip(tolerance / reach, np.finfo(float).tiny, 1.0)), 0.0)
+    window = np.maximum(np.abs(row).max(1), np.finfo(float).tiny)[:, None]
+    likely = np.where(free, np.log(np.clip(tolerance / window, np.finfo(float).tiny, 1.0)), 0.0)
     chance = np.sort(likely, axis=1)[:, 2:].sum(1)
     values = np.sort(np.where(free, row, np.nan), axis=1)
     distinct = (np.diff(values, axis=1) > 0).sum(1) + 1

@@ -302,7 +302,7 @@ _PUBLIC = {
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
     "effect", "estimand", "estimate",
-    "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "rung",
+    "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "form",
 }  # fmt: skip
 _SETTINGS = (
     "config.yaml",

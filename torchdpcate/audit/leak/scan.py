@@ -13,7 +13,7 @@ from torchdpcate.audit.leak.chance import KINDS, Coincidences
 from torchdpcate.audit.leak.files import Curator, read_curator, read_folder
 from torchdpcate.audit.leak.search import (
     Finding,
-    Released,
+    ReleasedNumbers,
     copied_records,
     copied_vectors,
     gather,
@@ -114,8 +114,8 @@ def _rows_of_effects(blue: np.ndarray, effect: np.ndarray) -> tuple[float, float
 
 def _refined(rows: np.ndarray, effect: np.ndarray, start: float, slope: float) -> tuple[float, float]:
     """Fit the line anew to the pixels near it, a few times."""
-    for reach in (6.0, 4.0, 3.0, 3.0):
-        near = np.abs(rows - start - slope * effect) <= reach
+    for window in (6.0, 4.0, 3.0, 3.0):
+        near = np.abs(rows - start - slope * effect) <= window
         if np.ptp(effect[near]) == 0:
             break
         slope, start = (float(part) for part in np.polyfit(effect[near], rows[near], 1))
@@ -201,7 +201,7 @@ def _head_noise(stated: Stated) -> tuple[str, float] | None:
             return "gaussian", float(stated.facts["noise_scale"])
         public = stated.privacy["public"]
         n = next(block["n"] for block in stated.privacy["blocks"] if block["name"] == "second_stage")
-        return "gaussian", float(public["tilt_scale"]) / (2 * n * (1 + public["ridge"]))
+        return "gaussian", float(public["perturbation_scale"]) / (2 * n * (1 + public["ridge"]))
     except (KeyError, TypeError, ValueError, StopIteration):
         return None
 
@@ -214,7 +214,7 @@ def _rule_noise(stated: Stated, curator: Curator) -> tuple[str, float] | None:
             return None
         if "noise_scale" in public:
             return kind, float(public["noise_scale"])
-        return kind, float(public["tilt_scale"]) / curator.public_vectors["hessian_bound"].item()
+        return kind, float(public["perturbation_scale"]) / curator.public_vectors["hessian_bound"].item()
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
@@ -378,7 +378,7 @@ def scan(run: str | Path) -> LeakReport:
 
 
 def _numbers(
-    released: Released, curator: Curator
+    released: ReleasedNumbers, curator: Curator
 ) -> tuple[list[Comparison], list[Finding], list[Finding], dict[str, int]]:
     """Hold the release's numbers against every kind of curator number, by name, one by one and as vectors."""
     scalars = {name: np.array(value) for name, value in curator.scalars.items()}

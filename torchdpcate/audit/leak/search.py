@@ -51,7 +51,7 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class ReleasedNumbers:
     """The distinct numbers of a release folder, sizes above 0.
 
     Attributes:
@@ -81,7 +81,7 @@ class Released:
         return [self.found[i] for i in np.unique(self.places[first:last, 1])]
 
 
-def gather(contents: Contents, curator: Curator) -> Released:
+def gather(contents: Contents, curator: Curator) -> ReleasedNumbers:
     """Return the distinct numbers of a release folder, compared with the public ones."""
     found = contents.numbers
     flat = np.concatenate([np.zeros(0), *(numbers.values.ravel() for numbers in found)])
@@ -95,7 +95,7 @@ def gather(contents: Contents, curator: Curator) -> Released:
     alone = np.array([numbers.alone for numbers in found], dtype=bool)[owner[kept]]
     hidden = is_public(size, curator) | _rounding(size, steps, np.unique(size[inverse[alone]]))
     places = np.stack([inverse, owner[kept]], axis=1)[np.argsort(inverse, kind="stable")]
-    return Released(found, flat[kept][first], steps, noise_size, hidden, places)
+    return ReleasedNumbers(found, flat[kept][first], steps, noise_size, hidden, places)
 
 
 def _noise(values: np.ndarray, curator: Curator) -> np.ndarray:
@@ -165,7 +165,9 @@ def other_units(named: Mapping[str, np.ndarray], curator: Curator) -> dict[str, 
     }
 
 
-def number_findings(released: Released, pool: Pool, alpha: float) -> tuple[Coincidences, list[Finding], list[Finding]]:
+def number_findings(
+    released: ReleasedNumbers, pool: Pool, alpha: float
+) -> tuple[Coincidences, list[Finding], list[Finding]]:
     """Hold the release's numbers against a pool, each kind with its share of alpha.
 
     Returns:
@@ -188,14 +190,14 @@ def number_findings(released: Released, pool: Pool, alpha: float) -> tuple[Coinc
     return outcome, [f for f in beyond if f.chance <= 0.5] or beyond, unlikely
 
 
-def _match(released: Released, index: int, pool: Pool, other: int, chance: float) -> Finding:
+def _match(released: ReleasedNumbers, index: int, pool: Pool, other: int, chance: float) -> Finding:
     value, places = released.values[index], released.where(index)
     more = f" (and in {len(places) - 1} more places)" if len(places) > 1 else ""
     what = f"{kind_of(abs(value), released.steps[index], pool.sizes[other])}: {pool.names[other]}{more}"
     return Finding(places[0].file, places[0].place, what, repr(float(value)), chance)
 
 
-def named_findings(released: Released, curator: Curator) -> tuple[Coincidences, list[Finding], list[Finding]]:
+def named_findings(released: ReleasedNumbers, curator: Curator) -> tuple[Coincidences, list[Finding], list[Finding]]:
     """Return the outcome by name, leaks found by name, and matches that chance may explain.
 
     A number that equals one of the curator's and stands by its name is a leak however few digits it has: an
@@ -220,7 +222,7 @@ def named_findings(released: Released, curator: Curator) -> tuple[Coincidences, 
     return found.among(np.flatnonzero(called_any)), named, [finding for finding in bare if finding.chance <= UNLIKELY]
 
 
-def _standing_by(released: Released, index: np.ndarray, names: set[str]) -> np.ndarray:
+def _standing_by(released: ReleasedNumbers, index: np.ndarray, names: set[str]) -> np.ndarray:
     """Return which numbers stand by one of these words."""
     by_name = np.array([numbers.alone and bool(names & _words(numbers.context)) for numbers in released.found], bool)
     called = np.zeros(len(released.values), dtype=bool)
@@ -280,7 +282,7 @@ def _edge(letter: str, boundary: str) -> list[str]:
     return [] if _within_text(letter) else [boundary]
 
 
-def copied_vectors(released: Released, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
+def copied_vectors(released: ReleasedNumbers, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
     """Return how many pairs of vectors were compared, and the released copies of a curator's vector.
 
     A vector to compare with is one of the curator's, a column of the records, or the noise itself: what a
@@ -319,7 +321,7 @@ class _Held:
     public: np.ndarray
 
 
-def _of_length(released: Released, curator: Curator) -> dict[int, _Held]:
+def _of_length(released: ReleasedNumbers, curator: Curator) -> dict[int, _Held]:
     """Return the released vectors by their length, all of one length together."""
     found: dict[int, list[tuple[Numbers, np.ndarray]]] = {}
     for numbers in released.found:
@@ -341,7 +343,7 @@ def _rows(values: np.ndarray) -> list[np.ndarray]:
     return [rows for rows in ([flat] if values.ndim == 1 else [flat, flat.T]) if rows.shape[1] >= SHORTEST]
 
 
-def copied_records(released: Released, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
+def copied_records(released: ReleasedNumbers, curator: Curator, alpha: float) -> tuple[int, list[Finding]]:
     r"""Return how many places were compared with records, and those that hold several numbers of one record.
 
     A number of few digits may equal a record's by chance; two or three of the same record hardly do. A number r

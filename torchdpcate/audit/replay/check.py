@@ -26,10 +26,10 @@ from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.learner import CATELearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
+from torchdpcate.heads.linear import sensitivity
+from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.release import Release
-from torchdpcate.second_stage.linear import sensitivity
-from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
 _PLAIN = (str, bytes, int, float, type(None))
 _PROBLEM = ("n", "ridge", "threshold", "weight_bound", "target_bound", "tolerance", "condition")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import torchdpcate
-from torchdpcate.nuisance.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd import DPSGD
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 

@@ -8,17 +8,15 @@ import pandas as pd
 
 from torchdpcate._files import PRIVATE
 from torchdpcate._text import file_name, plain, spreadsheet_cell
-from torchdpcate.cli.comparison import PROBLEM, problem_of
-from torchdpcate.cli.curator import read_table
-from torchdpcate.cli.summaries import released_by
-from torchdpcate.cli.tasks.average_measures import BALANCE_FILE
-from torchdpcate.drawing.releases import interval_row, released_rows
+from torchdpcate.cli.curator import read_table, released_by
+from torchdpcate.cli.report import PROBLEM, problem_of
+from torchdpcate.cli.tasks.averages import BALANCE_FILE
 from torchdpcate.estimators.average.composed import ComposedScoresPlan
 from torchdpcate.evaluation.balance_figure import CURATOR_ONLY, balance_figure, interval_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.pages.figures import interval_row, released_rows
+from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable, StandardisedBalance
 from torchdpcate.release.estimate import Estimate
-from torchdpcate.release.released_weights import BalanceTable, StandardisedBalance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

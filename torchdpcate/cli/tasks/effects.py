@@ -14,26 +14,25 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.cli.tasks.average_measures import write_balance
-from torchdpcate.cli.words import choices, words
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices, words
+from torchdpcate.cli.tasks.averages import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import Study
-from torchdpcate.drawing.effect_points import FigurePoints
-from torchdpcate.drawing.releases import effect_figure_of, effect_panel, means
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.balance_figure import balance_figure
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, pehe
 from torchdpcate.evaluation.figures import effect_figure, effect_panels, save_figure
-from torchdpcate.nuisance.config import NuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.stage import RKHSStage
+from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.pages.figures import effect_figure_of, effect_panel, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import noise_scales
 from torchdpcate.release.release import EffectRelease
-from torchdpcate.second_stage.recipes import SecondStage
-from torchdpcate.second_stage.stage import RKHSStage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from torchdpcate.estimators.cate.learner import CATELearner
     from torchdpcate.estimators.planned_noise import PlannedNoise
 
-_COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan asks for
+_COMPOSED_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
 
 
 class Effects(TaskSpec):
@@ -156,19 +155,19 @@ class Effects(TaskSpec):
 
     def noise_of(self, learner: CATELearner, n: int) -> PlannedNoise:
         """See ``TaskSpec``; some mechanisms answer at the queries alone."""
-        asked = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
-        return learner.expected_noise(n, self.mechanism, asked, self.residual_scale)
+        requested = None if isinstance(self.mechanism, FunctionMechanism | Composed) else self.study.queries
+        return learner.expected_noise(n, self.mechanism, requested, self.residual_scale)
 
     def size(self) -> int:
         """Return the numbers of queries, nuisances, the head and its feature map."""
         learner, queries = self.learner, self.study.queries
-        asked = 0 if queries is None else queries.numel() + 2 * len(queries)
+        requested = 0 if queries is None else queries.numel() + 2 * len(queries)
         if self._composed:
-            return asked + _COMPOSED_NUMBERS * (1 + self.study.domain.dimension)
+            return requested + _COMPOSED_NUMBERS * (1 + self.study.domain.dimension)
         if not hasattr(learner, "stage_"):
-            return asked
+            return requested
         weights = sum(tensor.numel() for tensor in learner.nuisances_.state_dict().values())
-        return asked + weights + learner.stage_.coefficients.numel() * (1 + self.study.domain.dimension)
+        return requested + weights + learner.stage_.coefficients.numel() * (1 + self.study.domain.dimension)
 
     def released(self) -> EffectRelease:
         """Release the function, or answers at the queries."""
@@ -190,7 +189,7 @@ class Effects(TaskSpec):
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if self._composed:
-            noise |= {"rung": learner.plan_.rung, "planned_error": learner.planned_error()}
+            noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
         if study.effect is None or self._nonprivate is None:
             return noise
         truth, queries = study.effect, self._queries
@@ -276,7 +275,7 @@ class Effects(TaskSpec):
     @classmethod
     def curator_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:
         """Return the effect of a single run beside what was not released; those of several runs are a report's."""
-        from torchdpcate.cli.comparison import problem_of  # pandas, for reports alone
+        from torchdpcate.cli.report import problem_of  # pandas, for reports alone
 
         path = runs["folder"].iloc[0] / "curator" / CURVES_FILE
         if len(runs) > 1 or not path.exists():

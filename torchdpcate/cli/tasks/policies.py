@@ -20,18 +20,16 @@ from torchdpcate._files import PRIVATE, atomic_path, write_text
 from torchdpcate._text import plain, spreadsheet_cell
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.choice_by_scores import by_scores
-from torchdpcate.cli.curator import read_table
-from torchdpcate.cli.summaries import released_by
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
-from torchdpcate.cli.words import words
+from torchdpcate.cli.curator import read_table, released_by
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, words
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.study import Study
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.evaluation.curator_figures import policy_figure
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.nuisance.arms.base import ScoreSource
-from torchdpcate.nuisance.arms.fixed import FrozenNuisances
+from torchdpcate.fit.arms.base import ScoreSource
+from torchdpcate.fit.arms.fixed import FrozenNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.release.rule import SCORING, PolicyRelease
@@ -243,7 +241,7 @@ class Policies(TaskSpec):
 
     @property
     def mechanism_name(self) -> str:
-        """See ``TaskSpec``: the one that the scores decide on, where none is asked for."""
+        """See ``TaskSpec``: the one that the scores decide on, where none is requested."""
         return self.learner.chance.name
 
     @property

@@ -1,4 +1,4 @@
-"""The tasks ``owl``, ``two_stage_rule`` and ``pairwise``: from records to a released treatment rule."""
+"""The tasks of treatment rules: ``rule``, ``owl``, ``two_stage_rule`` and ``pairwise``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from torchdpcate._files import PRIVATE, write_text
-from torchdpcate.cli.summaries import released_by
-from torchdpcate.cli.task import Measure, TaskSpec, tasks_of
-from torchdpcate.cli.words import words
-from torchdpcate.data.study import Study
-from torchdpcate.drawing.releases import coefficients
+from torchdpcate.cli.curator import released_by
+from torchdpcate.cli.task import Measure, TaskSpec, tasks_of, words
+from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.data.study import Study, read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure
-from torchdpcate.features.maps import Representation
-from torchdpcate.features.tangent import Tangent
+from torchdpcate.fit.feature_maps import Representation
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.pages.figures import coefficients
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.release.composed import ComposedRule
 from torchdpcate.release.rule import DecisionRelease
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from torchdpcate.estimators.planned_noise import PlannedNoise
+    from torchdpcate.estimators.rules.effect_rule import EffectRule
     from torchdpcate.estimators.rules.learner import RuleLearner
     from torchdpcate.estimators.rules.noise_report import NoiseReport
     from torchdpcate.estimators.rules.tuning import PrivatelyTunedRule
@@ -239,3 +244,114 @@ class Rules(TaskSpec):
             return dict.fromkeys(f"value{name}" for name in decisions)
         values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}
         return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}
+
+
+_NUMBERS = 1000  # of a composed release, a covariate: far more than its plan requests
+
+
+class EffectRules(Rules):
+    """Rules by the sign of an effect, compared by their decisions, their value and what they lose."""
+
+    settings = (*Rules.settings, "nuisance")
+    comparable = Rules
+
+    learner: EffectRule  # type: ignore[assignment]
+    release: ComposedRule
+
+    def checked(self, config: DictConfig) -> DictConfig:
+        """Refuse nuisances of two blocks, and another rule."""
+        check_rule(config)
+        if not isinstance(self._nuisance(config), ComposedNuisance):
+            raise InputError("nuisance: a rule by an effect takes auto, additive, wide_and_deep or mlp")
+        return config
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> EffectRule:  # type: ignore[override]
+        """Return the rule's learner."""
+        config, path = self.config, self.config.rule.population
+        stage = AdaptiveSecondStage(
+            constants=RuleConstants(),
+            intervals=False,
+            nuisance=self._nuisance(config),  # type: ignore[arg-type]
+        )
+        return instantiate(config.rule)(
+            domain=self.study.schema,
+            budget=budget,
+            second_stage=stage,
+            trainer=instantiate(config.trainer),
+            seed=config.seed,
+            population=None if path is None else read_queries(path, self.study.schema),
+            **rest,
+        )
+
+    @property
+    def mechanism_name(self) -> str:
+        """See ``TaskSpec``."""
+        return "composed"
+
+    def noise_of(self, learner: Any, n: int) -> PlannedNoise:
+        """See ``TaskSpec``."""
+        return learner.expected_noise(n, residual_scale=self.residual_scale)
+
+    def size(self) -> int:
+        """Return the numbers of a composed effect."""
+        return _NUMBERS * (1 + self.study.domain.dimension)
+
+    def results(self) -> dict[str, Any]:
+        """Return what the plan requested, shares of best decisions, values, and regrets where the truth is known."""
+        return {"form": self.release.effect.form, **super().results()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the plan."""
+        plan = self.learner.plan_
+        return {"plan": plan.facts(), "shares": dict(plan.shares.shares), "residual_scale": self.release.effect.scale}
+
+    def secrets(self) -> dict[str, Tensor]:
+        """Return the nuisances of the records in summary."""
+        if self.streams:
+            return {}
+        fit, y = self.learner.composed_, self.study.records.y
+        return {
+            f"{name}.{what}": value
+            for name, values in (("outcome_model", fit.outcome), ("propensity", fit.propensity), ("y", y))
+            for what, value in (("mean", values.mean()), ("sd", values.std()))
+        }
+
+    def write(self, summary: Mapping[str, Any]) -> None:
+        """Draw the coefficients of a rule that is linear in the standardised covariates."""
+        if coefficients(self.release) is not None:
+            save_figure(self.release.plot(), self.folder / "release" / "rule.png")
+
+    def closing(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return which rule was taken, and why; and what it does where it is a constant one."""
+        constant = self.release.constant
+        if constant is None:
+            kind = "linear" if self.release.effect.form == "linear" else "with squares, products and waves"
+            return [f"rule: sign of a composed effect, {kind}, of least planned regret at this n and budget"]
+        everybody = "everybody" if constant else "nobody"
+        return [f"rule: treats {everybody}; nothing about covariates can be learnt at this n and budget (see plan)"]
+
+    @cached_property
+    def _nonprivate(self) -> EffectRule:  # type: ignore[override]
+        records = self.study.records
+        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+
+    def _decisions(self, x: Tensor) -> dict[str, Tensor]:
+        everybody, gain = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
+        return {
+            "": self.release.answer(x),
+            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_effect(x)) > gain).long(),
+            "_treat_all": everybody,
+            "_treat_none": torch.zeros_like(everybody),
+        }
+
+    def _gain(self, effect: Tensor) -> Tensor:
+        return effect - self.release.cost - self.release.threshold
+
+    @property
+    def _fitted(self) -> Any:
+        return self.learner
+
+    @staticmethod
+    def _nuisance(config: DictConfig) -> Any:
+        nuisance = instantiate(config.nuisance)
+        return WideAndDeep.alone(nuisance) if isinstance(nuisance, NuisanceConfig) else nuisance

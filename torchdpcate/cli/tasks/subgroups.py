@@ -14,14 +14,14 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
+from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.summaries import released_by
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
 from torchdpcate.data.study import Study
-from torchdpcate.drawing.releases import plot_subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.evaluation.figures import save_figure
+from torchdpcate.pages.figures import plot_subgroups
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 

@@ -12,6 +12,9 @@ __getattr__, __dir__, __all__ = exports(
         "known_propensity": ("KnownPropensityEffect",),
         "learner": ("AverageEffectLearner",),
         "outcome_table": ("DifferenceInMeansEffect",),
-        "peers": ("HorvitzThompsonEffect", "SubsampleAggregateEffect"),
+        "peers": (
+            "HorvitzThompsonEffect",
+            "SubsampleAggregateEffect",
+        ),
     },
 )

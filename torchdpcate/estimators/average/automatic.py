@@ -13,13 +13,12 @@ from torchdpcate.data.records import RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, Parameters
-from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR
+from torchdpcate.estimators.average.effect_plan import AUTO, CHOSEN_BY, PLANNED_ERROR, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError
 from torchdpcate.estimators.base import Protecting
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.features.maps import FeatureMap, Identity
-from torchdpcate.nuisance.model import NuisanceRecipe
+from torchdpcate.fit.feature_maps import FeatureMap, Identity
+from torchdpcate.fit.nuisances import NuisanceRecipe
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class ChosenEstimator:
     """The estimator that is chosen, and what all that are valid are planned to be off by.
 
     Attributes:
@@ -120,7 +119,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     needs_all_records = None
     """See ``PrivateEstimator``: over a stream it chooses among estimators that can."""
 
-    def choose(self, n: int, stream: bool = False) -> Choice:
+    def choose(self, n: int, stream: bool = False) -> ChosenEstimator:
         """Return the valid estimator of least planned error; public facts alone, nothing is spent.
 
         Args:
@@ -144,9 +143,9 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
             raise problem
         found.sort(key=lambda pair: pair[0].total)
         errors = tuple(error for error, _ in found)
-        return Choice(found[0][1], errors, self._reason(errors), refused)
+        return ChosenEstimator(found[0][1], errors, self._reason(errors), refused)
 
-    def plan(self, n: int) -> Choice:
+    def plan(self, n: int) -> ChosenEstimator:
         """Return the choice for n records; see ``choose``."""
         return self.choose(n)
 
@@ -221,7 +220,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
     def __sklearn_is_fitted__(self) -> bool:
         return "chosen_" in vars(self)
 
-    def _fit(self, choice: Choice, fit: Callable[[AverageEffectLearner], Any]) -> Self:
+    def _fit(self, choice: ChosenEstimator, fit: Callable[[AverageEffectLearner], Any]) -> Self:
         fitted: AverageEffectLearner | None = self.__dict__.get("chosen_")
         if fitted is not None:
             fitted._refuse_again(type(self).__name__)
@@ -231,8 +230,8 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         self.choice_, self.chosen_ = choice, choice.learner
         return self
 
-    def _asked(self, what: str) -> AverageEffectRelease:
-        return self._fitted(what)._asked(what)
+    def _requested(self, what: str) -> AverageEffectRelease:
+        return self._fitted(what)._requested(what)
 
     def _fitted(self, what: str) -> AverageEffectLearner:
         if "chosen_" not in vars(self):
@@ -277,7 +276,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         """Return the estimator of this name with those settings of this object that it has.
 
         Raises:
-            InputError: What was asked for needs balancing weights, or no privacy, and it has neither.
+            InputError: What was requested needs balancing weights, or no privacy, and it has neither.
         """
         without = {"budget": self.budget is None, "public_sample": self.public_sample is not None}
         needed = without | {"basis": not isinstance(self.basis, Identity | None)}

@@ -210,8 +210,8 @@ def size_ends(facts: EffectFacts) -> tuple[Tensor, Tensor]:
 def largest_terms(facts: EffectFacts) -> dict[str, float]:
     """Return how large a record's term of each part may be."""
     of = facts.estimand
-    reach = of.largest * max(facts.high, 1 - facts.low)
-    return {"difference": reach, "size": of.size_range[1], "spread": reach**2}
+    size = of.largest * max(facts.high, 1 - facts.low)
+    return {"difference": size, "size": of.size_range[1], "spread": size**2}
 
 
 def _terms(of: Estimand, parts: tuple[str, ...], batch: Weighted) -> list[Tensor]:
@@ -264,10 +264,10 @@ def joint_cost(
     up, down = ((*treated, 1 - low), (*control, high)), ((*treated, high), (*control, 1 - low))
     pairs = [(*one, *other) for rising, falling in ((up, down), (down, up)) for one, other in product(rising, falling)]
     values = torch.stack(torch.broadcast_tensors(*chain(*pairs))).unflatten(0, (len(pairs), 6))
-    w, reach, others, other_reach = (part.unsqueeze(2) for part in values.split([2, 1, 2, 1], 1))  # [8, ., 1, runs]
-    v, q = _others(others[:, :1, 0], others[:, 1:, 0], other_reach[:, :, 0], per_d, per_n, per_q)  # [8, 5, runs]
+    w, size, others, other_size = (part.unsqueeze(2) for part in values.split([2, 1, 2, 1], 1))  # [8, ., 1, runs]
+    v, q = _others(others[:, :1, 0], others[:, 1:, 0], other_size[:, :, 0], per_d, per_n, per_q)  # [8, 5, runs]
     v, q = v[:, None], q[:, None]
-    p = w * reach
+    p = w * size
     losses = ((p + q) * per_d + (w - v).abs() * per_n + (p.square() - q.square()) * per_q).flatten(1, 2).amax(1)
     if counts is not None:
         apart = [abs(one - other) for _ in range(2) for one, other in product(counts, counts)]
@@ -278,15 +278,15 @@ def joint_cost(
 
 
 def _others(
-    least: Tensor, most: Tensor, reach: Tensor, per_d: Tensor, per_n: Tensor, per_q: Tensor
+    least: Tensor, most: Tensor, size: Tensor, per_d: Tensor, per_n: Tensor, per_q: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return weights and sizes at which the loss of the record of the smaller size may be largest, [pairs, 5, runs].
 
-    Range and reach are [pairs, 1, runs].
+    Range and size are [pairs, 1, runs].
     """
     best = per_d / (2 * per_q)
-    # where the loss is stationary along q = v reach, N rising or falling with v
-    stationary = [(per_d * reach + sign * per_n) / (2 * per_q * reach.square()) for sign in (1.0, -1.0)]
-    at = torch.cat(torch.broadcast_tensors(least, most, best / reach, *stationary), 1)
+    # where the loss is stationary along q = v size, N rising or falling with v
+    stationary = [(per_d * size + sign * per_n) / (2 * per_q * size.square()) for sign in (1.0, -1.0)]
+    at = torch.cat(torch.broadcast_tensors(least, most, best / size, *stationary), 1)
     v = torch.minimum(torch.maximum(at.nan_to_num(nan=0.0), least), most)
-    return v, torch.minimum(v * reach, best)
+    return v, torch.minimum(v * size, best)

@@ -10,21 +10,20 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import make_estimand
-from torchdpcate.erm.linear_fits import LINEAR_FITS, PreparedFit
-from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic, Loss
-from torchdpcate.erm.records import Records, Target, arm, outcome
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import BalanceStatistics, expected_balance
-from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
-from torchdpcate.estimators.average.outcome_table import CELLS, equal_weights, plain_table
-from torchdpcate.estimators.average.planned_error import (
+from torchdpcate.estimators.average.effect_plan import (
+    AverageEffectPlan,
     ErrorPrior,
+    FirstFit,
     PlannedError,
+    exact_fit,
     planned_noise,
     planned_sampling,
     planned_size,
     with_typical_ranges,
 )
+from torchdpcate.estimators.average.outcome_table import CELLS, equal_weights, plain_table
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate, NoisySums, Total
 from torchdpcate.estimators.average.weighted import (
     EFFECT_ESTIMATORS,
@@ -34,7 +33,10 @@ from torchdpcate.estimators.average.weighted import (
     left_imbalance,
     released_ranges,
 )
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.linear_fits import LINEAR_FITS, PreparedFit
+from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
+from torchdpcate.fit.stacked_records import Records, Target, arm, outcome
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.accounting import compose
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
@@ -43,10 +45,9 @@ from torchdpcate.privacy.events import ApproximateEvent, PureEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
 from torchdpcate.release.blocks import Block, StatedCharge
 from torchdpcate.release.release import Release
-from torchdpcate.release.released_weights import ReleasedWeights
 
 STAGE_ONE, OUTCOME_MODEL, BALANCE, DIFFERENCE = "stage_one", "outcome_model", "balance", "difference_in_means"
 BOTH_MODELS = "a bias where neither the log-odds of treatment nor the mean outcomes are linear in the basis"
@@ -57,7 +58,7 @@ _TREATED, _NUMBERS = f"{BALANCE}_treated", f"{DIFFERENCE}_numbers"
 
 
 @dataclass(frozen=True, eq=False)
-class BalancingPlan(EffectPlan):
+class BalancingPlan(AverageEffectPlan):
     """The plan of a covariate balancing effect: weights, an outcome model, sums by a readout, and what is beside them.
 
     Attributes:
@@ -107,7 +108,7 @@ class BalancingPlan(EffectPlan):
 
     @property
     def fits(self) -> dict[str, FirstFit]:
-        """See ``EffectPlan``: stage one, and the outcome model if there is one."""
+        """See ``AverageEffectPlan``: stage one, and the outcome model if there is one."""
         found = {"weights": FirstFit(propensity_by(self.fitters[0]), self.propensity, arm)}
         if self.outcome is not None:
             charge = Charge(Purpose.OUTCOME_MODEL, self.fitters[1])
@@ -116,7 +117,7 @@ class BalancingPlan(EffectPlan):
 
     @cached_property
     def queries(self) -> Mapping[str, Query]:
-        """See ``Plan``: the fits, the readout's sums, and balance statistics and a difference in means if asked for."""
+        """See ``Plan``: the fits, the readout's sums, and balance statistics and a difference in means if requested."""
         found = dict(super().queries)
         if self.budget is not None:
             for part, sums in self.beside({}).items():
@@ -127,11 +128,11 @@ class BalancingPlan(EffectPlan):
         return found
 
     def readout(self, learnt: Mapping[str, Any]) -> EffectEstimator:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return self.estimator(self.released(learnt), self.epsilons)
 
     def beside(self, learnt: Mapping[str, Tensor]) -> dict[str, NoisySums]:
-        """Return the sums that are asked for beside the readout's, by part."""
+        """Return the sums that are requested beside the readout's, by part."""
         found: dict[str, NoisySums] = {}
         if BALANCE in self.epsilons:
             found[BALANCE] = self.balance_statistics(learnt.get("weights"))
@@ -160,13 +161,13 @@ class BalancingPlan(EffectPlan):
         return {"loss": self.loss, **bounds}
 
     def stated_budget(self) -> dict[str, Any]:
-        """See ``EffectPlan``: the epsilons of all parts."""
+        """See ``AverageEffectPlan``: the epsilons of all parts."""
         charged = {name: law.event for name, law in self.readout({}).laws.items()}
         whole = {part: event.epsilon for part, event in charged.items() if isinstance(event, PureEvent)}
         return {f"epsilon_{part}": epsilon for part, epsilon in {**self.epsilons, **whole}.items()}
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return {
             **self._models(),
             "basis": self.features.title,
@@ -183,7 +184,7 @@ class BalancingPlan(EffectPlan):
         return found
 
     def _beside_numbers(self, answers: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """Return the numbers of what is beside the estimate, by part, of those that were asked."""
+        """Return the numbers of what is beside the estimate, by part, of those that were requested."""
         found = {}
         for part, sums in self.beside(answers).items():
             own = {name: answers[f"{part}_{name}"] for name in sums.laws if f"{part}_{name}" in answers}
@@ -193,23 +194,23 @@ class BalancingPlan(EffectPlan):
 
     @classmethod
     def budget_of(cls, public: Mapping[str, Any], block: Block) -> PrivacyBudget:
-        """See ``EffectPlan``: what was charged, which the epsilons of all parts explain."""
+        """See ``AverageEffectPlan``: what was charged, which the epsilons of all parts explain."""
         return PrivacyBudget(as_number(block.epsilon), as_number(block.delta))
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return stated_plan(release)
 
     def total(self, records: Records, learnt: Mapping[str, Tensor]) -> Total:
-        """See ``EffectPlan``: with the weights and centres that were learnt."""
+        """See ``AverageEffectPlan``: with the weights and centres that were learnt."""
         weigh = Weigh(self.released(learnt), learnt["weights"], learnt.get(OUTCOME_MODEL))
         return lambda exact: records.total(lambda batch: exact(weigh(batch)))
 
     def sums(
         self, records: Records, session: FitSession, learnt: Mapping[str, Tensor], runs: int = 1
     ) -> Mapping[str, Tensor]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         answers = dict(super().sums(records, session, learnt, runs))
         totals = {BALANCE: records.total, DIFFERENCE: equal_weights(records)}
         for part, sums in self.beside(learnt).items():
@@ -221,7 +222,7 @@ class BalancingPlan(EffectPlan):
         return self.ask_each(session, runs, f"{part}_{name}", exact)
 
     def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
-        """See ``EffectPlan``: coefficients, the balance, and the difference in means beside the estimate."""
+        """See ``AverageEffectPlan``: coefficients, the balance, and the difference in means beside the estimate."""
         theta, model, fit = answers["weights"], answers.get(OUTCOME_MODEL), self.propensity
         size, beside = found.size[0].item(), self._beside_numbers(answers)
         table = plain = None
@@ -241,7 +242,7 @@ class BalancingPlan(EffectPlan):
         }
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         assert release.weights is not None
         learnt = {"weights": release.weights.theta[None]}
         if self.outcome is not None:
@@ -273,7 +274,7 @@ class BalancingPlan(EffectPlan):
             yield from (f"the condition {c.name!r} is not stated" for c in own.fit.conditions if c.name not in stated)
 
     def noiseless(self) -> Self:
-        """See ``EffectPlan``; fits have no noise either."""
+        """See ``AverageEffectPlan``; fits have no noise either."""
         loss: Loss = BalancingLoss(self.estimand) if self.balancing else Logistic()
         return replace(
             self,
@@ -284,10 +285,10 @@ class BalancingPlan(EffectPlan):
         )
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         noise = 0.0
         if self.budget is not None:
-            facts = with_typical_ranges(self.facts, prior.reach)
+            facts = with_typical_ranges(self.facts, prior.least_propensity)
             noise = planned_noise(self.estimator(facts, self.epsilons), prior.treated)
         sampling = planned_sampling(self.facts, prior)
         return PlannedError("covariate_balancing", noise, self.planned_imbalance(prior), sampling, bias=BOTH_MODELS)

@@ -22,21 +22,26 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.balance import weighted_balance
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.ratio_of_sums import UPPER, NoisyEstimate, RatioOfSums, Sums, Total
-from torchdpcate.estimators.average.sum_and_squares import sum_and_squares, sums_law
-from torchdpcate.estimators.weighted_balance import weighted_balance
+from torchdpcate.estimators.average.ratio_of_sums import (
+    UPPER,
+    NoisyEstimate,
+    RatioOfSums,
+    Sums,
+    Total,
+    sum_and_squares,
+    sums_law,
+)
 from torchdpcate.laws import CLOSE, AddedNoise
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.exact_sums import same
 from torchdpcate.privacy.session import FitSession
-from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.average_effect import AverageEffectRelease, BalanceTable
 from torchdpcate.release.release import Release
-from torchdpcate.release.released_weights import BalanceTable
 
 SCORES = "scores"
 """The query of both sums."""
@@ -151,7 +156,7 @@ def _clipped(centre: float, clip: float, scores: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ComposedScoresPlan(EffectPlan):
+class ComposedScoresPlan(AverageEffectPlan):
     """The plan of ``ClippedScores`` by nuisances that are steps of one composition.
 
     Centre, clip and error, of outcomes scaled to [0, 1], are numbers that the steps have paid for.
@@ -183,11 +188,11 @@ class ComposedScoresPlan(EffectPlan):
         return ScoreSteps(self.n, self.budget, self.schema, self.estimand.overlap)
 
     def learning(self) -> dict[str, Query]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return {"steps": self.steps.query}
 
     def readout(self, learnt: Mapping[str, Any]) -> ClippedScores:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         epsilon = self.steps.plan.score_epsilon or 1.0
         if not learnt:
             return ClippedScores(self.n, epsilon)
@@ -195,18 +200,18 @@ class ComposedScoresPlan(EffectPlan):
         return ClippedScores(self.n, epsilon, centre, clip, error)
 
     def total(self, records: AverageNuisances, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``; of records with their nuisances."""
+        """See ``AverageEffectPlan``; of records with their nuisances."""
         unit = self.schema.domain.outcome_range
         return lambda exact: records.scored.total(lambda batch: exact(batch.y[None] / unit))
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return self.steps.plan.facts() | super().own_settings()
 
     def sums(
         self, records: AverageNuisances, session: FitSession, learnt: Mapping[str, Any], runs: int = 1
     ) -> Mapping[str, Tensor]:
-        """See ``EffectPlan``; the error of the nuisances follows from the sum of squares."""
+        """See ``AverageEffectPlan``; the error of the nuisances follows from the sum of squares."""
         unit = self.schema.domain.outcome_range
         centre, clip = records.centre / unit, records.clip / unit
         own = torch.tensor([[centre, clip, 0.0]], dtype=torch.float64)
@@ -216,7 +221,7 @@ class ComposedScoresPlan(EffectPlan):
         return {**answers, "steps": torch.tensor(numbers, dtype=torch.float64)}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return {"steps": torch.tensor([[release.numbers[name] for name in NUMBERS]], dtype=torch.float64)}
 
     def problems(self, release: Release) -> Iterator[str]:
@@ -225,7 +230,7 @@ class ComposedScoresPlan(EffectPlan):
         yield from self.steps.problems(*self.answers(release)["steps"][0].tolist())
 
     def without_noise(self, records: AverageNuisances, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
-        """See ``EffectPlan``; of records with their nuisances, none of whose scores is clipped."""
+        """See ``AverageEffectPlan``; of records with their nuisances, none of whose scores is clipped."""
         unit, n = self.schema.domain.outcome_range, self.n
         mean = records.scored.total(lambda batch: batch.y.sum()[None]) / n
         square = records.scored.total(lambda batch: (batch.y - mean).square().sum()[None]) / n
@@ -233,7 +238,7 @@ class ComposedScoresPlan(EffectPlan):
         return NoisyEstimate.of_ratio(mean / unit, size, (square / n).sqrt() / unit, (torch.zeros_like(size),), {})
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``: the prior says how far scores lie from their mean."""
+        """See ``AverageEffectPlan``: the prior says how far scores lie from their mean."""
         plan, noise, nuisances = self.steps.plan, 0.0, 0.0
         if plan.score_epsilon is not None:
             noise = laplace(planned_clip(plan, prior) * self.readout({}).scale(SCORES) / self.n)
@@ -256,9 +261,9 @@ def planned_clip(plan: ComposedPlan, prior: ErrorPrior) -> float:
 def _planned_nuisances(plan: ComposedPlan, prior: ErrorPrior) -> float:
     """Return what the product of both nuisances' errors is planned to add, in outcome ranges."""
     arms = plan.both_arms()
-    size = len(arms.basis.energies)
+    size = len(arms.basis.feature_weights)
     unit = prior.deviation if not plan.binary else 1.0
-    noise = arms.noise / arms.basis.energies
+    noise = arms.noise / arms.basis.feature_weights
     held = torch.cat([noise[:1], noise[1:] * arms.prior / (arms.prior + noise[1:])])
     outcome = unit * math.sqrt(float(held.sum()))
     return min(4 * propensity_noise(plan) * outcome / math.sqrt(size), prior.furthest)
@@ -304,7 +309,7 @@ class ComposedAverageEffect(AverageEffectLearner):
         (True, True, 'clipped_scores')
     """
 
-    mechanism: ClassVar[type[EffectPlan]] = ComposedScoresPlan
+    mechanism: ClassVar[type[AverageEffectPlan]] = ComposedScoresPlan
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -318,12 +323,12 @@ class ComposedAverageEffect(AverageEffectLearner):
     def _learnt_first(self, records: CausalData | RecordStream) -> Mapping[str, Tensor]:
         """Pay for the steps, and for the sums, which are part of the plan whose charges compose tightly."""
         plan = self._plan
-        self.nuisances_ = plan.steps.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        self.nuisances_ = plan.steps.nuisances(records, self._session.charging([RECORDS], COMPOSED_SCORES))
         self._exact = plan.without_noise(self.nuisances_)  # while the stream is there
         if plan.budget is None:
             return {}
         # a charge after the fit would pass the filter
-        own = self._session.scope([RECORDS], plan.queries[SCORES].charge)
+        own = self._session.charging([RECORDS], plan.queries[SCORES].charge)
         answers: Mapping[str, Tensor] = plan.sums(self.nuisances_, own, {})
         self._paid = own.entries
         return answers

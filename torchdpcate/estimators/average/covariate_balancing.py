@@ -11,9 +11,6 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
-from torchdpcate.erm.losses import BalancingLoss, CrossEntropy, Logistic
-from torchdpcate.erm.records import Records
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balancing_plan import (
     BALANCE,
@@ -26,13 +23,16 @@ from torchdpcate.estimators.average.balancing_plan import (
 from torchdpcate.estimators.average.effect_plan import exact_fit
 from torchdpcate.estimators.average.learner import AverageEffectLearner
 from torchdpcate.estimators.average.weighted import EFFECT_ESTIMATORS, EffectEstimator, EffectFacts, left_imbalance
-from torchdpcate.features.maps import FeatureMap, conditions_of
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
+from torchdpcate.fit.linear_fits import LINEAR_FITS, NoisyGradient, ObjectiveFit, PreparedFit, PrivateLinearFit
+from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic
+from torchdpcate.fit.stacked_records import Records
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget, number, split_epsilon
 from torchdpcate.privacy.filters import SumFilter
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
-from torchdpcate.release.released_weights import BalanceTable, ReleasedWeights
+from torchdpcate.privacy.guarantee import Condition, Level, user_code
+from torchdpcate.release.average_effect import BalanceTable, ReleasedWeights
 
 LARGEST_RATIO = 0.05
 """Noise per record r above which the logistic loss is fitted instead of the balancing one (section 3.1)."""
@@ -88,7 +88,7 @@ def make_plan(
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.features.user_maps import on_domain
+        >>> from torchdpcate.fit.user_maps import on_domain
         >>> features = on_domain(None, Domain([0.0] * 4, [1.0] * 4, 0.0, 1.0))
         >>> plan = make_plan(5000, features, ATE(0.1), PrivacyBudget(1.0, 0.0))
         >>> plan.balancing, round(plan.ratio, 3), round(plan.epsilons["difference"], 3)
@@ -278,7 +278,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
             the model out. Wider ones cost noise, and take away bias where the propensity's model is wrong.
         shares: Parts of the budget by name, in place of the defaults, divided by their sum: ``stage_one`` .30,
             ``outcome_model`` .15, ``difference`` .40, ``size`` .05, ``spread`` .10 (or ``table`` .60 and ``variance``
-            .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless asked for.
+            .10 instead of the last four); ``balance`` and ``difference_in_means`` are 0 unless requested.
         slope_bound: Public bound B of how far the outcome model's slopes are off, in the interval; None takes .25, .5
             where there is no model, and with one and the logistic loss what noise in its fit is planned to make it.
         public_sample: Covariates of a public sample [m, q]; a warning says so if most of its propensities are clipped.
@@ -338,7 +338,7 @@ class CovariateBalancingEffect(AverageEffectLearner):
     def _user_conditions(self) -> tuple[Condition, ...]:
         """See ``AverageEffectLearner``: also those of the basis, the estimator of the effect and the fit."""
         fitter = LINEAR_FITS[self.fitter]() if isinstance(self.fitter, str) else self.fitter
-        own = own_code("mechanism", self.mechanism) + own_code("weights", fitter)
+        own = user_code("mechanism", self.mechanism) + user_code("weights", fitter)
         return super()._user_conditions() + conditions_of(self.basis) + own
 
     def plan(self, n: int) -> BalancingPlan:

@@ -16,17 +16,32 @@ from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split, split_sizes
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.effect_plan import (
+    AverageEffectPlan,
+    ErrorPrior,
+    PlannedError,
+    laplace,
+    planned_sampling,
+)
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace, planned_sampling
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, SUMS, UPPER, NoisyEstimate, RatioOfSums, Sums, Total
-from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_squares, sums_law
+from torchdpcate.estimators.average.ratio_of_sums import (
+    SCALES,
+    SUMS,
+    UPPER,
+    NoisyEstimate,
+    RatioOfSums,
+    Sums,
+    TermRange,
+    Total,
+    sum_and_squares,
+    sums_law,
+)
 from torchdpcate.estimators.average.weighted import EffectFacts
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_kinds import nuisance_range
+from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
+from torchdpcate.fit.trainer import check_device, default_trainer
 from torchdpcate.laws import CLOSE, AddedNoise, Training
-from torchdpcate.nuisance.convex import ConvexNuisanceConfig
-from torchdpcate.nuisance.kinds import nuisance_range
-from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
-from torchdpcate.nuisance.trainer import check_device, default_trainer
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import as_number, integer, split_epsilon
 from torchdpcate.privacy.charge import ARMS, DP_SGD, JOINT, MEDIAN, TRAINING
@@ -107,7 +122,7 @@ class ScoreSums(RatioOfSums):
         if query == "size":
             return Sums.within("size", _second, n, (ranges.least.amin(1), ranges.most.amax(1)), 1.0)
         tau = self.effect(numbers)[0]
-        most = ranges.reach(tau).square()
+        most = ranges.residual_bound(tau).square()
         none = torch.zeros_like(most)
         return Sums.within("spread", partial(_squares, tau, most), n, (none, most), most.amax().item())
 
@@ -123,7 +138,7 @@ class ScoreSums(RatioOfSums):
             within = TermRange(*self.ranges.ends)
             squares = within.most_deviations(numbers["score"], numbers["spread"], n, self.scale(SUMS))
             return NoisyEstimate.of_ratio(tau, size, squares.sqrt() / size, (scales["score"],), numbers)
-        most = n * self.ranges.reach(tau).square()
+        most = n * self.ranges.residual_bound(tau).square()
         squares = (numbers["spread"] + UPPER * scales["spread"]).clamp_min(0).minimum(most)
         noise = scales["score"], tau.abs() * scales["size"]
         dominated = size <= SCALES * scales["size"]
@@ -173,7 +188,7 @@ def _squares(tau: Tensor, most: Tensor, scores: tuple[Tensor, Tensor]) -> Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class DoublyRobust(EffectPlan):
+class DoublyRobust(AverageEffectPlan):
     """The plan of sums of doubly robust scores by nuisances that have a block of their own.
 
     Attributes:
@@ -237,35 +252,35 @@ class DoublyRobust(EffectPlan):
         return dict(zip((NUISANCE, RECORDS), parts, strict=True))
 
     def learning(self) -> dict[str, Query]:
-        """See ``EffectPlan``: the nuisances, on records of their own."""
+        """See ``AverageEffectPlan``: the nuisances, on records of their own."""
         assert self.budget is not None
         training = Training(self.budget, ((DP_SGD,), (MEDIAN, JOINT)), (ARMS,))
         return {"nuisances": Query(TRAINING, training, blocks=(NUISANCE,))}
 
     @classmethod
     def stated_settings(cls, release: AverageEffectRelease) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         found = super().stated_settings(release)
         return {**found, "nuisance": str(found["nuisance"]), "split": as_number(found["split"])}
 
     def learn(self, records: CausalData, session: FitSession, runs: int = 1) -> Mapping[str, Any]:
-        """See ``EffectPlan``: the nuisances of each run, which no release holds, and the ranges that they leave."""
+        """See ``AverageEffectPlan``: each run's nuisances, which no release holds, and the ranges that they leave."""
         models = fit_nuisances(records, self, session, runs)
         ranges = ranges_of(models, self)
         return {"nuisances": models, "ranges": torch.cat([ranges.low, ranges.high, ranges.least, ranges.most], 1)}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``EffectPlan``: the ranges that the nuisances leave, as stated."""
+        """See ``AverageEffectPlan``: the ranges that the nuisances leave, as stated."""
         stated = [as_number(end) for end in release.privacy.public[_RANGES]]
         return {"ranges": torch.tensor([stated], dtype=torch.float64)}
 
     def readout(self, learnt: Mapping[str, Any]) -> ScoreSums:
-        """See ``EffectPlan``: by the ranges that the nuisances leave, or by the widest."""
+        """See ``AverageEffectPlan``: by the ranges that the nuisances leave, or by the widest."""
         ranges = ScoreRanges(*learnt["ranges"].split(2, 1)) if learnt else ScoreRanges.widest(self.estimand)
         return ScoreSums(ranges, self.estimand, self.sizes[RECORDS], self.epsilon)
 
     def total(self, records: CausalData, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``; by the nuisances of each run that were learnt."""
+        """See ``AverageEffectPlan``; by the nuisances of each run that were learnt."""
         return self.readout(learnt).total(score_records(records, self, learnt["nuisances"]))
 
     def problems(self, release: Release) -> Iterator[str]:
@@ -284,14 +299,14 @@ class DoublyRobust(EffectPlan):
         yield from super().problems(release)
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``: the prior says how far released nuisances reach and err."""
+        """See ``AverageEffectPlan``: the prior says how far released nuisances reach and err."""
         of, scored, noise, nuisances = self.estimand, self.sizes[RECORDS], 0.0, 0.0
         p, z = torch.full((2,), prior.treated, dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
         half = torch.full_like(p, 0.5)
         b = of.score(z, half, p.clamp(of.overlap, 1 - of.overlap), half, half)[1]
         size = scored * (torch.stack([p[0], 1 - p[1]]) * b).sum().item()
         if self.budget is not None:
-            narrower = type(of)(max(of.overlap, prior.reach))
+            narrower = type(of)(max(of.overlap, prior.least_propensity))
             scales = ScoreSums(ScoreRanges.widest(narrower), of, scored, self.epsilon).noise_scales
             each = {part: scale.item() / size for part, scale in scales.items()}
             noise = laplace(each["score"], prior.effect * each.get("size", 0.0))
@@ -349,7 +364,7 @@ def fit_nuisances(
             plan.domain,
             budget=plan.budget,
             also=(),
-            session=session.scope([NUISANCE], TRAINING),
+            session=session.charging([NUISANCE], TRAINING),
             trainer=plan.trainer or default_trainer,
             seed=plan.seed,
         )
@@ -443,7 +458,7 @@ class DoublyRobustEffect(AverageEffectLearner):
     split: float = 0.5
     seed: int = 0
 
-    mechanism: ClassVar[type[EffectPlan]] = DoublyRobust
+    mechanism: ClassVar[type[AverageEffectPlan]] = DoublyRobust
 
     @property
     def needs_all_records(self) -> str | None:

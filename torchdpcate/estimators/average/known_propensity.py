@@ -14,14 +14,23 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import Batch, Records, make_batch, records_of
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, laplace
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, laplace
-from torchdpcate.estimators.average.ratio_of_sums import SCALES, SUMS, UPPER, NoisyEstimate, RatioOfSums, Sums, Total
-from torchdpcate.estimators.average.sum_and_squares import TermRange, sum_and_squares, sums_law
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.estimators.average.ratio_of_sums import (
+    SCALES,
+    SUMS,
+    UPPER,
+    NoisyEstimate,
+    RatioOfSums,
+    Sums,
+    TermRange,
+    Total,
+    sum_and_squares,
+    sums_law,
+)
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.stacked_records import Batch, Records, make_batch, records_of
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
@@ -93,7 +102,7 @@ class DesignFacts:
         """Bound of a term of the contrast, whatever the centre."""
         return max(self.most)
 
-    def reach(self, centre: Tensor, effect: Tensor) -> Tensor:
+    def residual_bound(self, centre: Tensor, effect: Tensor) -> Tensor:
         """Return a bound of |t w (y - c) - tau h|, [runs]."""
         return self.largest * torch.maximum(centre, 1 - centre) + effect.abs() * self.tilts[1]
 
@@ -111,7 +120,7 @@ class DesignFacts:
         return 2 * math.sqrt(variance) / (self.n * sum(self.tilts))
 
     def centre(self, total: Tensor, epsilon: float) -> Tensor:
-        r"""Return c, [runs], by the released sum of outcomes: their mean, moved to the middle where noise asks for it.
+        r"""Return c, [runs], by the released sum of outcomes: their mean, moved to the middle where noise requests it.
 
         A centre nearer to 1/2 makes the contrast less sensitive, one nearer to the mean makes it vary less. With
         :math:`A = 2 (W_1 + W_0)^2 / \epsilon^2`, what noise adds for c beside the middle is
@@ -199,7 +208,7 @@ class CentredSums(RatioOfSums):
             ends = facts.tilts
             return Sums.within("size", partial(_tilts, facts), n, (ends[0] * one, ends[1] * one), ends[1])
         tau = effect(numbers, facts)[0]
-        most = facts.reach(centre, tau).square()
+        most = facts.residual_bound(centre, tau).square()
         return Sums.within("spread", partial(_squares, facts, centre, tau, most), n, (zero, one), 1.0, unit=most)
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
@@ -210,7 +219,7 @@ class CentredSums(RatioOfSums):
             of_places = self.scale(SUMS)
             squares = facts.terms(centre).most_deviations(numbers["difference"], numbers["spread"], facts.n, of_places)
         else:
-            most = facts.n * facts.reach(centre, tau).square()
+            most = facts.n * facts.residual_bound(centre, tau).square()
             squares = (numbers["spread"] + UPPER * scales["spread"]).clamp_min(0).minimum(most)
         noise_n = scales.get("size", torch.zeros_like(tau))
         noise, dominated = (scales["difference"], tau.abs() * noise_n), size <= SCALES * noise_n
@@ -257,7 +266,7 @@ def _rows(values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class DesignPlan(EffectPlan):
+class DesignPlan(AverageEffectPlan):
     """The plan of ``CentredSums`` by the propensity that the domain states.
 
     Raises:
@@ -278,15 +287,15 @@ class DesignPlan(EffectPlan):
         return DesignFacts(self.n, self.estimand, *known_propensity(self.schema).bounds)
 
     def readout(self, learnt: Mapping[str, Any]) -> CentredSums:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return CentredSums(self.facts, self.epsilon)
 
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``; the records' one feature is the known propensity."""
+        """See ``AverageEffectPlan``; the records' one feature is the known propensity."""
         return records.total
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         sums, ends = self.readout({}), {"propensity_range": [self.facts.low, self.facts.high]}
         if self.budget is None:
             return ends
@@ -294,7 +303,7 @@ class DesignPlan(EffectPlan):
         return {**super().own_settings(), **ends, "scale_centre": scale}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         facts, noise = self.facts, 0.0
         size = self.n * sum(facts.tilts) / 2
         if self.budget is not None:
@@ -374,7 +383,7 @@ class KnownPropensityEffect(AverageEffectLearner):
         (True, 'known_propensity')
     """
 
-    mechanism: ClassVar[type[EffectPlan]] = DesignPlan
+    mechanism: ClassVar[type[AverageEffectPlan]] = DesignPlan
 
     def features(self) -> FeatureMap:
         """Return the known propensity as the one feature."""

@@ -13,19 +13,19 @@ from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.records import records_of
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersAverage, clone
-from torchdpcate.estimators.average.planned_error import BETTER, LARGE, ErrorPrior, PlannedError
+from torchdpcate.estimators.average.effect_plan import BETTER, LARGE, ErrorPrior, PlannedError
 from torchdpcate.estimators.average.ratio_of_sums import NoisyEstimate
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.stacked_records import records_of
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -107,7 +107,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
         session = self._ready()
 
         def make() -> AverageEffectRelease:
-            return self._released(session.scope(self._payers(), Charge(Purpose.RELEASE, self._plan.name)))
+            return self._released(session.charging(self._payers(), Charge(Purpose.RELEASE, self._plan.name)))
 
         return self._once(make)  # type: ignore[no-any-return]
 
@@ -245,7 +245,7 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _user_conditions(self) -> tuple[Condition, ...]:
         """Return those of a user's parts in place of the library's, on which every sum over the records rests."""
-        return own_code("estimand", self.target)
+        return user_code("estimand", self.target)
 
     def _without_noise(self, records: Any) -> NoisyEstimate:
         """Return the estimate without noise in its last step."""
@@ -303,4 +303,4 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _first(self) -> FitSession:
         """Return the session of what is learnt before the estimate."""
-        return self._session.scope([RECORDS], Charge(Purpose.WEIGHTS))
+        return self._session.charging([RECORDS], Charge(Purpose.WEIGHTS))

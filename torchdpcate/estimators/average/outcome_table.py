@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ATE
-from torchdpcate.erm.records import Batch, Records
-from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, planned_noise
 from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import ErrorPrior, PlannedError, planned_noise
 from torchdpcate.estimators.average.ratio_of_sums import SCALES, UPPER, NoisyEstimate, Sums, Total
 from torchdpcate.estimators.average.weighted import EffectEstimator, EffectFacts, Weighted, contrast_assumption
+from torchdpcate.fit.stacked_records import Batch, Records
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import split_epsilon
 from torchdpcate.privacy.exact_sums import sum_grid
@@ -148,8 +147,8 @@ class _Means:
 
     def largest_term(self, bounds: Tensor) -> Tensor:
         """Return Delta_V, [runs], for bounds W_z of the arms, [runs, 2]."""
-        reach = torch.maximum(self.mu, 1 - self.mu)
-        return (bounds * reach / self.size).square().amax(1)
+        farthest = torch.maximum(self.mu, 1 - self.mu)
+        return (bounds * farthest / self.size).square().amax(1)
 
     def pulls(self) -> Tensor:
         """Return how the estimate follows each cell, [runs, 4]."""
@@ -158,8 +157,8 @@ class _Means:
 
 
 @dataclass(frozen=True, eq=False)
-class DifferenceInMeans(EffectPlan):
-    """The plan of an outcome table of records that weigh the same; see ``EffectPlan``."""
+class DifferenceInMeans(AverageEffectPlan):
+    """The plan of an outcome table of records that weigh the same; see ``AverageEffectPlan``."""
 
     name: ClassVar[str] = "difference_in_means"
     formula: ClassVar[str] = (  # type: ignore[override]
@@ -172,19 +171,19 @@ class DifferenceInMeans(EffectPlan):
     )
 
     def readout(self, learnt: Mapping[str, Any]) -> OutcomeTable:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return plain_table(self.n, self.epsilon)
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return {} if self.budget is None else self.readout({}).public()
 
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return equal_weights(records)
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``; confounding, which it does not adjust for, is not counted."""
+        """See ``AverageEffectPlan``; confounding, which it does not adjust for, is not counted."""
         noise = 0.0 if self.budget is None else planned_noise(self.readout({}), prior.treated)
         sampling = prior.deviation * math.sqrt(1 / (prior.treated * (1 - prior.treated)) / self.n)
         return PlannedError("difference_in_means", noise, 0.0, sampling, bias=CONFOUNDING)
@@ -234,4 +233,4 @@ class DifferenceInMeansEffect(AverageEffectLearner):
         (True, 'difference_in_means')
     """
 
-    mechanism: ClassVar[type[EffectPlan]] = DifferenceInMeans
+    mechanism: ClassVar[type[AverageEffectPlan]] = DifferenceInMeans

@@ -11,31 +11,40 @@ from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
 from torchdpcate.data.split import public_permutation
-from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
-from torchdpcate.erm.losses import Logistic
-from torchdpcate.erm.records import Batch, Records, StackedRecords, arm
-from torchdpcate.erm.solver import linear_predictor, minimise
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.average.effect_plan import EffectPlan, FirstFit, exact_fit
-from torchdpcate.estimators.average.learner import AverageEffectLearner
-from torchdpcate.estimators.average.planned_error import (
+from torchdpcate.estimators.average.effect_plan import (
+    AverageEffectPlan,
     ErrorPrior,
+    FirstFit,
     PlannedError,
+    exact_fit,
     laplace,
     planned_sampling,
     with_typical_ranges,
 )
-from torchdpcate.estimators.average.ratio_of_sums import SUMS, NoisyEstimate, RatioOfSums, Sums, Total
-from torchdpcate.estimators.average.sum_and_squares import most_deviations, sum_and_squares, sums_law
+from torchdpcate.estimators.average.learner import AverageEffectLearner
+from torchdpcate.estimators.average.ratio_of_sums import (
+    SUMS,
+    NoisyEstimate,
+    RatioOfSums,
+    Sums,
+    Total,
+    most_deviations,
+    sum_and_squares,
+    sums_law,
+)
 from torchdpcate.estimators.average.weighted import EffectFacts, released_ranges
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.minimise import linear_predictor, minimise
+from torchdpcate.fit.stacked_records import Batch, Records, StackedRecords, arm
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.laws import AddedNoise
 from torchdpcate.privacy.budget import PrivacyBudget, integer, positive
 from torchdpcate.privacy.charge import propensity_by
 from torchdpcate.privacy.mechanisms import LaplaceMechanism
-from torchdpcate.release.average_effect import AverageEffectRelease
-from torchdpcate.release.released_weights import ReleasedWeights
+from torchdpcate.release.average_effect import AverageEffectRelease, ReleasedWeights
 
 NO_INTERVAL = "a bias where the log-odds of treatment are not linear in the covariates; it has no interval"
 """What its planned error does not count."""
@@ -93,7 +102,7 @@ def _inverse_weighted(facts: EffectFacts, theta: Tensor | None, batch: Batch) ->
 
 
 @dataclass(frozen=True, eq=False)
-class HorvitzThompson(EffectPlan):
+class HorvitzThompson(AverageEffectPlan):
     r"""The plan of a Horvitz-Thompson estimate: half of epsilon for the propensity, half for the sum.
 
     .. math::
@@ -169,39 +178,39 @@ class HorvitzThompson(EffectPlan):
 
     @property
     def fits(self) -> dict[str, FirstFit]:
-        """See ``EffectPlan``: the propensity."""
+        """See ``AverageEffectPlan``: the propensity."""
         return {"weights": FirstFit(propensity_by(ObjectiveFit.name), self.fit, arm)}
 
     def readout(self, learnt: Mapping[str, Any]) -> InverseWeights:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         facts, theta = self.facts, learnt.get("weights")
         if theta is not None:
             facts = replace(facts, ranges=released_ranges(facts, self.features, theta, None))
         return InverseWeights(facts, theta, self.half.epsilon)
 
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return records.total
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         half = {} if self.budget is None else {"epsilon_weights": self.half.epsilon}
         return {**super().own_settings(), **half}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         assert release.weights is not None
         return {"weights": release.weights.theta[None]}
 
     def extras(self, answers: Mapping[str, Tensor], found: NoisyEstimate) -> dict[str, Any]:
-        """See ``EffectPlan``: the weights."""
+        """See ``AverageEffectPlan``: the weights."""
         return {"weights": ReleasedWeights(answers["weights"][0], self.features, self.estimand)}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``; noise in the propensity moves it to first order."""
+        """See ``AverageEffectPlan``; noise in the propensity moves it to first order."""
         noise = nuisances = 0.0
         if self.budget is not None:
-            typical = replace(self.readout({}), facts=with_typical_ranges(self.facts, prior.reach))
+            typical = replace(self.readout({}), facts=with_typical_ranges(self.facts, prior.least_propensity))
             noise = laplace(typical.scales({})["sum"].item() / self.n)
             nuisances = self.estimand.amplification * self.fit.imbalance * prior.mean / self.n
         sampling = planned_sampling(self.facts, prior)
@@ -248,7 +257,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
     _: KW_ONLY
     ridge: float | None = None
 
-    mechanism: ClassVar[type[EffectPlan]] = HorvitzThompson
+    mechanism: ClassVar[type[AverageEffectPlan]] = HorvitzThompson
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:
@@ -262,7 +271,7 @@ class HorvitzThompsonEffect(AverageEffectLearner):
 
 
 @dataclass(frozen=True, eq=False)
-class SubsampleAggregate(EffectPlan):
+class SubsampleAggregate(AverageEffectPlan):
     r"""The plan of the mean over groups: the sum of their estimates, and of half their squares, as one event.
 
     .. math::
@@ -328,21 +337,21 @@ class SubsampleAggregate(EffectPlan):
         return on_domain(None, self.schema.domain)
 
     def readout(self, learnt: Mapping[str, Any]) -> "GroupMean":
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         return GroupMean(self.many, self.epsilon)
 
     def total(self, records: StackedRecords, learnt: Mapping[str, Any]) -> Total:
-        """See ``EffectPlan``: over the groups' estimates."""
+        """See ``AverageEffectPlan``: over the groups' estimates."""
         estimates = group_estimates(records, self)
         return lambda exact: exact(estimates)
 
     def own_settings(self) -> dict[str, Any]:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         scale = {} if self.budget is None else {"sum_scale": self.readout({}).scale(SUMS)}
         return {**super().own_settings(), **scale}
 
     def planned(self, prior: ErrorPrior) -> PlannedError:
-        """See ``EffectPlan``."""
+        """See ``AverageEffectPlan``."""
         noise = 0.0 if self.budget is None else laplace(self.readout({}).scale(SUMS) / self.many)
         sampling = planned_sampling(EffectFacts(self.n, self.estimand), prior)
         return PlannedError("subsample_aggregate", noise, 0.0, sampling, bias=SMALL_GROUPS)
@@ -454,7 +463,7 @@ class SubsampleAggregateEffect(AverageEffectLearner):
     ridge: float = 0.01
     seed: int = 0
 
-    mechanism: ClassVar[type[EffectPlan]] = SubsampleAggregate
+    mechanism: ClassVar[type[AverageEffectPlan]] = SubsampleAggregate
 
     @property
     def needs_all_records(self) -> str | None:

@@ -8,8 +8,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import exact_sum, far_problems, on_grid, sum_grid
 from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.mechanisms import LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.estimate import Estimate, IntervalLaw, noise_deviation
@@ -33,13 +34,13 @@ _AT_ONCE = 50_000  # runs of a game whose terms of all records are in memory
 
 Total = Callable[[Callable[[Any], Tensor]], Tensor]
 """From sums over a batch, [runs, k], to sums over all records, [runs, k]."""
-Ask = Callable[[str, Tensor], Tensor]
+Request = Callable[[str, Tensor], Tensor]
 """From a query and its exact numbers, [runs, p], to its answers: it charges before it draws."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    r"""Sums over records that one query asks for: data, without reference to session, ledger or noise.
+    r"""Sums over records that one query requests: data, without reference to session, ledger or noise.
 
     .. math:: \text{number} = s + u \sum_i v_i, \qquad
         \text{answer} = \frac1\Delta \sum_i g\, \mathrm{round}(\mathrm{clip}(v_i, -B, B) / g) + \text{noise}
@@ -52,7 +53,7 @@ class Sums:
         moved: Delta, in which one record moves the answers by the sensitivity of their law, [runs, k] or for all.
         unit: u, [runs, k] or for all.
         shift: s, [runs, k] or for all.
-        reach: Largest size of a term, where released numbers leave less than ``largest``.
+        expected: Largest size of a term, where released numbers leave less than ``largest``.
     """
 
     names: tuple[str, ...]
@@ -62,7 +63,7 @@ class Sums:
     moved: Tensor | float = 1.0
     unit: Tensor | float = 1.0
     shift: Tensor | float = 0.0
-    reach: tuple[float, ...] | None = None
+    expected: tuple[float, ...] | None = None
 
     @classmethod
     def within(
@@ -87,10 +88,10 @@ class Sums:
             unit: See the class, [runs].
         """
         low, high = ends
-        reach = min(torch.maximum(low.abs(), high.abs()).amax().item(), largest)
+        expected = min(torch.maximum(low.abs(), high.abs()).amax().item(), largest)
         own = unit[:, None] if isinstance(unit, Tensor) else unit
         moved = (high - low + sum_grid(n, largest))[:, None]
-        return cls((name,), partial(_alone, term), n, (largest,), moved, own, reach=(reach,))
+        return cls((name,), partial(_alone, term), n, (largest,), moved, own, expected=(expected,))
 
     def exact(self, batch: Any) -> Tensor:
         """Return the sums of the terms of a batch, exact in any order, [runs, k]; the curator's."""
@@ -119,9 +120,9 @@ class Sums:
     def far_problems(self, answers: Tensor, scale: float) -> Iterator[str]:
         """Return which numbers of one release [1, k] are beyond what records and noise of this scale can make."""
         moved = (torch.ones_like(answers) * self.moved)[0].tolist()
-        each = zip(self.names, answers[0], self.reach or self.largest, moved, strict=True)
-        for name, answer, reach, unit in each:
-            yield from far_problems(name, answer[None] * unit, self.n * reach, scale * unit)
+        each = zip(self.names, answers[0], self.expected or self.largest, moved, strict=True)
+        for name, answer, expected, unit in each:
+            yield from far_problems(name, answer[None] * unit, self.n * expected, scale * unit)
 
 
 def _alone(term: Callable[[Any], Tensor], batch: Any) -> tuple[Tensor]:
@@ -195,7 +196,7 @@ class NoisyEstimate:
 
 @dataclass(frozen=True, eq=False)
 class NoisySums(ABC):
-    """Queries of sums over records, one after the other: what each asks for may follow from the numbers before it.
+    """Queries of sums over records, one after the other: what each requests may follow from the numbers before it.
 
     Attributes:
         private: Whether the sums get noise, so that terms and formulas count it.
@@ -206,11 +207,11 @@ class NoisySums(ABC):
     @cached_property
     @abstractmethod
     def laws(self) -> Mapping[str, AddedNoise]:
-        """The noise of each query, in the order in which they are asked."""
+        """The noise of each query, in the order in which they are requested."""
 
     @abstractmethod
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """Return what a query asks for.
+        """Return what a query requests.
 
         Args:
             query: One of ``laws``.
@@ -225,7 +226,7 @@ class NoisySums(ABC):
         """Return the scale of the noise in the answers of a query; 0 without noise."""
         return self.laws[query].scale if self.private else 0.0
 
-    def ask(self, total: Total, ask: Ask) -> dict[str, Tensor]:
+    def ask(self, total: Total, ask: Request) -> dict[str, Tensor]:
         """Return the answers of all queries, by name.
 
         Args:
@@ -289,26 +290,26 @@ class NoisySums(ABC):
             numbers |= sums.numbers(answers)
         return found
 
-    def game(self, worlds: Sequence[Total], epsilon: float, **settings: Any) -> Game:
+    def game(self, datasets: Sequence[Total], epsilon: float, **settings: Any) -> Game:
         """Return the game of an audit on two data sets, of all answers, with their exact likelihood ratio.
 
         Args:
-            worlds: Sums over the records of a data set, and of its neighbour.
+            datasets: Sums over the records of a data set, and of its neighbour.
             epsilon: What all queries cost together.
             settings: Further fields of ``Game``.
         """
 
-        def some(world: int, runs: int, noise: NoiseSource) -> Tensor:
-            answers = self.ask(worlds[world], lambda query, exact: self.laws[query].draw(noise, runs, exact))
+        def some(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+            answers = self.ask(datasets[dataset], lambda query, exact: self.laws[query].draw(noise, runs, exact))
             return torch.cat(list(answers.values()), 1)
 
-        def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
             parts = [min(_AT_ONCE, runs - start) for start in range(0, runs, _AT_ONCE)]
-            return torch.cat([some(world, part, noise) for part in parts])
+            return torch.cat([some(dataset, part, noise) for part in parts])
 
         def evidence(shown: Tensor) -> Tensor:
             parts = shown.split(_AT_ONCE)
-            ratios = [self.log_density(worlds[1], part) - self.log_density(worlds[0], part) for part in parts]
+            ratios = [self.log_density(datasets[1], part) - self.log_density(datasets[0], part) for part in parts]
             return torch.cat(ratios).round(decimals=9)  # last places would tell equal ratios apart
 
         claim = Guarantee(Level.CERTIFIED, PrivacyBudget(epsilon, 0.0))
@@ -343,3 +344,147 @@ class RatioOfSums(NoisySums):
         """Return the estimate of sums as they are. The curator's, never to be published."""
         exact = replace(self, private=False)
         return exact.estimate(exact.exact(total))
+
+
+_LEVEL, _OUTSIDE = 0.9, 0.005  # of the one-sided bound; and how often the mean lies beyond what is assumed of it
+_STEPS = 16  # of the mean's size, at which quantiles are worked out
+_NODES = 2048  # of the integral over the sum's noise; its error is below one part in so many
+
+
+def sums_mechanism(n: int, epsilon: float) -> LaplaceMechanism:
+    r"""Return the noise of both sums over n records: of v, and of half of :math:`v^2`, for v in [-1, 1].
+
+    Two values at a distance d move v by d and :math:`v^2/2` by at most :math:`d (2 - d)/2`; together that is
+    :math:`2 d - d^2/2 \le 2`. So the squares cost nothing beside the sum. Rounding to the grid of exact sums adds a
+    step to each.
+
+    Example:
+        >>> round(sums_mechanism(1000, 0.5).scale, 6)
+        4.0
+    """
+    return LaplaceMechanism(epsilon, 2.0 + 2 * sum_grid(n, 1.0))
+
+
+def sums_law(n: int, epsilon: float) -> AddedNoise:
+    """Return the law of both sums of n values at this epsilon."""
+    return AddedNoise(sums_mechanism(n, epsilon), 2, float(n))
+
+
+def sum_and_squares(
+    n: int,
+    terms: Callable[[Any], Tensor] | None = None,
+    within: "TermRange | None" = None,
+    names: tuple[str, str] = ("sum", "spread"),
+) -> Sums:
+    """Return the sums of n values, and of their squares about the middle of their range, as one event.
+
+    The answers are those of the values' places v in their range, in [-1, 1]: the sums of v and of half its square.
+
+    Args:
+        n: How many values there are, public.
+        terms: The values of a batch, [runs, b]; None takes the batch itself.
+        within: Their public range; None takes [-1, 1].
+        names: What releases call both numbers.
+
+    Example:
+        >>> sum_and_squares(3).exact(torch.tensor([[1.0, -0.5, 0.25]], dtype=torch.float64)).tolist()
+        [[0.75, 0.65625]]
+    """
+    each = partial(_places, terms, within)
+    if within is None:
+        return Sums(names, each, n, (1.0, 1.0), unit=torch.tensor([1.0, 2.0], dtype=torch.float64))
+    middle = n * within.middle
+    unit = torch.stack([within.half, 2 * within.half.square()], -1)
+    shift = torch.stack([middle, torch.zeros_like(middle)], -1)
+    return Sums(names, each, n, (1.0, 1.0), unit=unit, shift=shift)
+
+
+def _places(terms: Callable[[Any], Tensor] | None, within: "TermRange | None", batch: Any) -> tuple[Tensor, Tensor]:
+    values = batch if terms is None else terms(batch)
+    v = values if within is None else within.places(values)
+    return v, v.square() / 2
+
+
+class TermRange(NamedTuple):
+    """The public interval of the terms of a sum, which is released as sum and squares of their places in it.
+
+    Attributes:
+        low: Least term, [runs].
+        high: Largest, above it.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def middle(self) -> Tensor:
+        """[runs]."""
+        return (self.low + self.high) / 2
+
+    @property
+    def half(self) -> Tensor:
+        """Half of the width, [runs]."""
+        return (self.high - self.low) / 2
+
+    def places(self, terms: Tensor) -> Tensor:
+        """Return where in the interval terms [runs, b] are, in [-1, 1]."""
+        return ((terms - self.middle[:, None]) / self.half[:, None]).clamp(-1, 1)
+
+    def most_deviations(self, total: Tensor, squares: Tensor, n: int, scale: float) -> Tensor:
+        """Return the bound of ``most_deviations`` for n terms, by their sum and squares; scale is that of places."""
+        places, half_squares = (total - n * self.middle) / self.half, squares / (2 * self.half.square())
+        return self.half.square() * most_deviations(places, 2 * half_squares, n, scale)
+
+
+def most_deviations(total: Tensor, squares: Tensor, n: int, scale: float) -> Tensor:
+    r"""Return a one-sided 90 % bound, [runs], of the sum of squared deviations of the values from their mean.
+
+    With :math:`T = \sum_i v_i + n_T`, :math:`Q = \sum_i v_i^2 + n_Q` and the mean :math:`\bar v` of the values,
+
+    .. math:: \sum_i (v_i - \bar v)^2 = Q - \frac{T^2}n - n_Q + 2 \bar v\, n_T + \frac{n_T^2}n .
+
+    The law of the last three terms is that of :math:`2 b (L_1 + \bar v L_2 + b L_2^2 / 2n)`, which the sign of the mean
+    leaves alone. The mean is at most :math:`|T|/n + b \ln(200)/n` in size but for one run in 200, which is added to the
+    level of the quantile. n numbers in [-1, 1] do not deviate by more than n.
+
+    Args:
+        total: T, [runs].
+        squares: Q, [runs]; its noise has twice the scale of that in T.
+        n: Number of values.
+        scale: b, of the noise in T; 0 for none.
+
+    Example:
+        >>> one = torch.ones(1, dtype=torch.float64)
+        >>> most_deviations(20 * one, 14 * one, 100, 0.0).item()
+        10.0
+        >>> round((most_deviations(20 * one, 40 * one, 100, 2.0).item() - 36) / 4, 3)
+        1.795
+    """
+    deviations = squares - total.square() / n
+    if scale > 0:
+        mean = (total.abs() / n + scale * math.log(1 / _OUTSIDE) / n).clamp_max(1)
+        deviations = deviations + 2 * scale * _quantiles(scale / (2 * n))[(mean * _STEPS).ceil().long()]
+    return deviations.clamp(0, n)
+
+
+@lru_cache(maxsize=256)
+def _quantiles(curvature: float) -> Tensor:
+    r"""Return quantiles of :math:`L_1 + m L_2 + \kappa L_2^2`, standard Laplace, for m = 0, 1/16, ..., 1.
+
+    By bisection of the distribution function, an integral over :math:`L_2`; rounded up.
+
+    Args:
+        curvature: kappa.
+    """
+    p = (torch.arange(_NODES, dtype=torch.float64) + 0.5) / _NODES
+    l2 = -(p - 0.5).sign() * torch.log1p(-2 * (p - 0.5).abs())
+    means = torch.arange(_STEPS + 1, dtype=torch.float64)[:, None] / _STEPS
+    moved = means * l2 + curvature * l2.square()
+    level = _LEVEL + _OUTSIDE + 1 / _NODES
+    low, high = torch.zeros(_STEPS + 1, 1, dtype=torch.float64), moved.amax(1, keepdim=True) + math.log(_NODES)
+    for _ in range(40):
+        middle = (low + high) / 2
+        left = middle - moved
+        below = (0.5 + 0.5 * left.sign() * -torch.expm1(-left.abs())).mean(1, keepdim=True) < level
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return high[:, 0].cummax(0).values  # the largest of all means up to this one

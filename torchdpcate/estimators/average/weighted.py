@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
-from torchdpcate.erm.records import Batch
-from torchdpcate.erm.solver import linear_predictor
 from torchdpcate.estimators.average.ratio_of_sums import RatioOfSums
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.minimise import linear_predictor
+from torchdpcate.fit.stacked_records import Batch
 from torchdpcate.registry import Registry
 from torchdpcate.release.statement import UNSTATED
 
@@ -110,7 +110,7 @@ class EffectFacts:
 def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, model: Tensor | None) -> ReleasedRanges:
     r"""Return suprema over the domain of the weights and of the outcome model at released coefficients.
 
-    psi(x)'theta is within ``FeatureMap.reach``, and weights are monotone in it; so is the outcome model.
+    psi(x)'theta is within ``FeatureMap.predictor_bounds``, and weights are monotone in it; so is the outcome model.
 
     Args:
         facts: Bounds that hold for all coefficients.
@@ -121,17 +121,17 @@ def released_ranges(facts: EffectFacts, features: FeatureMap, theta: Tensor, mod
     Example:
         >>> from torchdpcate import Domain
         >>> from torchdpcate.causal.estimand import ATE
-        >>> from torchdpcate.features.user_maps import on_domain
+        >>> from torchdpcate.fit.user_maps import on_domain
         >>> features, none = on_domain(None, Domain([0.0], [1.0], 0.0, 1.0)), torch.zeros(1, 2, dtype=torch.float64)
         >>> released_ranges(EffectFacts(100, ATE(0.1), 0.3, 0.7), features, none, none).stated
         {'treated_weights': [2.0, 2.0], 'control_weights': [2.0, 2.0], 'model_range': [0.5, 0.5]}
     """
-    ends = torch.stack(features.reach(theta))
+    ends = torch.stack(features.predictor_bounds(theta))
     weights = [facts.estimand.weights(ends, torch.full_like(ends, z)).aminmax(dim=0) for z in (1.0, 0.0)]
     low, high = facts.low, facts.high
     means = torch.full_like(ends, (low + high) / 2)
     if model is not None:
-        means = torch.sigmoid(torch.stack(features.reach(model))).clamp(low, high)
+        means = torch.sigmoid(torch.stack(features.predictor_bounds(model))).clamp(low, high)
     (treated, control) = ((of.min, of.max) for of in weights)
     return ReleasedRanges(treated, control, (means[0], means[1]))
 

@@ -1,5 +1,6 @@
-"""Neighbouring records that attain what sums over records are charged, for audits to attack."""
+"""Neighbouring records that attain what sums over records, and fits of weights, are charged."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,16 +12,13 @@ from torchdpcate.causal.estimand import ATE, ATT
 from torchdpcate.causal.score import Scored, ScoreRanges
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.losses import CrossEntropy, Logistic, Loss
-from torchdpcate.erm.records import Batch, StackedRecords, Target
-from torchdpcate.erm.solver import Batches
 from torchdpcate.estimators.average.balance import BalanceStatistics
 from torchdpcate.estimators.average.balanced_difference import BalancedDifference
 from torchdpcate.estimators.average.balancing_plan import OUTCOME_MODEL
 from torchdpcate.estimators.average.composed import ClippedScores, ComposedAverageEffect
 from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect, make_plan
 from torchdpcate.estimators.average.doubly_robust import DoublyRobustEffect, ScoreSums
-from torchdpcate.estimators.average.effect_plan import EffectPlan
+from torchdpcate.estimators.average.effect_plan import AverageEffectPlan
 from torchdpcate.estimators.average.known_propensity import CentredSums, DesignFacts, KnownPropensityEffect
 from torchdpcate.estimators.average.outcome_table import OutcomeTable
 from torchdpcate.estimators.average.peers import (
@@ -32,15 +30,163 @@ from torchdpcate.estimators.average.peers import (
 )
 from torchdpcate.estimators.average.ratio_of_sums import Total
 from torchdpcate.estimators.average.weighted import EffectFacts, Weighted, released_ranges
-from torchdpcate.estimators.average.worst_case_fits import log_density
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.linear_fits import NoisyGradient, ObjectiveFit
+from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Logistic, Loss
+from torchdpcate.fit.minimise import Batches
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, Target, arm
+from torchdpcate.fit.user_maps import UserFeatures, on_domain
 from torchdpcate.privacy.budget import PrivacyBudget, split_epsilon
-from torchdpcate.privacy.charge import Charge, Purpose
+from torchdpcate.privacy.charge import Charge, Purpose, fits_by, propensity_by
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
+
+_DOMAIN = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0)
+_FEATURES = on_domain(None, _DOMAIN)
+_STEEP = BalancingLoss(ATE(0.25))
+_LINEAR = BalancingLoss(ATE(0.5))  # every record pulls by 2, wherever theta is
+_SHARE = 0.9  # of epsilon that the objective noise spends; the pair does not move the determinants
+_APART = 3.0  # |g| at which the others hold the predictor, nearly three times what is clipped
+_STEPS, _LENGTH = 3, 0.25  # the mean then weighs the three noises by 1.31, 1.75 and 1: .975 of what all three show
+_DELTA = 1e-6  # where a budget has none
+_YEARS = Domain([0.0], [90.0], outcome_low=0.0, outcome_high=1.0)
+_NEWBORN = 200
+_MOST_SHARE = 0.95  # of epsilon that the objective noise spends; the pair does not move the determinants
+
+
+def _records(x: Tensor, z: Tensor) -> StackedRecords:
+    return StackedRecords(Batch(x[:, None], _FEATURES(x[:, None]), z, torch.zeros_like(z)))
+
+
+def _separated(dataset: int, others: int) -> StackedRecords:
+    """Treated at x = 0 and controls at x = 1; and a treated record at 1, or a control at 0, where none belongs."""
+    x, z = torch.zeros(2 * others + 1, dtype=torch.float64), torch.ones(2 * others + 1, dtype=torch.float64)
+    x[others:], z[others:] = 1.0, 0.0
+    x[-1], z[-1] = (1.0, 1.0) if dataset == 0 else (0.0, 0.0)
+    return _records(x, z)
+
+
+def log_density(
+    theta: Tensor, records: StackedRecords, loss: Loss, ridge: float, scale: float, target: Target = arm
+) -> Tensor:
+    r"""Log density [runs], up to a constant, of the minimiser of a sum of losses that box noise perturbs.
+
+    .. math:: \ln\det F''(\theta) - \|F'(\theta)\|_\infty / s
+
+    Args:
+        theta: Where, [runs, p].
+        records: The records.
+        loss: Of a record.
+        ridge: gamma.
+        scale: s.
+        target: What the loss aims at.
+    """
+    _, gradient, hessian = records.slopes(loss, target, theta)
+    hessian.diagonal(dim1=1, dim2=2).add_(ridge)
+    return torch.logdet(hessian) - (gradient + ridge * theta).abs().amax(1) / scale
+
+
+@worst_case(
+    "balancing_objective",
+    ObjectiveFit,
+    attacks=[propensity_by("objective")],
+    pair="a treated record where only controls are, or a control where only treated are, either of full weight",
+)
+def _objective(budget: PrivacyBudget) -> Game:
+    fit = ObjectiveFit("box", share=_SHARE).prepare(_STEEP, 0, _FEATURES, budget)
+    scale = fit.public["perturbation_scale"]
+    # k records on either side, of least weight, pull by k w_min max|psi_j| in each entry of two against the ridge
+    entry, least = _FEATURES.largest_entry, _STEEP.estimand.smallest
+    others = math.ceil(_APART / (2 * entry) * fit.ridge / (least * entry))
+    datasets = [_separated(dataset, others) for dataset in (0, 1)]
+    return Game(
+        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
+        event=fit.event,
+        guarantee=Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0)),
+        evidence=lambda theta: (
+            log_density(theta, datasets[1], _STEEP, fit.ridge, scale)
+            - log_density(theta, datasets[0], _STEEP, fit.ridge, scale)
+        ),
+        most_runs=100_000,
+    )
+
+
+@worst_case(
+    "noisy_gradient",
+    NoisyGradient,
+    attacks=fits_by("noisy_gradient"),
+    pair="a record of full weight, treated or not, each record pulling by a constant",
+)
+def _gradient(budget: PrivacyBudget) -> Game:
+    budget = PrivacyBudget(budget.epsilon, budget.delta or _DELTA)
+    x = torch.full((20,), 0.5, dtype=torch.float64)
+    datasets = []
+    for treated in (1.0, 0.0):
+        x, z = x.clone(), (torch.arange(20) % 2).double()
+        x[0], z[0] = 1.0, treated
+        datasets.append(_records(x, z))
+    fit = NoisyGradient(steps=_STEPS, length=_LENGTH, momentum=0.0, ridge=1.0).prepare(_LINEAR, 20, _FEATURES, budget)
+    direction = _FEATURES(torch.ones(1, 1))[0]
+    return Game(
+        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
+        event=fit.event,
+        guarantee=Guarantee(Level.CERTIFIED, budget),
+        # theta is a linear map of the noise, the same for both; the datasets shift it along this direction alone
+        evidence=lambda theta: -(theta @ direction),
+        count=fit.count,
+        most_runs=100_000,
+    )
+
+
+class _Ages(FeatureMap):
+    """(1, age), age in years: norms up to 90, where ||psi|| <= 1 is what every claim rests on."""
+
+    __module__ = "a_user"  # or it would count as the library's own
+
+    @property
+    def dimension(self) -> int:
+        return 2
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([torch.ones_like(x), x], 1).double()
+
+
+def _ages(features: FeatureMap, treated: float) -> StackedRecords:
+    """The newborn, of either arm by halves, and one record of ninety years."""
+    x, z = torch.zeros(_NEWBORN, 1, dtype=torch.float64), torch.arange(_NEWBORN, dtype=torch.float64) % 2
+    x[0], z[0] = _YEARS.covariate_high, treated
+    return StackedRecords(Batch(x, features(x), z, torch.zeros_like(z)))
+
+
+@worst_case(
+    "user_basis",
+    UserFeatures,
+    pair="a record of ninety years among the newborn, treated or not, with a basis of intercept and age in years",
+)
+def _user_basis(budget: PrivacyBudget) -> Game:
+    # the record alone moves the coefficient of age, whose ratio is that of stage one for a feature of norm one
+    features = on_domain(_Ages(), _YEARS)
+    pure, loss = PrivacyBudget(budget.epsilon, 0.0), BalancingLoss(ATE(0.5))
+    fit = ObjectiveFit("box", share=_MOST_SHARE).prepare(loss, _NEWBORN, features, pure)
+    datasets, scale = [_ages(features, treated) for treated in (0.0, 1.0)], fit.public["perturbation_scale"]
+
+    return Game(
+        draw=lambda dataset, runs, noise: fit.draw(datasets[dataset], arm, noise, runs),
+        event=fit.event,
+        guarantee=Guarantee(Level.CERTIFIED, pure).resting_on(features.conditions),
+        evidence=lambda theta: (
+            log_density(theta, datasets[1], loss, fit.ridge, scale)
+            - log_density(theta, datasets[0], loss, fit.ridge, scale)
+        ),
+        most_runs=100_000,
+    )
+
 
 _ATE = ATE(0.1)
 _UNIT, _SIDES = Domain([0.0], [1.0], 0.0, 1.0), Domain([-1.0], [1.0], 0.0, 1.0)
@@ -80,9 +226,9 @@ def _balanced_difference(budget: PrivacyBudget) -> Game:
     facts = replace(facts, ranges=(ranges := released_ranges(facts, features, theta, theta)))
     readout = BalancedDifference(facts, split_epsilon(budget.epsilon, BalancedDifference.parts))
     largest = ranges.treated[1].item(), ranges.control[1].item()
-    worlds = [_weighted(0.0, 1.0 - world, largest[world]) for world in (0, 1)]
-    worlds = [world._replace(m=ranges.model[1].expand_as(world.m)) for world in worlds]
-    return readout.game([_of(world) for world in worlds], budget.epsilon)
+    datasets = [_weighted(0.0, 1.0 - dataset, largest[dataset]) for dataset in (0, 1)]
+    datasets = [dataset._replace(m=ranges.model[1].expand_as(dataset.m)) for dataset in datasets]
+    return readout.game([_of(dataset) for dataset in datasets], budget.epsilon)
 
 
 @worst_case(
@@ -99,8 +245,8 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
     facts = EffectFacts(_RECORDS, _ATE)
     facts = replace(facts, ranges=(ranges := released_ranges(facts, on_domain(None, _UNIT), theta, None)))
     readout = OutcomeTable(facts, {"table": (1 - _LEAST) * budget.epsilon, "variance": _LEAST * budget.epsilon})
-    worlds = [_of(_weighted(1.0 - world, largest=ranges.treated[1].item())) for world in (0, 1)]
-    return readout.game(worlds, budget.epsilon, most_runs=200_000)
+    datasets = [_of(_weighted(1.0 - dataset, largest=ranges.treated[1].item())) for dataset in (0, 1)]
+    return readout.game(datasets, budget.epsilon, most_runs=200_000)
 
 
 @worst_case(
@@ -113,13 +259,13 @@ def _outcome_table(budget: PrivacyBudget) -> Game:
 def _balance(budget: PrivacyBudget) -> Game:
     features, theta = on_domain(None, _UNIT), torch.zeros(1, 2, dtype=torch.float64)
     x = torch.full((2 * _RECORDS, 1), 0.5, dtype=torch.float64)
-    x[0], worlds = 1.0, []
+    x[0], datasets = 1.0, []
     for treated in (1.0, 0.0):
         z = (torch.arange(2 * _RECORDS) % 2).double()
         z[0] = treated
-        worlds.append(_of(Batch(x, features(x), z, torch.zeros_like(z))))
+        datasets.append(_of(Batch(x, features(x), z, torch.zeros_like(z))))
     # the weights of an ATE of this overlap are 2, whatever theta is
-    return BalanceStatistics(len(x), budget.epsilon, ATE(0.5), features, theta).game(worlds, budget.epsilon)
+    return BalanceStatistics(len(x), budget.epsilon, ATE(0.5), features, theta).game(datasets, budget.epsilon)
 
 
 @worst_case(
@@ -136,34 +282,40 @@ def _effect(budget: PrivacyBudget) -> Game:
     settings: dict[str, Any] = {"loss": "logistic", "outcome_bounds": (0.495, 0.505), "shares": shares}
     plan = make_plan(_RECORDS, features, ATE(0.495), pure, **settings)
     x, z = torch.zeros(_RECORDS, 1, dtype=torch.float64), (torch.arange(_RECORDS) % 2).double()
-    y, worlds = torch.full_like(z, 0.5), []
+    y, datasets = torch.full_like(z, 0.5), []
     x[0], y[0] = 1.0, 1.0
     for treated in (1.0, 0.0):
         own = z.clone()
         own[0] = treated
-        worlds.append(StackedRecords(Batch(x, features(x), own, y)))
+        datasets.append(StackedRecords(Batch(x, features(x), own, y)))
 
     losses = {"weights": Logistic(), OUTCOME_MODEL: CrossEntropy()}
-    return _fits_and_sums(plan, losses, worlds, budget.epsilon, most_runs=50_000)
+    return _fits_and_sums(plan, losses, datasets, budget.epsilon, most_runs=50_000)
 
 
 def _fits_and_sums(
-    plan: EffectPlan, losses: Mapping[str, Loss], worlds: Sequence[StackedRecords], epsilon: float, **settings: Any
+    plan: AverageEffectPlan,
+    losses: Mapping[str, Loss],
+    datasets: Sequence[StackedRecords],
+    epsilon: float,
+    **settings: Any,
 ) -> Game:
     """Return the game on perturbed minimisers, of which statements say ridge and scale, and the sums given them.
 
     Args:
         plan: Whose fits are by objective perturbation with box noise.
         losses: Of its fits, by their names.
-        worlds: Two data sets.
+        datasets: Two data sets.
         epsilon: What all of it costs.
         settings: Further fields of ``Game``.
     """
-    sizes = [worlds[0].size] * len(plan.fits)
+    sizes = [datasets[0].size] * len(plan.fits)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         session = FitSession(noise)
-        return torch.cat(list(plan.sums(worlds[world], session, plan.learn(worlds[world], session, runs)).values()), 1)
+        return torch.cat(
+            list(plan.sums(datasets[dataset], session, plan.learn(datasets[dataset], session, runs)).values()), 1
+        )
 
     def density(shown: Tensor, records: StackedRecords) -> Tensor:
         """Log density of what is shown: the minimisers, then the noise in the sums given them."""
@@ -172,20 +324,22 @@ def _fits_and_sums(
         found = plan.readout(learnt).log_density(plan.total(records, learnt), sums)
         for name, theta in learnt.items():
             public, target = plan.fits[name].fit.public, plan.fits[name].target
-            found = found + log_density(theta, records, losses[name], public["ridge"], public["tilt_scale"], target)
+            found = found + log_density(
+                theta, records, losses[name], public["ridge"], public["perturbation_scale"], target
+            )
         return found
 
     return Game(
         draw,
         PureEvent(epsilon),
         Guarantee(Level.CERTIFIED, PrivacyBudget(epsilon, 0.0)),
-        evidence=lambda shown: density(shown, worlds[1]) - density(shown, worlds[0]),
+        evidence=lambda shown: density(shown, datasets[1]) - density(shown, datasets[0]),
         **settings,
     )
 
 
 def opposed_scores() -> Tensor:
-    """Return the scores of both worlds, [2, n]: one record's is far above all others', or far below.
+    """Return the scores of both datasets, [2, n]: one record's is far above all others', or far below.
 
     Example:
         >>> sums = ClippedScores(_RECORDS, 1.0, _CENTRE, _CLIP).sums("scores", {}).exact(opposed_scores())
@@ -207,11 +361,11 @@ def _clipped_scores(budget: PrivacyBudget) -> Game:
     return readout.game([_of(scores[None]) for scores in opposed_scores()], budget.epsilon)
 
 
-def _designed(world: int, replaced: int) -> Batch:
+def _designed(dataset: int, replaced: int) -> Batch:
     """Records at the middle of the outcome's range, and treated ones at either end of it."""
     z = (torch.arange(_DESIGNED) % 2).double()
     y = torch.full_like(z, 0.5)
-    z[:replaced], y[:replaced] = 1.0, 1.0 - world
+    z[:replaced], y[:replaced] = 1.0, 1.0 - dataset
     half = torch.full((_DESIGNED, 1), 0.5, dtype=torch.float64)
     return Batch(half, half, z, y)
 
@@ -233,7 +387,7 @@ def centred_sums_game(budget: PrivacyBudget, replaced: int) -> Game:
         replaced: Number of records.
     """
     readout = CentredSums(DesignFacts(_DESIGNED, _ATE, 0.5, 0.5), budget.epsilon)
-    return readout.game([_of(_designed(world, replaced)) for world in (0, 1)], budget.epsilon)
+    return readout.game([_of(_designed(dataset, replaced)) for dataset in (0, 1)], budget.epsilon)
 
 
 def _stacked(x: Tensor, z: Tensor, y: Tensor) -> StackedRecords:
@@ -254,10 +408,10 @@ class Crowd(StackedRecords):
         return lambda: iter([(self.batch.psi, target(self.batch), self.counts)])
 
 
-def _opposed(world: int) -> Crowd:
+def _opposed(dataset: int) -> Crowd:
     """Controls at the low end, treated at the high one, all of outcome zero, and one record that is out of place."""
-    side = 2.0 * world - 1
-    x, z = torch.tensor([side, -1.0, 1.0]).double(), torch.tensor([1.0 - world, 0.0, 1.0]).double()
+    side = 2.0 * dataset - 1
+    x, z = torch.tensor([side, -1.0, 1.0]).double(), torch.tensor([1.0 - dataset, 0.0, 1.0]).double()
     y, counts = torch.tensor([1.0, 0.0, 0.0]).double(), torch.tensor([1.0, _CROWD, _CROWD]).double()
     return Crowd(_stacked(x, z, y).batch, counts)
 
@@ -269,10 +423,10 @@ def _opposed(world: int) -> Crowd:
 )
 def _horvitz_thompson(budget: PrivacyBudget) -> Game:
     plan = HorvitzThompson(1, TableSchema.of(_SIDES), _ATE, PrivacyBudget(budget.epsilon, 0.0))
-    return _fits_and_sums(plan, {"weights": Logistic()}, [_opposed(world) for world in (0, 1)], budget.epsilon)
+    return _fits_and_sums(plan, {"weights": Logistic()}, [_opposed(dataset) for dataset in (0, 1)], budget.epsilon)
 
 
-def _groups(world: int) -> StackedRecords:
+def _groups(dataset: int) -> StackedRecords:
     """Groups of a treated record and a control at either end, of which the one beside the treated record counts.
 
     In the first group the treated record goes from the control of outcome 0 to that of outcome 1, and its own outcome
@@ -280,7 +434,7 @@ def _groups(world: int) -> StackedRecords:
     """
     x = torch.tensor([-1.0, -1.0, 1.0]).double().repeat(_GROUPS, 1)
     y, z = torch.tensor([1.0, 0.0, 1.0]).double().repeat(_GROUPS, 1), torch.eye(3).double()[:1].repeat(_GROUPS, 1)
-    x[0, 0], y[0, 0] = 2.0 * world - 1, 1.0 - world
+    x[0, 0], y[0, 0] = 2.0 * dataset - 1, 1.0 - dataset
     places = group_positions(3 * _GROUPS, _GROUPS, 0)[0].flatten()
     return _stacked(*(torch.zeros(3 * _GROUPS).double().index_copy(0, places, part.flatten()) for part in (x, z, y)))
 
@@ -297,15 +451,15 @@ def _plan_of_groups(epsilon: float) -> SubsampleAggregate:
 )
 def _subsample_aggregate(budget: PrivacyBudget) -> Game:
     plan = _plan_of_groups(budget.epsilon)
-    return plan.readout({}).game([plan.total(_groups(world), {}) for world in (0, 1)], budget.epsilon)
+    return plan.readout({}).game([plan.total(_groups(dataset), {}) for dataset in (0, 1)], budget.epsilon)
 
 
-def _scored(world: int) -> Scored:
+def _scored(dataset: int) -> Scored:
     """Records whose score is zero, and one whose score is as far from it as it can be, above or below."""
     z = (torch.arange(_SCORED) % 2).double()[None]
     half = torch.full_like(z, 0.5)
     y, e = half.clone(), half.clone()
-    z[0, 0], y[0, 0], e[0, 0] = 1.0 - world, 1.0, (1 - _ATE.overlap if world else _ATE.overlap)
+    z[0, 0], y[0, 0], e[0, 0] = 1.0 - dataset, 1.0, (1 - _ATE.overlap if dataset else _ATE.overlap)
     return Scored(z, y, e, half, half)
 
 
@@ -318,4 +472,4 @@ def _aipw(budget: PrivacyBudget) -> Game:
     e = torch.tensor([[_ATE.overlap, 1 - _ATE.overlap]], dtype=torch.float64)
     ranges = ScoreRanges.of(_ATE, e, torch.full((1, 2, 2), 0.5, dtype=torch.float64))
     readout = ScoreSums(ranges, _ATE, _SCORED, budget.epsilon)
-    return readout.game([readout.total(_scored(world)) for world in (0, 1)], budget.epsilon, most_runs=200_000)
+    return readout.game([readout.total(_scored(dataset)) for dataset in (0, 1)], budget.epsilon, most_runs=200_000)

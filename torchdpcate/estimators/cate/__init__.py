@@ -5,9 +5,17 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
-        "learner": ("CATELearner", "DRLearner", "RLearner"),
+        "learner": (
+            "CATELearner",
+            "DRLearner",
+            "RLearner",
+        ),
         "mechanisms.base": ("MECHANISMS",),
-        "splits": ("CrossFit", "DisjointSplit", "Split"),
+        "splits": (
+            "CrossFit",
+            "DisjointSplit",
+            "Split",
+        ),
         "tuning": ("Tuning",),
     },
 )

@@ -20,6 +20,7 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.base import MakeStatement
+from torchdpcate.estimators.cate.composition_plan import OF
 from torchdpcate.estimators.cate.effect_plan import EffectPlan
 from torchdpcate.estimators.cate.head import ASSUMED, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import (
@@ -32,25 +33,24 @@ from torchdpcate.estimators.cate.mechanisms.base import (
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import noise_at_queries
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.online.state import head_of
-from torchdpcate.estimators.cate.planned import OF
 from torchdpcate.estimators.cate.splits import Fold, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.nuisance.kinds import AveragedNuisances, nuisances_from_config
-from torchdpcate.nuisance.model import NuisanceModel, NuisanceRecipe
-from torchdpcate.nuisance.screening import Screening
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances, nuisances_from_config
+from torchdpcate.fit.nuisances import NuisanceModel, NuisanceRecipe
+from torchdpcate.fit.screening import Screening
+from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 from torchdpcate.privacy.accounting import EventCount
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import SCREENING, THRESHOLD, TRAINING, TUNING, Charge, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, user_code
 from torchdpcate.privacy.selection import private_quantile
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.recipes import SecondStage
-from torchdpcate.second_stage.stage import FittedStage, Regression, RKHSStage, SecondStageBlock
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -126,7 +126,7 @@ class Blocks:
         sizes = {name: len(index) for name, index in self.blocks(n).items()}
         self.trainer()
         # which columns makes no difference yet
-        domain = self.schema.domain.select(range(self.kept(sizes)))
+        domain = self.schema.domain.select(range(self.retained(sizes)))
         for fold in self.split.folds:
             self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
         if self.last_budget is not None:
@@ -164,7 +164,7 @@ class Blocks:
                 seed=self.seed,
             )
         tried = () if self.tune is None else self.tune.conditions
-        own = tried + self.nuisance.conditions(self.trainer) + own_code("second stage", chosen)
+        own = tried + self.nuisance.conditions(self.trainer) + user_code("second stage", chosen)
         return FittedBlocks(self, records.n, first, chosen, threshold, stage, session, own, statement)
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
@@ -172,14 +172,14 @@ class Blocks:
         assert self.budget is not None
         chosen: Mechanism = MECHANISMS.make(mechanism or OBJECTIVE, Mechanism)
         sizes, release = self.split.sizes(n), self.split.release_budget(self.budget)
-        fitted, kept = self.split.fitted(sizes), self.kept(sizes)
+        fitted, kept = self.split.fitted(sizes), self.retained(sizes)
         head = PlannedHead.of_recipe(self.second_stage, self.score, self.schema, kept, fitted, release, queries)
-        user = own_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
-        user += own_code("second stage", self.second_stage) + self.own
+        user = user_code("mechanism", chosen) + self.nuisance.conditions(self.trainer)
+        user += user_code("second stage", self.second_stage) + self.own
         value = math.nan if head is None else chosen.planned(head, release)
         remarks: tuple[str, ...] = ()
-        if head is not None and head.kept is not None and not chosen.free:
-            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.kept:.0%} of a correction as it is",)
+        if head is not None and head.retained is not None and not chosen.free:
+            remarks = (f"the ridge of {head.ridge:.3g} leaves about {head.retained:.0%} of a correction as it is",)
         return PlannedNoise(
             value,
             OF,
@@ -226,7 +226,7 @@ class Blocks:
     def _tuning_event(self) -> PureEvent | None:
         return None if self.tune is None or self.first_budget is None else self.tune.event(self.first_budget)
 
-    def kept(self, sizes: Mapping[str, int]) -> int:
+    def retained(self, sizes: Mapping[str, int]) -> int:
         """Return how many covariates are kept with blocks of these sizes."""
         every, event = self.schema.domain.dimension, self._screening_event
         if self.screen is None or event is None:
@@ -243,7 +243,7 @@ class Blocks:
                 domain,
                 budget=self.first_budget,
                 also=self.beside,
-                session=session.scope([fold.train], TRAINING),
+                session=session.charging([fold.train], TRAINING),
                 trainer=self.trainer,
                 seed=self.seed,
             )
@@ -260,7 +260,7 @@ class Blocks:
         x, a, y = (torch.cat(columns) for columns in zip(*((p.x, p.a, p.y) for p in parts), strict=True))
         if event is None:
             return self.screen.choose_openly(CausalData(x, a, y), domain)
-        session.scope(trains, SCREENING).pay(event)
+        session.charging(trains, SCREENING).pay(event)
         return self.screen.choose(CausalData(x, a, y), domain, event.epsilon, session.noise)
 
     def _threshold(self, blocks: BlockRecords, first: "FirstStage", session: FitSession) -> float | None:
@@ -271,7 +271,7 @@ class Blocks:
         s = torch.cat([first.pairs(blocks[fold.apply], fold)[1] for fold in folds]).abs()
         if event is None:
             return torch.quantile(s, private.quantile).item()
-        session.scope([fold.apply for fold in folds], THRESHOLD).pay(event)
+        session.charging([fold.apply for fold in folds], THRESHOLD).pay(event)
         bound = self.score.bounds(first.domain).target
         grid = torch.logspace(-3, 0, private.points, dtype=torch.float64) * bound
         return private_quantile(s, grid, private.quantile, event.epsilon, session.noise)
@@ -282,7 +282,7 @@ class Blocks:
         if self.tune is None:
             return self.second_stage
         if event is not None:
-            scope = session.scope([fold.apply for fold in folds], TUNING, conditional=bool(self.tune.conditions))
+            scope = session.charging([fold.apply for fold in folds], TUNING, conditional=bool(self.tune.conditions))
             scope.pay(event)
         return self.tune.choose(
             self.second_stage,
@@ -346,7 +346,7 @@ class FirstStage:
 
         Args:
             fold: Whose nuisances.
-            device: Where they are asked.
+            device: Where they are requested.
             known: The known propensity of the records that the map is for; None takes it from the covariates.
         """
         own, every = (on_device(model, device) for model in (self.models[fold.train], self.nuisances))

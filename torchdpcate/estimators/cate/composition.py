@@ -8,25 +8,92 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import fit_composition, rows_of
+from torchdpcate.composition.planned import planned_error
+from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.balance import weighted_balance
 from torchdpcate.estimators.base import MakeStatement
-from torchdpcate.estimators.cate.fitted_composition import FittedComposition
+from torchdpcate.estimators.cate.composition_plan import CompositionPlan, planned_composition
 from torchdpcate.estimators.cate.mechanisms.base import Composed, Mechanism, composed_mechanism
-from torchdpcate.estimators.cate.planned import planned_composition
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.estimators.weighted_balance import weighted_balance
-from torchdpcate.nuisance.trainer import check_device
+from torchdpcate.fit.trainer import check_device
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.session import FitSession
+from torchdpcate.release.average_effect import BalanceTable
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+
+@dataclass(frozen=True, eq=False)
+class FittedComposition:
+    """What a composition found, and what its release says.
+
+    Attributes:
+        found: By the steps.
+        plan: The public plan.
+        schema: Columns and public bounds.
+        guarantee: Of a release.
+        learner: Name of the learner's class.
+        entries: What the steps entered in the ledger.
+        statement: Makes privacy statements.
+        balance: Of the covariates by the propensity, the curator's; None of more than two arms, or of streams.
+    """
+
+    found: ComposedFit
+    plan: ComposedPlan
+    schema: TableSchema
+    guarantee: Guarantee | None
+    learner: str
+    entries: set[int]
+    statement: MakeStatement
+    balance: BalanceTable | None = None
+
+    def release_function(self, mechanism: "str | Mechanism | None", budget: PrivacyBudget | None) -> ComposedRelease:
+        """Return the release that the fit has paid for, the same one each time."""
+        chosen = composed_mechanism(mechanism)
+        if budget is not None:
+            raise InputError("budget: second_stage = adaptive has spent the learner's budget in fit; leave it out")
+        assert self.guarantee is not None
+        plan = CompositionPlan(self.plan, self.schema, self.learner)
+        guarantee = self.guarantee.resting_on(user_code("mechanism", chosen))
+        privacy = self.statement(plan, guarantee, plan.public(), self.entries)
+        return plan.conclude(plan.answers_of(self.found), privacy)
+
+    def release_queries(
+        self,
+        queries: Tensor,
+        mechanism: "str | Mechanism | None",
+        budget: PrivacyBudget | None,
+        include_nuisances: bool,
+    ) -> QueryRelease:
+        """Return the released function at the queries alone."""
+        if include_nuisances:
+            raise InputError(
+                "include_nuisances = True: the nuisances of second_stage = adaptive serve their one effect; leave it "
+                "out, or use second_stage=linear"
+            )
+        function = self.release_function(mechanism, budget)
+        return QueryRelease(queries, function.effect_tensor(queries), self.schema, function.privacy)
+
+    def effect(self, x: Tensor) -> Tensor:
+        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded."""
+        domain = self.schema.domain
+        u, bound = domain.scale(x), domain.outcome_range
+        z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])
+        return (self.found.effect.regression.basis(z) @ self.found.effect.shrunk).clamp(-bound, bound)
+
+    def planned_error(self) -> float:
+        """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""
+        return planned_error(self.plan, self.schema.domain.outcome_range, self.found.effect.scale)
+
 
 RECORDS = "records"
 """The one block of a composition."""
@@ -99,7 +166,7 @@ class Composition:
         """Run all steps, which pay for the release too; over a stream in passes."""
         plan = self.plan(records.n)
         check_device(self.trainer)
-        pays = session.scope([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
+        pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         solver, nuisance = self.settings.learnt_by(self.budget, isinstance(records, RecordStream))
         rows, nuisance = rows_of(records, domain), nuisance.trained_by(self.trainer)
@@ -118,8 +185,8 @@ class Composition:
     @property
     def _conditions(self) -> tuple[Condition, ...]:
         """What the guarantee rests on beside its proof: code of the user's."""
-        own = own_code("second stage", self.settings) + own_code("second stage", self.settings.solver)
-        return own + tuple(found for part in self.settings.nuisance.parts for found in own_code("nuisances", part))
+        own = user_code("second stage", self.settings) + user_code("second stage", self.settings.solver)
+        return own + tuple(found for part in self.settings.nuisance.parts for found in user_code("nuisances", part))
 
     @property
     def _guarantee(self) -> Guarantee | None:

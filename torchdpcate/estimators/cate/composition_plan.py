@@ -9,21 +9,23 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.asked import effect_coefficients, effect_variances
-from torchdpcate.composition.builder import plan_of_facts
+from torchdpcate.composition.builder import plan_of_facts, rebuilt
 from torchdpcate.composition.covariates import LEAST_SPREAD
 from torchdpcate.composition.effect_law import Covariates
+from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
 from torchdpcate.composition.plan import PURE, ComposedPlan
-from torchdpcate.composition.planned import why_none
+from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
+from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import LEARNERS
+from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
-from torchdpcate.features.weighted_basis import WeightedBasis
+from torchdpcate.fit.weighted_basis import WeightedBasis
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -52,9 +54,9 @@ class CompositionPlan(Plan):
     """What a composition's release asks of all records: the steps of its plan, which pay for the effect too.
 
     The plan of the steps follows from n, domain, budget and constants; every charge from that plan; features and
-    energies from plan and schema; the coefficients from estimates, curvatures and scale; the law of intervals from its
-    numbers. Those, and the standardisation, are released numbers, of which only bounds are known, and of the scale the
-    public grid of the bisection.
+    feature_weights from plan and schema; the coefficients from estimates, curvatures and scale; the law of intervals
+    from its numbers. Those, and the standardisation, are released numbers, of which only bounds are known, and of the
+    scale the public grid of the bisection.
 
     Attributes:
         steps: The plan of the steps.
@@ -127,7 +129,7 @@ class CompositionPlan(Plan):
         }
 
     def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
-        """See ``Plan``: features by plan and choices, coefficients drawn to zero, the law of intervals."""
+        """See ``Plan``: features by plan and choices, coefficients shrunk, the law of intervals."""
         plan, scale, numbers = self.steps, answers["scale"], answers["numbers"]
         levels = self.levels(answers["columns"])
         regression = plan.effect(levels, answers["pairs"])
@@ -179,11 +181,11 @@ class CompositionPlan(Plan):
         plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
         pairs = _pairs(release.basis)
         if len(pairs) > plan.pairs or any(feature.i == feature.j or levels[feature.j] for feature in pairs):
-            yield "its products with a step are not those of a choice that its plan asks for"
+            yield "its products with a step are not those of a choice that its plan requests"
             return
-        yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.energies)
+        yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.feature_weights)
         if (numbers is not None) is not plan.intervals:
-            yield "it holds what intervals rest on though its plan does not ask for it, or the other way round"
+            yield "it holds what intervals rest on though its plan does not request it, or the other way round"
         elif numbers is not None and (numbers.nuisances is not None) is not plan.estimates_propensity:
             yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
         elif numbers is not None:
@@ -212,13 +214,13 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of columns, standardisation and scale."""
     columns, standardisation = release.columns, release.standardisation
     if (columns is not None) is not plan.screens or (columns and list(columns) != sorted(set(columns))):
-        yield "its columns are not those of a choice that its plan asks for"
+        yield "its columns are not those of a choice that its plan requests"
     if "moments" not in plan.shares.shares and not (
         bool((standardisation.mean == 0).all()) and bool((standardisation.sd == 1).all())
     ):
         yield "it has a standardisation that no step paid for"
-    if len(standardisation.mean) != plan.kept:
-        yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.kept}"
+    if len(standardisation.mean) != plan.retained:
+        yield f"it keeps {len(standardisation.mean)} covariates, but its plan {plan.retained}"
     least = (LEAST_SPREAD if plan.windows else math.sqrt(LEAST_VARIANCE)) * (1 - CLOSE)
     if not bool((standardisation.mean.abs() <= 1).all() and (standardisation.sd >= least).all()):
         yield "its means or spreads are not those of covariates on [-1, 1]"
@@ -231,7 +233,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         return
     if not plan.quantiles:
         if not same(release.scale, y_range * plan.residual_scale):
-            yield "its scale is not the planned one, and no step asked for another"
+            yield "its scale is not the planned one, and no step requested another"
         return
     if plan.scores:
         if not ScoreScales.of(release.domain).on_grid(release.scale, levels):
@@ -243,14 +245,14 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
         yield f"its scale {release.scale:.6g} is not on the grid of its quantile"
 
 
-def _curvatures(release: ComposedRelease, plan: ComposedPlan, energies: Tensor) -> Iterator[str]:
+def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: Tensor) -> Iterator[str]:
     """Problems of curvatures, which are near the planned ones."""
-    curvatures, planned = release.curvatures, plan.effect_curvature * energies
+    curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights
     if curvatures.shape != (len(planned), len(planned)):
-        yield "its features and energies are not those that its plan asks for"
+        yield "its features and feature_weights are not those that its plan requests"
         return
     if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
-        yield "its curvatures are not those of its plan, which no step asked for"
+        yield "its curvatures are not those of its plan, which no step requested"
         return
     values, diagonal = torch.linalg.eigvalsh(curvatures), curvatures.diagonal()
     near = (diagonal >= planned / 20 * (1 - CLOSE)) & (diagonal <= 2.5 * (1 + len(planned)) * planned * (1 + CLOSE))
@@ -266,6 +268,80 @@ def _nuisances(
         return
     sizes = plan.propensity(levels).basis.dimension, plan.outcome(levels).basis.dimension
     if (len(numbers.propensity), len(numbers.outcome_curvatures)) != sizes:
-        yield "its numbers of nuisances are not of the features that its plan asks for"
+        yield "its numbers of nuisances are not of the features that its plan requests"
     elif not LEAST_SCALE * y_range * (1 - CLOSE) <= float(numbers.outcome_scale) <= y_range * (1 + CLOSE):
         yield "the scale of its outcome regression is outside the outcome's range"
+
+
+GAIN = 1e-6
+"""The delta whose gain plans with delta = 0 name."""
+OF = "the effect at a typical covariate"
+"""What planned noise is the noise of."""
+_SCORES = ", scores at twice that, as they are where either arm has half of the records"
+_ONE, _OTHERS = "constant", "variation"
+
+
+def planned_composition(plan: ComposedPlan, domain: Domain, residual_scale: float | None = None) -> PlannedNoise:
+    """Return the error that the noise and the priors of a composition leave of the effect.
+
+    Args:
+        plan: The public plan.
+        domain: Public bounds.
+        residual_scale: What public knowledge says of S, the scale at which residuals y - m(x) are clipped, in outcome
+            units: about their standard deviation. None takes a fourteenth of the outcome's range.
+
+    Raises:
+        InputError: A scale beyond what residuals may have, or for a binary outcome, which has none.
+    """
+    assert plan.budget is not None
+    scale = stated_scale(residual_scale, plan, domain) or plan.residual_scale * domain.outcome_range
+    clipped = "nothing is clipped of a binary outcome"
+    if not plan.binary:
+        stated = residual_scale is not None
+        clipped = f"residuals of the outcome are clipped at {shown(scale) if stated else '1/14 of its range'}"
+        clipped += " (residual_scale, as given)" * stated
+    clipped += _SCORES * (plan.score_scale > 1)
+    constant, others = effect_errors(plan)
+    return PlannedNoise.of_parts(
+        {_ONE: scale * constant, _OTHERS: scale * others},
+        OF,
+        domain.outcome_range,
+        plan.n,
+        plan.budget,
+        assumes=(
+            f"{clipped}, and effects vary as the plan's prior expects: what the plan does not request counts as error",
+        ),
+        left_out=("sampling, and the noise in the outcome regression and the propensity",),
+        remarks=(
+            f"{ASKED}{plan.form} effect of {plan.retained} of {domain.dimension} covariates",
+            *_with_delta(plan, domain, scale),
+        ),
+    )
+
+
+def _with_delta(plan: ComposedPlan, domain: Domain, scale: float) -> tuple[str, ...]:
+    """Return what a small delta would gain, where there is none."""
+    assert plan.budget is not None
+    if plan.budget.delta > 0:
+        return ()
+    other = rebuilt(plan, budget=PrivacyBudget(plan.budget.epsilon, GAIN))
+    now, then = (shown(planned_error(found, domain.outcome_range, scale)) for found in (plan, other))
+    return (
+        f"privacy.delta={GAIN:g} would make the expected error {then} instead of {now}, with {other.form} effect",
+        f"no intervals with {NO_DELTA}",
+    )
+
+
+def stated_scale(residual_scale: float | None, plan: ComposedPlan, domain: Domain) -> float | None:
+    """Return the residual scale that was stated, if any; refuse what cannot be one."""
+    if residual_scale is None:
+        return None
+    if plan.binary:
+        raise InputError(f"residual_scale = {residual_scale}: a binary outcome's is its range; leave it out")
+    most = domain.outcome_range / 2
+    if not 0 < residual_scale <= most:
+        raise InputError(
+            f"residual_scale = {residual_scale}: give a number above 0 and at most {shown(most, 4)}, half the "
+            "outcome's range: the standard deviation of outcomes of records alike, from public knowledge"
+        )
+    return float(residual_scale)

@@ -17,11 +17,11 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, is_learner, score_of
 from torchdpcate.estimators.cate.mechanisms.base import MECHANISMS, Mechanism
 from torchdpcate.estimators.cate.splits import FOLDS, NUISANCE, SECOND_STAGE, TWO_FOLDS
-from torchdpcate.features.kernels import SMOOTHNESS
-from torchdpcate.features.maps import FEATURE_MAPS, FeatureMap
+from torchdpcate.fit.convex_model import ConvexNuisances
+from torchdpcate.fit.dp_sgd_plan import batch_problems
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap
+from torchdpcate.fit.kernels import SMOOTHNESS
 from torchdpcate.laws import CLOSE, Law
-from torchdpcate.nuisance.convex_model import ConvexNuisances
-from torchdpcate.nuisance.plan import batch_problems
 from torchdpcate.plan import Query, StatedPlan, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.charge import DP_SGD, JOINT, MEDIAN, SCREENING, THRESHOLD, TUNING, Charge, Purpose

@@ -12,14 +12,14 @@ from torchdpcate.composition.constants import EXPECTED
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.registry import Registry
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.recipes import LinearSecondStage, RidgeSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
 LEARNERS = Registry("learner")
 """Learners of effects by the names that users give."""
@@ -156,7 +156,7 @@ class PlannedHead(Head):
         """
         if not isinstance(recipe, RidgeSecondStage):
             return None
-        bounds, psi, asked = score.bounds(schema.domain), None, None
+        bounds, psi, requested = score.bounds(schema.domain), None, None
         if isinstance(recipe, LinearSecondStage):
             domain = schema.domain.select(range(columns))
             try:
@@ -165,7 +165,7 @@ class PlannedHead(Head):
                 features = None
             if features is not None:
                 psi = features(schema.grid(_POINTS)[:, :columns])
-                asked = None if queries is None else features(queries[:, :columns])
+                requested = None if queries is None else features(queries[:, :columns])
         bound = bounds.weight * FeatureMap.bound
         typical, weight = typical_pair(score)
         threshold = math.inf if recipe.loss == "squared" else recipe.threshold
@@ -177,10 +177,10 @@ class PlannedHead(Head):
             typical * EXPECTED.residual_scale * schema.domain.outcome_range if threshold is None else threshold,
             schema.domain,
             None if psi is None else psi.shape[1],
-            None if asked is None else len(asked),
+            None if requested is None else len(requested),
             weight=weight,
             psi=psi,
-            queries=asked,
+            queries=requested,
         )
 
     @property
@@ -212,13 +212,13 @@ class PlannedHead(Head):
         return (self.psi @ (self.spectrum[1] * factors)).square().sum(1).mean().sqrt().item()
 
     @property
-    def kept(self) -> float | None:
+    def retained(self) -> float | None:
         """Share of a correction that the ridge leaves at typical records; None where features are not known yet."""
         if self.spectrum is None:
             return None
         values = self.spectrum[0]
-        energy = values * values / (values + self.ridge)
-        return (energy.sum() / values.sum()).item()
+        weight = values * values / (values + self.ridge)
+        return (weight.sum() / values.sum()).item()
 
 
 def typical_pair(score: RegressionScore) -> tuple[float, float]:

@@ -19,25 +19,24 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersEffects
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.cate.blocks import Blocks, FittedBlocks
-from torchdpcate.estimators.cate.composition import Composition
-from torchdpcate.estimators.cate.fitted_composition import FittedComposition
+from torchdpcate.estimators.cate.composition import Composition, FittedComposition
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
 from torchdpcate.estimators.cate.online.service import OnlineService
 from torchdpcate.estimators.cate.splits import DisjointSplit, Split
 from torchdpcate.estimators.cate.tuning import Tuning
 from torchdpcate.estimators.planned_noise import PlannedNoise
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.model import NuisanceRecipe
-from torchdpcate.nuisance.screening import Screening
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.nuisances import NuisanceRecipe
+from torchdpcate.fit.screening import Screening
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage
 from torchdpcate.privacy.budget import PrivacyBudget
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, user_code
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.release.average_effect import BalanceTable
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.release.released_weights import BalanceTable
-from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -151,7 +150,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
             mechanism: The mechanism of the release; None takes the default one.
 
         Raises:
-            InputError: delta = 0 where blocks are asked for, too few records, or a mechanism without a guarantee for
+            InputError: delta = 0 where blocks are requested, too few records, or a mechanism without a guarantee for
                 these settings.
         """
         self._procedure().check(n, mechanism)
@@ -347,7 +346,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         return self._fitted
 
     def _procedure(self) -> Blocks | Composition:
-        """Return what the settings ask for: one composition, or blocks of records."""
+        """Return what the settings request: one composition, or blocks of records."""
         second, schema = self._second_stage(), TableSchema.of(self.domain).two_arms()
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
@@ -382,7 +381,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _own_learner(self) -> tuple[Condition, ...]:
         """Return the conditions of a learner, and of a score with its bounds, that are no classes of the library."""
-        return super()._own_learner() + own_code("score", self.regression_score)
+        return super()._own_learner() + user_code("score", self.regression_score)
 
 
 class RLearner(CATELearner):

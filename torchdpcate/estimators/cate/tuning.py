@@ -10,19 +10,19 @@ import scipy
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.gaussian_scale import gaussian_scale
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.perturbation import perturbed_head
-from torchdpcate.features.maps import FeatureMap, Legendre, conditions_of
-from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.fit.feature_maps import FeatureMap, Legendre, conditions_of
+from torchdpcate.fit.gaussian_scale import gaussian_scale
+from torchdpcate.fit.nuisances import NuisanceModel
+from torchdpcate.heads.linear import LinearProblem, solve
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Condition
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection import generalised_select
-from torchdpcate.second_stage.linear import LinearProblem, solve
-from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
-from torchdpcate.second_stage.stage import SecondStageBlock
 
 _GRID = 2_000  # public points that stand in for the covariates' law
 _GAP = 0.01  # of the sensitivity: how exactly a least risk is found

@@ -1,27 +1,39 @@
 """A treatment rule by the sign of a composed effect: the one of least planned regret at this n and budget."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from torchdpcate.composition.constants import RuleConstants
+from torchdpcate.composition.linear_fit import FitPlan, HuberFit
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_regret
+from torchdpcate.composition.pure_fits import LARGEST, EffectSums, private_sums
+from torchdpcate.composition.regressions import effect_fit
+from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.settings import AdaptiveSecondStage, known_propensities
+from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, total_mu
+from torchdpcate.composition.worst_case import drawn, objective_game
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition import Composition
+from torchdpcate.estimators.cate.composition_plan import stated_scale
 from torchdpcate.estimators.cate.learner import RLearner
 from torchdpcate.estimators.cate.mechanisms.base import Mechanism
-from torchdpcate.estimators.cate.planned import stated_scale
 from torchdpcate.estimators.planned_noise import PlannedNoise, least_records, shown
 from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.charge import COMPOSED_EFFECT
+from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
+from torchdpcate.privacy.session import FitSession
+from torchdpcate.privacy.worst_case import Game, Target, k_norm_evidence, worst_case
 from torchdpcate.release.composed import Choices, ComposedRelease, ComposedRule, rule_of
 
 if TYPE_CHECKING:
@@ -29,13 +41,14 @@ if TYPE_CHECKING:
 
 
 class EffectRule(RLearner):
-    r"""A rule d(x) = 1{g(x) > cost} by the sign of a composed effect g, which a plan for rules asks for.
+    r"""A rule d(x) = 1{g(x) > cost} by the sign of a composed effect g, which a plan for rules requests.
 
     Everything is one composition on all records, as of ``RLearner``; constants of the plan are those of rules
     (``RuleConstants``). The plan picks the rule of least regret: a constant one where nothing about covariates can be
     learnt, a linear one, and richer ones as n and the budget grow. Where n and the budget are small the plan may be a
-    lean one: no outcome regression, and a propensity of one number. A propensity that the domain knows costs nothing.
-    Costs, thresholds and budgets of treatments are free choices afterwards, as is the effect (``release_function``).
+    reduced one: no outcome regression, and a propensity of one number. A propensity that the domain knows costs
+    nothing. Costs, thresholds and budgets of treatments are free choices afterwards, as is the effect
+    (``release_function``).
 
     Guarantee:
         Certified, by ``fit``, which spends all of the budget; releases are post-processing
@@ -61,7 +74,7 @@ class EffectRule(RLearner):
         >>> study = OWL(n=2000).load()
         >>> rule = EffectRule(study.schema, PrivacyBudget(4.0, 1e-5))
         >>> release = rule.fit(study.records.x, study.records.a, study.records.y).release()
-        >>> release.effect.rung, release.privacy.level, sorted(set(release.decide(study.queries).tolist()))
+        >>> release.effect.form, release.privacy.level, sorted(set(release.decide(study.queries).tolist()))
         ('additive', 'certified', [0, 1])
     """
 
@@ -125,13 +138,13 @@ class EffectRule(RLearner):
 
     def decide(self, X: Any) -> np.ndarray:
         """Return whom the released rule treats, int64 [m] of 0 and 1; X and errors as of ``DecisionRelease.decide``."""
-        return rule_of(self._asked("decide"), self._choices(self.schema_)).decide(X)
+        return rule_of(self._requested("decide"), self._choices(self.schema_)).decide(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return ``decide(X)``, [m]: the name that scikit-learn has for it."""
         return self.decide(X)
 
-    def _asked(self, what: str) -> ComposedRelease:
+    def _requested(self, what: str) -> ComposedRelease:
         """Return the effect that the rule is made of."""
         self._require_fitted(what)
         found = self.release_function()
@@ -165,7 +178,7 @@ class EffectRule(RLearner):
 
         least = least_records(regret, here.constant, n)
         beats = "no n is enough" if least is None else f"{least:,} records are enough"
-        asked = {
+        requested = {
             "constant": "a constant rule: nothing about covariates can be learnt at this n and budget",
             "linear": "a linear rule",
             "additive": "a rule with squares, products and waves",
@@ -183,7 +196,7 @@ class EffectRule(RLearner):
             ),
             left_out=("sampling, and the noise in the outcome regression and the propensity",),
             remarks=(
-                f"the plan asks for: {asked[plan.rung]}, of {plan.kept} of {domain.dimension} covariates{_lean(plan)}",
+                f"plan: {requested[plan.form]}, of {plan.retained} of {domain.dimension} covariates{_reduced(plan)}",
                 f"the best constant rule, if it were known, would lose {shown(unit * here.constant)}; {beats} to lose "
                 "less",
             ),
@@ -205,9 +218,9 @@ class EffectRule(RLearner):
         return known_propensities(records, self.schema_.domain)
 
 
-def _lean(plan: ComposedPlan) -> str:
-    """Return what a lean plan leaves out, in words."""
-    if not plan.lean:
+def _reduced(plan: ComposedPlan) -> str:
+    """Return what a reduced plan leaves out, in words."""
+    if not plan.reduced:
         return ""
     if plan.by_sums:
         constants = "" if plan.quantiles else "; the outcome's centre and scale are public"
@@ -217,3 +230,113 @@ def _lean(plan: ComposedPlan) -> str:
     return ", without an outcome regression" + (
         ", and the propensity one number" if plan.one_propensity and not plan.known_propensity else ""
     )
+
+
+_STEP, _STEPS, _WARM = "effect", 10, 2
+_RULE = {"learner": "EffectRule"}  # what statements of its releases have
+_FAR = 1e6  # of residuals, in clips: no step leads so far that one of them is not clipped
+_COIN = 0.3  # P(A = 1): the treated arm's a - pi is the larger one, .7
+
+
+def pair(dataset: int) -> HuberFit:
+    """Return the effect's regression on three records of a trial: two in balance, and the one that differs.
+
+    It is treated, hence as far from its propensity as any record, with a residual far above its prediction in one
+    dataset, and far below in the other; its gradient is S in either direction.
+
+    Example:
+        >>> one = torch.zeros(1, dtype=torch.float64)
+        >>> round((pair(1).gradient(one) - pair(0).gradient(one)).item(), 9)
+        2.0
+    """
+    one = torch.ones(3, dtype=torch.float64)
+    residual = _FAR * torch.tensor([1.0, -1.0, 1.0 - 2 * dataset], dtype=torch.float64)
+    return effect_fit(one[:, None], residual, (1 - _COIN) * one, _COIN * one, 1.0)
+
+
+@worst_case(
+    "effect_rule",
+    EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, _RULE, pure=False)],
+    pair="a treated record of a trial of few treated, its residual far above its prediction, or far below it",
+)
+def _game(budget: PrivacyBudget) -> Game:
+    shares, one = Shares(total_mu(budget), {_STEP: 1.0}), torch.ones(1, dtype=torch.float64)
+    plan = FitPlan(_STEP, 3 * one, 0 * one, _STEPS, _WARM, _WARM / _STEPS, 0.25)
+
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return drawn(pair(dataset), plan, NoisySteps(FitSession(noise), shares), runs)
+
+    def evidence(theta: Tensor) -> Tensor:
+        return -theta[:, 0]
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, budget), evidence)
+
+
+SUMS = EffectSums(scale=1.0, covariates=1, looked_at=True)
+"""The sums of one covariate."""
+
+
+def sums_pair(dataset: int) -> InMemory:
+    """Return the one record of a trial, of one covariate.
+
+    It is treated, its covariate beyond the clip, its outcome far above the centre in one dataset, and far below in the
+    other: both sums move by two.
+
+    Example:
+        >>> (sums_pair(1).total(SUMS) - sums_pair(0).total(SUMS)).tolist()
+        [2.0, 2.0]
+    """
+    one = torch.ones(1, dtype=torch.float64)
+    residual = (2 * dataset - 1) * _FAR * one
+    return InMemory(CausalData(_FAR * one[:, None], (1 - _COIN) * one, residual, _COIN * one))
+
+
+@worst_case(
+    "effect_sums",
+    EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, {"effect_by": None}, pure=True)],
+    pair="a treated record of a trial whose covariate is beyond the clip, its outcome far above the centre "
+    "or far below",
+)
+def _sums_game(budget: PrivacyBudget) -> Game:
+    pure = PrivacyBudget(budget.epsilon, 0.0)
+    shares = EpsilonShares(pure.epsilon, {_STEP: 1.0})
+
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        steps = NoisySteps(FitSession(noise), shares)
+        return torch.stack([private_sums(sums_pair(dataset), SUMS, _STEP, steps) for _ in range(runs)])
+
+    low, high = (sums_pair(dataset).total(SUMS) for dataset in (0, 1))
+    above = k_norm_evidence(high - low, 2 / pure.epsilon, math.inf)
+
+    def evidence(sums: Tensor) -> Tensor:
+        return above(sums - low)
+
+    return Game(draw, shares.event(_STEP), Guarantee(Level.CERTIFIED, pure), evidence, most_runs=20_000)
+
+
+def pure_pair(dataset: int) -> HuberFit:
+    """Return the effect's regression on the one record of that trial, at the largest curvature it may have.
+
+    It is treated, its residual far above its prediction in one dataset, and far below in the other.
+
+    Example:
+        >>> fit = pure_pair(1)
+        >>> round(float(fit.weights * fit.predictors.norm()), 9), round(float(fit.weights * fit.predictors**2), 9)
+        (1.0, 1.5)
+    """
+    one = torch.ones(1, dtype=torch.float64)
+    psi = LARGEST / (1 - _COIN) * one[:, None]
+    return effect_fit(psi, (2 * dataset - 1) * LARGEST * one, (1 - _COIN) * one, _COIN * one, 1.0)
+
+
+@worst_case(
+    "pure_effect_rule",
+    EffectRule,
+    attacks=[Target(COMPOSED_EFFECT, _RULE, pure=True)],
+    pair="a treated record of a trial of few treated at the largest curvature it may have, its residual far above its "
+    "prediction, or far below it",
+)
+def _pure_game(budget: PrivacyBudget) -> Game:
+    return objective_game((pure_pair(0), pure_pair(1)), budget.epsilon)

@@ -15,9 +15,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_split
-from torchdpcate.erm.descent import ConvexDomain
-from torchdpcate.erm.losses import Loss, LossBounds, Squared, loss_conditions
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
@@ -34,13 +31,16 @@ from torchdpcate.estimators.rules.weighted_erm import (
     default_ridge,
     make_loss,
 )
-from torchdpcate.features.maps import FeatureMap, conditions_of
-from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.weights.private import PrivateWeights
-from torchdpcate.nuisance.weights.scheme import WEIGHTS, KnownWeights, WeightScheme
+from torchdpcate.fit.descent import ConvexDomain
+from torchdpcate.fit.feature_maps import FeatureMap, conditions_of
+from torchdpcate.fit.losses import Loss, LossBounds, Squared, loss_conditions
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights.scheme import WEIGHTS, KnownWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
-from torchdpcate.privacy.guarantee import Condition, Level, of_library, own_code
+from torchdpcate.privacy.guarantee import Condition, Level, of_library, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.rule import RuleRelease
@@ -121,7 +121,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         """Return how records are weighted."""
 
     def _free(self, scheme: WeightScheme) -> WeightScheme:
-        """Return known weights where a private propensity is asked for that the domain knows: nothing pays for it."""
+        """Return known weights where a private propensity is requested that the domain knows: nothing pays for it."""
         known = TableSchema.of(self.domain).domain.known_propensity
         return KnownWeights() if isinstance(scheme, PrivateWeights) and known is not None else scheme
 
@@ -142,13 +142,13 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             blocks[first],
             domain,
             budget=self._first_budget(),
-            session=session.scope([first], Charge(Purpose.WEIGHTS, scheme.name)),
+            session=session.charging([first], Charge(Purpose.WEIGHTS, scheme.name)),
         )
         self.outcome_ = outcome.settle(
             blocks[RECORDS],
             domain,
             None if budget is None else outcome.budget_fraction * budget.epsilon,
-            session.scope([RECORDS], OUTCOME),
+            session.charging([RECORDS], OUTCOME),
         )
         if outcome.budget_fraction > 0:
             try_outcome(self.outcome_, domain)
@@ -311,11 +311,11 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         """What the rule's guarantee rests on beside its proof: outcome maps, features and losses of the user's."""
         loss = LOSSES[self.loss]() if isinstance(self.loss, str) and self.loss in LOSSES else self.loss
         tried = () if isinstance(loss, str) else loss_conditions(loss)
-        mechanism = own_code("mechanism", self._any_noise())
+        mechanism = user_code("mechanism", self._any_noise())
         own = Condition("outcome", "the outcome map looks at one record at a time; tried")
         outcome = () if of_library(self._outcome) else (own,)
         scheme = self.scheme()
-        weights = *own_code("weights", scheme), *scheme.conditions
+        weights = *user_code("weights", scheme), *scheme.conditions
         return tuple(dict.fromkeys((*mechanism, *conditions_of(self.features), *weights, *tried, *outcome)))
 
     def bounds(self, weights: WeightBounds) -> WeightBounds:
@@ -331,7 +331,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         return WEIGHTS[public["weights"]].restated(public, n, domain)  # type: ignore[no-any-return]
 
     def _any_noise(self) -> RuleMechanism:
-        """Return the mechanism with the kind of noise that was asked for, or with any."""
+        """Return the mechanism with the kind of noise that was requested, or with any."""
         kind = RULE_MECHANISMS.find(self.mechanism)
         mechanism: RuleMechanism = kind(self.perturbation or kind.kinds[0])
         return mechanism
@@ -343,7 +343,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         return made
 
     def _mechanism(self, fit: PrivateFit) -> RuleMechanism:
-        """Return the mechanism with the kind of noise that was asked for, or with the least of it."""
+        """Return the mechanism with the kind of noise that was requested, or with the least of it."""
         if self.perturbation is not None or self.budget is None:
             return self._any_noise()
         kind = RULE_MECHANISMS.find(self.mechanism)

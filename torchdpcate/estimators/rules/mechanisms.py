@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Self
 
-from torchdpcate.erm.private_fit import PrivateFit
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
+from torchdpcate.fit.private_fit import PrivateFit
 from torchdpcate.laws import AddedNoise, Law, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
@@ -24,7 +24,7 @@ class RuleMechanism(ABC):
         kinds: Kinds of noise, each a law of ``noise_law``; a pure one first, if there is one.
         source: Of its proof.
         prefix: What the names of its public constants begin with.
-        curved: Whether the change of the curvature takes some of epsilon, so that the budget asks for a ridge.
+        curved: Whether the change of the curvature takes some of epsilon, so that the budget requests a ridge.
 
     Args:
         perturbation: Kind of noise: ``gamma`` (density exp(-beta ||b||_2), pure), ``box`` (exp(-beta ||b||_inf),
@@ -108,7 +108,7 @@ class RuleMechanism(ABC):
         laws = [self.law(problem.public, budget) for problem in problems]
         exact = [problem.exact(law) for problem, law in zip(problems, laws, strict=True)]
         return Game(
-            draw=lambda world, runs, noise: laws[world].draw(noise, runs, exact[world]),
+            draw=lambda dataset, runs, noise: laws[dataset].draw(noise, runs, exact[dataset]),
             event=laws[0].event,
             guarantee=self.guarantee(budget, problems[0].conditions),
             evidence=evidence,

@@ -11,8 +11,6 @@ from torch import Tensor
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.losses import Squared
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, NEAR
 from torchdpcate.estimators.rules.learner import RuleLearner
@@ -20,8 +18,10 @@ from torchdpcate.estimators.rules.mechanisms import ObjectiveRule
 from torchdpcate.estimators.rules.outcome import OUTCOMES, Outcome, SignedResidual, magnitudes
 from torchdpcate.estimators.rules.plan import MATCHINGS
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.features.maps import batches
-from torchdpcate.nuisance.weights.scheme import ConstantWeights, WeightScheme
+from torchdpcate.fit.feature_maps import batches
+from torchdpcate.fit.losses import Squared
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.scheme import ConstantWeights, WeightScheme
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.guarantee import Condition, of_library
 from torchdpcate.privacy.worst_case import Game, k_norm_evidence, worst_case

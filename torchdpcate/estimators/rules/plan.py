@@ -11,13 +11,13 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
 from torchdpcate.estimators.rules.weighted_erm import is_known, stated_loss
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.laws import CLOSE, Charged, PerturbedObjective
-from torchdpcate.nuisance.weights.scheme import WEIGHTS
 from torchdpcate.plan import RECORDS, Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer, positive, probability
 from torchdpcate.privacy.charge import CHOICE, Charge, Purpose
@@ -61,7 +61,7 @@ class Candidates:
         return {f"{Purpose.CANDIDATE} {k + 1}": each + (k < more) for k in range(count)} | {SELECTION: selection}
 
     def queries(self, budget: PrivacyBudget, level: Level = Level.CERTIFIED) -> dict[str, Query]:
-        """Return what is asked of each block, by its name: whatever it is, it costs all of the budget."""
+        """Return what is requested of each block, by its name: whatever it is, it costs all of the budget."""
         law, numbers = whole(budget), range(1, len(self.words) + 1)
         charges = {f"{Purpose.CANDIDATE} {k}": Charge(Purpose.CANDIDATE, part=str(k)) for k in numbers}
         return {name: Query(charge, law, level, (name,)) for name, charge in (charges | {SELECTION: CHOICE}).items()}
@@ -225,7 +225,7 @@ class RulePlan(Plan):
             yield from self._foreign()
         for block in release.privacy.blocks:
             if not as_number(block.epsilon) <= self.budget.epsilon * (1 + CLOSE):
-                yield f"block {block.name!r} cost more than the budget that was asked for"
+                yield f"block {block.name!r} cost more than the budget that was requested"
         if not self.spent.epsilon <= self.left * (1 + CLOSE):
             yield "the rule cost more than its first stages left"
         if self.among is not None:

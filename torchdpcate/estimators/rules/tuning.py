@@ -15,8 +15,6 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.split import public_permutation, public_split
-from torchdpcate.erm.losses import HuberHinge
-from torchdpcate.erm.private_fit import WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions, clone
 from torchdpcate.estimators.base import PrivateEstimator
@@ -26,12 +24,14 @@ from torchdpcate.estimators.rules.noise_report import NoiseReport
 from torchdpcate.estimators.rules.plan import SELECTION, Candidates, in_words, whole
 from torchdpcate.estimators.rules.public_tuning import RidgeChoice, choose_ridge
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM, agreement, choose
-from torchdpcate.features.maps import FeatureMap
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.losses import HuberHinge
+from torchdpcate.fit.private_fit import WeightBounds
 from torchdpcate.plan import RECORDS, Query
 from torchdpcate.privacy.budget import PrivacyBudget, integer
 from torchdpcate.privacy.charge import CHOICE, CROSS_VALIDATION, Purpose
 from torchdpcate.privacy.events import PureEvent
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.rule import RuleRelease
@@ -141,7 +141,7 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
         """Choose, train and return the release."""
 
     def _own_learner(self) -> tuple[Condition, ...]:
-        return super()._own_learner() + own_code("learner", self.learner)
+        return super()._own_learner() + user_code("learner", self.learner)
 
     def _trained(self, records: CausalData, **settings: Any) -> RuleLearner:
         """Return the learner with these settings, fitted; it keeps a ledger of its own, for `_pay` paid for it all."""
@@ -151,7 +151,7 @@ class TunedRule(AnswersDecisions, PrivateEstimator):
 
     def _pay(self, query: Query) -> set[int]:
         """Charge what a part costs, before anything is drawn for it; return the ledger's entries."""
-        scope = self._session.scope(query.blocks, query.charge)
+        scope = self._session.charging(query.blocks, query.charge)
         scope.pay(query.law.event, query.level)
         return scope.entries
 
@@ -353,8 +353,8 @@ def _rule_tuning(budget: PrivacyBudget) -> Game:
     rules[0] = 1.0
     utilities = [agreement(problem, rules) for problem in problems]
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        chosen = [choose(utilities[world], bounds.first / 2, budget.epsilon, noise) for _ in range(runs)]
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        chosen = [choose(utilities[dataset], bounds.first / 2, budget.epsilon, noise) for _ in range(runs)]
         return torch.tensor(chosen, dtype=torch.float64)[:, None]
 
     pure = Guarantee(Level.CERTIFIED, PrivacyBudget(budget.epsilon, 0.0))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.descent import Ball, ConvexDomain, L1Ball
-from torchdpcate.erm.losses import Loss, LossBounds, Squared, check_loss
-from torchdpcate.erm.private_fit import PrivateFit, WeightBounds
-from torchdpcate.erm.solver import minimise
 from torchdpcate.errors import InputError
+from torchdpcate.fit.descent import Ball, ConvexDomain, L1Ball
+from torchdpcate.fit.losses import Loss, LossBounds, Squared, check_loss
+from torchdpcate.fit.minimise import minimise
+from torchdpcate.fit.private_fit import PrivateFit, WeightBounds
 from torchdpcate.laws import Law, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, positive
 from torchdpcate.privacy.guarantee import Condition
@@ -122,7 +122,7 @@ class WeightedERM:
 
     Example:
         >>> import torch
-        >>> from torchdpcate.erm import HuberHinge
+        >>> from torchdpcate.fit import HuberHinge
         >>> psi, target = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
         >>> problem = WeightedERM(psi, target, torch.ones(2).double(), HuberHinge(), 4.0, WeightBounds.per_record(1.0))
         >>> [round(t, 6) for t in problem.minimiser.tolist()]
@@ -238,7 +238,7 @@ def check_ridge(needed: float, largest: float, budget: PrivacyBudget, report: "C
     """Refuse a budget whose ridge would leave a release dominated by noise.
 
     Args:
-        needed: Ridge that the budget asks for, see ``WeightBounds.ridge_for``.
+        needed: Ridge that the budget requests, see ``WeightBounds.ridge_for``.
         largest: Public bound, for instance the curvature of all records at their largest weight.
         budget: In all.
         report: Returns the report of the release that would be made; called where the ridge is refused.
@@ -277,7 +277,7 @@ def agreement(problem: WeightedERM, theta: Tensor) -> Tensor:
         theta: Rules [k, p].
 
     Example:
-        >>> from torchdpcate.erm import HuberHinge, WeightBounds
+        >>> from torchdpcate.fit import HuberHinge, WeightBounds
         >>> psi, t = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0], dtype=torch.float64)
         >>> problem = WeightedERM(psi, t, torch.ones(2).double(), HuberHinge(), 1.0, WeightBounds.per_record(1.0))
         >>> agreement(problem, torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)).tolist()

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.erm.losses import HuberHinge, Logistic
-from torchdpcate.erm.worst_pairs import log_density, objective_game
 from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner, TwoStageRule
 from torchdpcate.estimators.rules.mechanisms import ObjectiveRule, OutputRule
 from torchdpcate.estimators.rules.weighted_erm import WeightedERM
-from torchdpcate.features.user_maps import on_domain
-from torchdpcate.nuisance.weights.balancing import BalancingWeights
-from torchdpcate.nuisance.weights.mmd import MMDWeights
-from torchdpcate.nuisance.weights.private import PrivateWeights, logistic_fits
+from torchdpcate.fit.losses import HuberHinge, Logistic
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.fit.weights.balancing import BalancingWeights
+from torchdpcate.fit.weights.mmd import MMDWeights
+from torchdpcate.fit.weights.private import PrivateWeights, logistic_fits
+from torchdpcate.fit.worst_pairs import log_density, objective_game
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.guarantee import Guarantee, Level
@@ -41,16 +41,16 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def _records(world: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Records of outcome zero, whose weight is zero, and one of full weight; its arm differs between the worlds."""
+def _records(dataset: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Records of outcome zero, whose weight is zero, and one of full weight; its arm differs between the datasets."""
     x, y = torch.zeros(_RECORDS, 1, dtype=torch.float64), torch.zeros(_RECORDS, dtype=torch.float64)
     a = torch.arange(_RECORDS, dtype=torch.float64) % 2
-    a[0], y[0] = 1.0 - world, 1.0
+    a[0], y[0] = 1.0 - dataset, 1.0
     return x, a, y
 
 
-def _one_stage_problem(world: int) -> WeightedERM:
-    return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(world)).problem_
+def _one_stage_problem(dataset: int) -> WeightedERM:
+    return OutcomeWeightedLearner(_DOMAIN, None, **_SETTINGS).fit(*_records(dataset)).problem_
 
 
 @worst_case(
@@ -59,9 +59,9 @@ def _one_stage_problem(world: int) -> WeightedERM:
     pair="records that weigh nothing and one of full weight, treated or not",
 )
 def _outcome_weighted(budget: PrivacyBudget) -> Game:
-    (first, second), pure = [_one_stage_problem(world) for world in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
-    law, worlds = ObjectiveRule("box").law(first.public, pure), [first.data, second.data]
-    return objective_game(law.objective, first.loss, worlds, pure, most_runs=200_000)
+    (first, second), pure = [_one_stage_problem(dataset) for dataset in (0, 1)], PrivacyBudget(budget.epsilon, 0.0)
+    law, datasets = ObjectiveRule("box").law(first.public, pure), [first.data, second.data]
+    return objective_game(law.objective, first.loss, datasets, pure, most_runs=200_000)
 
 
 @worst_case(
@@ -88,7 +88,7 @@ class TwoStages:
     The crowd, untreated at one end of the only covariate and treated at the other, holds the propensity's coefficients
     where the record's arm is unlikely: the clip binds, so that its weight is at its bound, and slopes are near one.
     Outcomes of the crowd are zero, hence its weights in the rule. Features at the two ends differ in the sign of one
-    entry, so that in both stages the worlds' gradients differ in the other entry alone, by all that a cube's noise
+    entry, so that in both stages the datasets' gradients differ in the other entry alone, by all that a cube's noise
     hides.
 
     Args:
@@ -104,27 +104,27 @@ class TwoStages:
         self.crowd = math.ceil(self.ridge * _HELD / slope)
         self.learner = TwoStageRule(_UNLIKELY, budget, weights=self.scheme, **_SETTINGS | {"ridge": 10_000.0})
 
-    def records(self, world: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def records(self, dataset: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return x [3, 1], a [3], y [3], and how many records each row stands for [3]."""
-        here = 1.0 - world
+        here = 1.0 - dataset
         columns = torch.tensor([[here, 1.0, 0.0], [here, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
         x, a, y = columns
         return x[:, None], a, y, torch.tensor([1.0, self.crowd, self.crowd], dtype=torch.float64)
 
-    def draw(self, world: int, runs: int, noise: NoiseSource) -> Tensor:
+    def draw(self, dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         """Return both stages' coefficients of independent runs, [runs, 2 p]."""
-        x, a, _, count = self.records(world)
+        x, a, _, count = self.records(dataset)
         features = on_domain(None, _UNLIKELY)
         psi, label = features(x), 2 * a - 1
         objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
         fits = logistic_fits(psi, label, count, self.ridge, objective.tolerance)
         first = objective.release(fits, noise, runs)
-        problem, rule = self._problem(world, first), ObjectiveRule("box")
+        problem, rule = self._problem(dataset, first), ObjectiveRule("box")
         law = rule.law(problem.public, self.left)
         return torch.cat([first, law.draw(noise, runs, problem.exact(law))], 1)
 
-    def log_density(self, shown: Tensor, world: int) -> Tensor:
-        r"""Log density [runs] of what runs show, [runs, 2 p], on the records of a world, up to a constant.
+    def log_density(self, shown: Tensor, dataset: int) -> Tensor:
+        r"""Log density [runs] of what runs show, [runs, 2 p], on the records of a dataset, up to a constant.
 
         .. math:: \ln p(l) + \ln p(\theta \mid l), \quad \omega = \frac{1}{2\,\mathrm{clip}(\pi(a|x))}, \quad
             \pi = \sigma(\psi^\top l)
@@ -132,16 +132,16 @@ class TwoStages:
         The laws are those of the exact minimisers; the noise that hides the solver's stop is a thousand times smaller.
         """
         first, theta = shown.chunk(2, 1)
-        _, a, _, count = self.records(world)
-        problem = self._problem(world, first)
+        _, a, _, count = self.records(dataset)
+        problem = self._problem(dataset, first)
         objective = self.scheme.noise(1 + 2 * self.crowd, _UNLIKELY, self.first)
         rule = ObjectiveRule("box").law(problem.public, self.left).objective
         held = log_density(first, objective, Logistic(), (problem.psi, 2 * a - 1, count))
         return held + log_density(theta, rule, problem.loss, problem.data)
 
-    def _problem(self, world: int, first: Tensor) -> WeightedERM:
+    def _problem(self, dataset: int, first: Tensor) -> WeightedERM:
         """Return the rules' weighted ERM with weights of each run, [runs, 3], by its propensity [runs, p]."""
-        x, a, y, _ = self.records(world)
+        x, a, y, _ = self.records(dataset)
         plain = self._plain(x, a, y)
         own = torch.sigmoid((2 * a - 1) * (first @ plain.psi.T)).clamp(_UNLIKELY.overlap, 1 - _UNLIKELY.overlap)
         # where the clip binds at the record, the weights' bound over the domain is that of the clip, for every run
@@ -167,12 +167,12 @@ def crossing_pair() -> tuple[CausalData, CausalData]:
     """Return two crowds, one untreated and one treated, and the record in front that crosses from arm to arm."""
     x = torch.cat([torch.full((size,), place) for place, _, size in _CROWDS])
     a = torch.cat([torch.full((size,), arm) for _, arm, size in _CROWDS])
-    worlds = []
+    datasets = []
     for place, arm in _REPLACED:
         first = (torch.cat([torch.tensor([value]), others]).double() for value, others in ((place, x), (arm, a)))
         covariates, arms = first
-        worlds.append(CausalData(covariates[:, None], arms, torch.zeros_like(arms)))
-    return worlds[0], worlds[1]
+        datasets.append(CausalData(covariates[:, None], arms, torch.zeros_like(arms)))
+    return datasets[0], datasets[1]
 
 
 def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
@@ -186,12 +186,12 @@ def free_weights(scheme: BalancingWeights, records: CausalData) -> Tensor:
     pair="between an untreated crowd and a treated one, a record crosses to the other arm: all weights move",
 )
 def _balancing(budget: PrivacyBudget) -> Game:
-    scheme, worlds = _SCHEME, crossing_pair()
-    bounds = scheme.bounds(worlds[0].n, _OVERLAPPING)
-    weights = [free_weights(scheme, records) for records in worlds]
+    scheme, datasets = _SCHEME, crossing_pair()
+    bounds = scheme.bounds(datasets[0].n, _OVERLAPPING)
+    weights = [free_weights(scheme, records) for records in datasets]
     # a rule of one coefficient whose labels add all movements up, for the outcome's sign is free
     target = torch.sign(weights[1] - weights[0])
-    psi, problems = torch.ones(worlds[0].n, 1, dtype=torch.float64), []
+    psi, problems = torch.ones(datasets[0].n, 1, dtype=torch.float64), []
     for omega, label in zip(weights, (-1.0, 1.0), strict=True):
         signs = torch.cat([torch.tensor([label]).to(target), target[1:]])
         problems.append(WeightedERM(psi, signs, omega, HuberHinge(), ridge=1_000.0, bounds=bounds))

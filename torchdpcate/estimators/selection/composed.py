@@ -22,11 +22,11 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.estimators.selection.scores import scores_of
-from torchdpcate.nuisance.arms.base import ScoreSource, SelectionFacts
+from torchdpcate.fit.arms.base import ScoreSource, SelectionFacts
 from torchdpcate.privacy.budget import PrivacyBudget, positive
 from torchdpcate.privacy.events import BoundedRangeEvent, PureEvent
 from torchdpcate.privacy.gaussian_dp import range_beside
-from torchdpcate.privacy.guarantee import Condition, own_code
+from torchdpcate.privacy.guarantee import Condition, user_code
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
 
@@ -45,7 +45,7 @@ class ChoicePlan:
 
     Gaussian events find the scores (.3 of mu^2) and their clip (.1), one exponential mechanism of bounded range eta has
     the rest, by the exact composition of both (``range_beside``). With delta = 0 pure events find the scores (half of
-    epsilon), a choice has the other half as its eta, and no quantile is asked for. Scores are clipped at
+    epsilon), a choice has the other half as its eta, and no quantile is requested. Scores are clipped at
 
     .. math::
         C_1 = \min\Big(\tfrac{A}{2} S \max\Big(1, \tfrac{1}{8}\sqrt{n \eta / \ln K}\Big),\ \tfrac{R}{\zeta}\Big), \quad
@@ -100,7 +100,7 @@ class ChoicePlan:
 
     @property
     def clips_by_quantile(self) -> bool:
-        """Whether a quantile of the scores is asked for: where no clip is given and enough records lie below it.
+        """Whether a quantile of the scores is requested: where no clip is given and enough records lie below it.
 
         With pure events never.
         """
@@ -161,7 +161,7 @@ class ChoicePlan:
 
     def facts(self) -> dict[str, Any]:
         """Return what statements say of the plan beside n, domain and the library's size."""
-        shown = ("rung", "kept", "steps", "huber_quantile", "requested_epsilon", "requested_delta", "constants")
+        shown = ("form", "retained", "steps", "huber_quantile", "requested_epsilon", "requested_delta", "constants")
         facts = self.composed.facts()
         return {**{name: facts[name] for name in shown}, "given_clip": self.clip, "bounded_range": self.eta}
 
@@ -332,7 +332,7 @@ class ComposedScores(ScoreSource):
     def own(self) -> tuple[Condition, ...]:
         """Conditions of what is no class of the library's."""
         parts = (self.solver, *(() if self.nuisance is None else self.nuisance.parts))
-        return tuple(condition for part in parts for condition in own_code("nuisances", part))
+        return tuple(condition for part in parts for condition in user_code("nuisances", part))
 
     @property
     def needs_all_records(self) -> str | None:
@@ -370,7 +370,7 @@ class ComposedScores(ScoreSource):
 
 @dataclass(frozen=True)
 class AutoScores(ScoreSource):
-    """What public facts ask for: a known propensity, else one composition, else stable fits.
+    """What public facts request: a known propensity, else one composition, else stable fits.
 
     - ``centred`` where the domain knows the propensity: about a private centre of the outcome; residuals are clipped at
       half of the outcome's range, unless records are few, so that those of a rare region count;
@@ -395,9 +395,9 @@ class AutoScores(ScoreSource):
             actions: Labels of the actions.
             budget: Privacy budget; None fits without privacy.
         """
-        from torchdpcate.nuisance.arms.centred import CentredNuisances
-        from torchdpcate.nuisance.arms.fixed import FixedNuisances
-        from torchdpcate.nuisance.arms.stable import StableNuisances
+        from torchdpcate.fit.arms.fixed import FixedNuisances
+        from torchdpcate.fit.arms.private import CentredNuisances
+        from torchdpcate.fit.arms.stable import StableNuisances
 
         if domain.known_propensity is not None:
             return FixedNuisances() if domain.outcome_kind == "binary" else CentredNuisances()

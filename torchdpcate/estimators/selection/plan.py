@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchdpcate.errors import InputError
-from torchdpcate.nuisance.arms.stability import IndirectBound, indirect_bound
+from torchdpcate.fit.arms.stability import IndirectBound, indirect_bound
 from torchdpcate.privacy.budget import integer, number, positive, probability
 
 

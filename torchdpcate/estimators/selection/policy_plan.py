@@ -16,8 +16,8 @@ from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.selection.composed import AutoScores, ChoicePlan, ComposedScores
 from torchdpcate.estimators.selection.scores import clipped_range, rounded_range
+from torchdpcate.fit.arms.base import GUARANTEES, ScoreSource, SelectionFacts
 from torchdpcate.laws import CLOSE, Charged, Choice, Steps
-from torchdpcate.nuisance.arms.base import GUARANTEES, ScoreSource, SelectionFacts
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, as_number, integer
 from torchdpcate.privacy.charge import COMPOSED_SCORES, DP_SGD, TRAINING, Charge, Purpose
@@ -193,11 +193,11 @@ class PolicyPlan(Plan, names=SELECTIONS):
         if source is AutoScores or public["overlap"] not in (domain.least_propensity, domain.overlap):
             raise InputError("its nuisance guarantee or its overlap is none")
         epsilon = None if issubclass(source, ComposedScores) else public["choice_epsilon"]
-        asked = public.get("requested_epsilon", epsilon), public.get("requested_delta", 0.0)
+        requested = public.get("requested_epsilon", epsilon), public.get("requested_delta", 0.0)
         told = cls(
             privacy.n,
             release.schema,
-            requested_budget(max(privacy.blocks, key=lambda block: as_number(block.epsilon)), *asked),
+            requested_budget(max(privacy.blocks, key=lambda block: as_number(block.epsilon)), *requested),
             SELECTIONS[privacy.mechanism],
             source,
             public,
@@ -264,7 +264,7 @@ class PolicyPlan(Plan, names=SELECTIONS):
             yield "its nuisances are none of the library's, but it is certified"
             return
         (block,) = (block for block in blocks if block.name == NUISANCE)
-        asked, least = self.budget, _SPENT if DP_SGD in parts else 1 - CLOSE
+        requested, least = self.budget, _SPENT if DP_SGD in parts else 1 - CLOSE
         cost = as_number(block.epsilon)
-        if not least * asked.epsilon <= cost <= asked.epsilon * (1 + CLOSE) or block.delta != asked.delta:
+        if not least * requested.epsilon <= cost <= requested.epsilon * (1 + CLOSE) or block.delta != requested.delta:
             yield f"block {NUISANCE!r} cost epsilon = {cost:.6g}, but nuisances spend all of a block's budget"

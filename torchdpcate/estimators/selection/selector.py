@@ -15,8 +15,8 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.fingerprint import fingerprint
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -44,7 +44,7 @@ from torchdpcate.estimators.selection.scores import (
     training_and_scoring,
     utilities,
 )
-from torchdpcate.nuisance.arms.base import (
+from torchdpcate.fit.arms.base import (
     GuaranteedNuisances,
     ScoreNuisances,
     ScoreSource,
@@ -55,7 +55,7 @@ from torchdpcate.nuisance.arms.base import (
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES, TRAINING
 from torchdpcate.privacy.exact_sums import sum_grid
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, SelectionMechanism
 from torchdpcate.privacy.session import FitSession
@@ -98,7 +98,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             read.
         nuisance: ``ScoreSource``, or a ``NuisanceRecipe`` with ``nuisance_guarantee="private_nuisances"``; None
             takes the guarantee's default.
-        nuisance_guarantee: ``auto`` (what public facts ask for, see ``AutoScores``), ``composed`` (one composition on
+        nuisance_guarantee: ``auto`` (what public facts request, see ``AutoScores``), ``composed`` (one composition on
             all records), ``centred`` (a known propensity and a private median), ``stability`` (ridge fits with public
             constants), ``private_nuisances``, ``frozen`` (public functions fitted on other data) or ``fixed`` (public
             numbers); None takes the nuisances' own, or ``auto``.
@@ -180,7 +180,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             return
         assert isinstance(nuisances, ScoreNuisances)
         block = NUISANCE if nuisances.trains else SCORING
-        session = self._session.scope([block], TRAINING)
+        session = self._session.charging([block], TRAINING)
         if isinstance(rows, InMemory):
             blocks = {name: rows.records.subset(index) for name, index in self.blocks_.items()}
             fitted, rows = blocks[block], InMemory(blocks[SCORING])
@@ -194,14 +194,14 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             self.guaranteed_ = replace(self.guaranteed_, nuisances=WithKnown(models, known))
         self.utilities_ = self._score(rows)
         self.baseline_ = self.schema_.domain.outcome_middle
-        self._own = own_code("nuisances", nuisances)
+        self._own = user_code("nuisances", nuisances)
         epsilon = None if self.budget is None else self._left().epsilon
         self._keep_plan(self._policy_plan(self.guaranteed_.public, epsilon))
 
     def _compose(self, rows: Rows, scores: ComposedScores) -> None:
         """Run the steps of one composition, the choice among them: all of them are fixed before any output."""
         self._own = scores.own
-        session = self._session.scope([SCORING], COMPOSED_SCORES, bool(self._own))
+        session = self._session.charging([SCORING], COMPOSED_SCORES, bool(self._own))
         plan = self.choice_plan(rows.n)
         found = self.composed_ = scores.gains(rows, plan, session, self.schema_.two_levels)
         step = sum_grid(max(rows.n, FEWEST), found.clip)
@@ -215,7 +215,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self._keep_plan(self._policy_plan(facts_of(found), None))
         if self.budget is None:
             return
-        own = self._session.scope([SCORING], self.plan_.queries["choice"].charge, bool(self._own))
+        own = self._session.charging([SCORING], self.plan_.queries["choice"].charge, bool(self._own))
         self._chosen = self.plan_.ask("choice", own, self.utilities_)
         self._own_entries = session.entries | own.entries
 
@@ -303,7 +303,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     def _guarantee(self) -> Guarantee:
         """Return level and conditions of the choice."""
-        mechanism = own_code("mechanism", self.plan_.chance(1.0, 1.0))
+        mechanism = user_code("mechanism", self.plan_.chance(1.0, 1.0))
         rests = () if self.guaranteed_ is None else self.guaranteed_.conditions
         conditions = (*rests, *self._own, *mechanism)
         if any(type(family) not in _ROW_BY_ROW_BY_CONSTRUCTION for family in self.library_.families):
@@ -376,7 +376,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     @property
     def chance(self) -> type[SelectionMechanism]:
-        """Class of the choice: the one that is asked for, or the one that the scores decide on."""
+        """Class of the choice: the one that is requested, or the one that the scores decide on."""
         composed = isinstance(self.nuisances(), ComposedScores)
         beside = composed and (self.budget is None or self.budget.delta > 0)
         return SELECTIONS.find(self.mechanism or ("exponential" if beside else "permute_and_flip"))
@@ -441,7 +441,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         else:
             mechanism = chance(nuisances.planned_epsilon(facts, budget), nuisances.planned_range(facts, budget))
         lost = mechanism.expected_loss(many) / facts.scoring
-        own = self._own_learner() or own_code("nuisances", nuisances) or own_code("mechanism", chance(1.0, 1.0))
+        own = self._own_learner() or user_code("nuisances", nuisances) or user_code("mechanism", chance(1.0, 1.0))
         return PlannedNoise(
             lost,
             f"the mean outcome that a private choice among {many} policies loses",
@@ -467,8 +467,11 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
     def _regime(self) -> str:
         """Return what the scores are, and why, in words."""
         source = self.nuisances()
-        asked = self.nuisance_guarantee not in (None, AutoScores.guarantee) or self.nuisance not in (None, AutoScores())
-        return f"scores: {source.guarantee}, " + ("as asked for" if asked else REASONS[source.guarantee])
+        requested = self.nuisance_guarantee not in (None, AutoScores.guarantee) or self.nuisance not in (
+            None,
+            AutoScores(),
+        )
+        return f"scores: {source.guarantee}, " + ("as requested" if requested else REASONS[source.guarantee])
 
     def _facts(self, n: int) -> SelectionFacts:
         train = round(self.split * n) if self.nuisances().trains else 0

@@ -16,12 +16,12 @@ from torchdpcate.data.records import CausalData
 from torchdpcate.estimators.selection.composed import ComposedScores
 from torchdpcate.estimators.selection.scores import Scores, gains_as_scores, utilities
 from torchdpcate.estimators.selection.selector import PolicySelector
-from torchdpcate.features.maps import FeatureMap, Fourier
-from torchdpcate.features.user_maps import on_domain
+from torchdpcate.fit.arms.base import SelectionFacts
+from torchdpcate.fit.arms.fixed import FixedNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
+from torchdpcate.fit.feature_maps import FeatureMap, Fourier
+from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.laws import AddedNoise, Choice
-from torchdpcate.nuisance.arms.base import SelectionFacts
-from torchdpcate.nuisance.arms.fixed import FixedNuisances
-from torchdpcate.nuisance.arms.stable import StableNuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent
@@ -36,14 +36,14 @@ _DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
 _RECORDS, _POLICIES = 40, 30  # the more policies, the nearer the worst pair comes to epsilon
 
 
-def _selector(world: int) -> PolicySelector:
-    """All records score nothing but one, of the best outcome, whose arm distinguishes the worlds.
+def _selector(dataset: int) -> PolicySelector:
+    """All records score nothing but one, of the best outcome, whose arm distinguishes the datasets.
 
     The first policy treats it, the others do not.
     """
     x, y = torch.zeros(_RECORDS, 1, dtype=torch.float64), torch.zeros(_RECORDS, dtype=torch.float64)
     a = torch.arange(_RECORDS) % 2
-    x[0], a[0], y[0] = 0.5, 1 - world, 1.0
+    x[0], a[0], y[0] = 0.5, 1 - dataset, 1.0
     thresholds = [0.4, *torch.linspace(0.6, 0.9, _POLICIES - 1, dtype=torch.float64).tolist()]
     nuisances, policies = FixedNuisances(propensity=0.5, outcome=0.0), [Thresholds("x0", thresholds)]
     return PolicySelector(_DOMAIN, None, policies=policies, nuisance=nuisances).fit(x, a, y)
@@ -55,7 +55,7 @@ def _selector(world: int) -> PolicySelector:
     pair="records that score nothing and one of the best outcome, treated or not; one policy of 30 treats it",
 )
 def _policy_selector(budget: PrivacyBudget) -> Game:
-    one, other = (_selector(world) for world in (0, 1))
+    one, other = (_selector(dataset) for dataset in (0, 1))
     plan = replace(one.plan_, budget=PrivacyBudget(budget.epsilon, 0.0), epsilon=budget.epsilon)
     return plan.game("choice", one.utilities_, other.utilities_, most_runs=40_000)
 
@@ -67,7 +67,7 @@ _NODES = 401  # of the curve: enough to compare it with counts of runs
 
 
 def reaching_utilities() -> Tensor:
-    """Return the utilities of both worlds, [2, M], of three actions.
+    """Return the utilities of both datasets, [2, M], of three actions.
 
     One record's outcome under the action that it got is far above all others', or far below, and half of the policies
     give it that action: of all shares this one brings a choice nearest to two logistic laws.
@@ -81,8 +81,8 @@ def reaching_utilities() -> Tensor:
     library = PolicyLibrary.of(Thresholds("x0", thresholds, above=1, below=0)).setup(_UNKNOWN, (0, 1, 2))
     x, values = torch.tensor([[0.5], [0.0]], dtype=torch.float64), torch.zeros(2, 2, 3, dtype=torch.float64)
     values[:, 0, 1] = torch.tensor([_FAR, -_FAR])
-    worlds = [Scores(world, torch.ones(2, dtype=torch.int64), world[:, 0]).gains(_CLIP) for world in values]
-    return torch.stack([utilities(gains_as_scores(world), library, x) for world in worlds])
+    datasets = [Scores(dataset, torch.ones(2, dtype=torch.int64), dataset[:, 0]).gains(_CLIP) for dataset in values]
+    return torch.stack([utilities(gains_as_scores(dataset), library, x) for dataset in datasets])
 
 
 @worst_case(
@@ -92,14 +92,14 @@ def reaching_utilities() -> Tensor:
     pair="one record of gain C or -C, which half of 10 policies treat, and which moves all steps before by as much",
 )
 def _composed(budget: PrivacyBudget) -> Game:
-    mu, worlds = total_mu(budget) * math.sqrt(_SHARE), reaching_utilities()
+    mu, datasets = total_mu(budget) * math.sqrt(_SHARE), reaching_utilities()
     mechanism = ExponentialMechanism(range_beside(mu, budget), 2 * _CLIP)
     steps = AddedNoise(GaussianMechanism.of_event(GaussianEvent(1 / mu), 1.0), 1, 1.0)
-    choice, numbers = Choice(mechanism, worlds.shape[1], composed=True), torch.tensor([[0.0], [1.0]]).double()
-    of_steps, of_choice = steps.evidence(*numbers), choice.evidence(*worlds)
+    choice, numbers = Choice(mechanism, datasets.shape[1], composed=True), torch.tensor([[0.0], [1.0]]).double()
+    of_steps, of_choice = steps.evidence(*numbers), choice.evidence(*datasets)
 
-    def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-        return torch.cat([steps.draw(noise, runs, numbers[world]), choice.draw(noise, runs, worlds[world])], 1)
+    def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+        return torch.cat([steps.draw(noise, runs, numbers[dataset]), choice.draw(noise, runs, datasets[dataset])], 1)
 
     def curve(factor: float, epsilons: np.ndarray) -> np.ndarray:
         return curve_beside(factor * mu, factor * mechanism.epsilon, epsilons, _NODES)
@@ -133,20 +133,20 @@ def turning_pair() -> tuple[CausalData, CausalData]:
     x = torch.full((m, 1), _at(features, math.pi / 2), dtype=torch.float64)
     a, y = (torch.arange(m) % 2).double(), torch.zeros(m, dtype=torch.float64)
     a[0], y[0] = 1.0, _CIRCLE.outcome_high
-    worlds = []
+    datasets = []
     for angle in (0.0, math.pi):
         own = x.clone()
         own[0] = _at(features, angle)
-        worlds.append(CausalData(own, a, y))
-    return worlds[0], worlds[1]
+        datasets.append(CausalData(own, a, y))
+    return datasets[0], datasets[1]
 
 
 def turned_utilities() -> tuple[Tensor, Tensor, float]:
-    """Return the utilities of two policies in both worlds, [2] each, and their certified range sensitivity.
+    """Return the utilities of two policies in both datasets, [2] each, and their certified range sensitivity.
 
     All scoring records are treated and of the best outcome. Half of them lie at the point, where the first policy alone
-    treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the worlds, the
-    policies are that far apart in the other.
+    treats, and but for one as many lie opposite, where the second alone does: worth the same in one of the datasets,
+    the policies are that far apart in the other.
     """
     ridges = StableNuisances(features=_FEATURES, target=None).ridges(_FACTS, part=1.0)
     nuisances, n = StableNuisances(*ridges, features=_FEATURES, target=None), _FACTS.scoring
@@ -157,12 +157,12 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     nearer = int(places[0] > places[1])
     cuts = Thresholds("x0", [places.mean().item()] * 2, above=[nearer, 1 - nearer], below=[1 - nearer, nearer])
     library = PolicyLibrary.of(cuts).setup(_CIRCLE, _FACTS.actions)
-    worlds = []
+    datasets = []
     for train in turning_pair():
         certified = nuisances.fit(train, _FACTS)
         functions = certified.nuisances
-        worlds.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
-    return worlds[0], worlds[1], certified.range_sensitivity
+        datasets.append(utilities(dr_scores(arm, y, functions.propensity(x), functions.outcome(x)), library, x))
+    return datasets[0], datasets[1], certified.range_sensitivity
 
 
 @worst_case(
@@ -171,12 +171,12 @@ def turned_utilities() -> tuple[Tensor, Tensor, float]:
     pair="a treated training record lies where half of all scoring records do, or where the others do: all scores turn",
 )
 def _stable(budget: PrivacyBudget) -> Game:
-    *worlds, range_sensitivity = turned_utilities()
-    law = Choice(PermuteAndFlip(budget.epsilon, range_sensitivity), len(worlds[0]))
+    *datasets, range_sensitivity = turned_utilities()
+    law = Choice(PermuteAndFlip(budget.epsilon, range_sensitivity), len(datasets[0]))
     return Game(
-        draw=lambda world, runs, noise: law.draw(noise, runs, worlds[world]),
+        draw=lambda dataset, runs, noise: law.draw(noise, runs, datasets[dataset]),
         event=law.event,
         guarantee=law.mechanism.guarantee,
-        evidence=law.evidence(*worlds),
+        evidence=law.evidence(*datasets),
         most_runs=40_000,
     )

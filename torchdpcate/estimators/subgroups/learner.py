@@ -18,7 +18,6 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
-from torchdpcate.erm.records import arm, records_of
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -34,6 +33,7 @@ from torchdpcate.estimators.subgroups.terms import (
     record_numbers,
     score_numbers,
 )
+from torchdpcate.fit.stacked_records import arm, records_of
 from torchdpcate.plan import RECORDS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import COMPOSED_SCORES
@@ -83,7 +83,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
         subgroups: Partitions, or a yaml file of them; see ``Subgroups.of``.
         propensity: ``auto``: known where the domain states it, else composed, or fitted where delta = 0 or ATO is
-            asked for; ``randomised``: one probability within each cell, which need not be known; ``known``;
+            requested; ``randomised``: one probability within each cell, which need not be known; ``known``;
             ``fitted``: a private logistic regression on the public ranges; or ``composed``: doubly robust scores by
             one composition, which needs delta > 0.
         estimand: ``ATE``: the average effect of each cell; ``ATO``: weighted by e(x) (1 - e(x)), with e the propensity,
@@ -198,7 +198,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     def _ask(self) -> None:
         """Pay for the sums."""
-        session = self._session.scope([RECORDS], self.plan_.queries["sums"].charge)
+        session = self._session.charging([RECORDS], self.plan_.queries["sums"].charge)
         self._answers["sums"] = self.plan_.ask("sums", session, self._sums)
         self._own = session.entries
 
@@ -252,7 +252,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
             self._sums = rows_of(records, domain).total(outcomes)
             return
-        nuisances = plan.scores.nuisances(records, self._session.scope([RECORDS], COMPOSED_SCORES))
+        nuisances = plan.scores.nuisances(records, self._session.charging([RECORDS], COMPOSED_SCORES))
 
         def scores(batch: CausalData) -> Tensor:
             numbers = score_numbers((batch.y - nuisances.centre) / nuisances.clip, plan.law)
@@ -277,7 +277,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         if plan.budget is None:
             theta = plan.fit.draw(stacked, arm, self._session.noise, 1)[0]
         else:
-            session = self._session.scope([RECORDS], plan.queries["propensity"].charge)
+            session = self._session.charging([RECORDS], plan.queries["propensity"].charge)
             theta = plan.ask("propensity", session, stacked, arm)
         self._answers["propensity"] = theta
         weights = plan.released_weights(theta)

@@ -15,21 +15,21 @@ from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.steps import total_mu
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
-from torchdpcate.erm.linear_fits import ObjectiveFit, PreparedFit
-from torchdpcate.erm.losses import Logistic
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
-from torchdpcate.estimators.average.effect_plan import exact_fit
-from torchdpcate.estimators.average.planned_error import ErrorPrior
+from torchdpcate.estimators.average.effect_plan import ErrorPrior, exact_fit
 from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, Weighting, sensitivity
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import on_domain
-from torchdpcate.laws import AddedNoise, LinearFit
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
+from torchdpcate.fit.losses import Logistic
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.laws import AddedNoise, LinearCoefficients
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget, probability
 from torchdpcate.privacy.charge import Charge, Purpose, propensity_by
 from torchdpcate.privacy.events import Event, GaussianEvent, PureEvent
 from torchdpcate.privacy.mechanisms import GaussianMechanism, LaplaceMechanism
+from torchdpcate.release.average_effect import ReleasedWeights
 from torchdpcate.release.cell_effects import (
     DEVIATIONS,
     DOMINATED,
@@ -42,7 +42,6 @@ from torchdpcate.release.cell_effects import (
     mean_square,
 )
 from torchdpcate.release.release import Release
-from torchdpcate.release.released_weights import ReleasedWeights
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.release.subgroups import CROSSED, SEPARATE, SubgroupRelease, strata_of
 
@@ -189,7 +188,9 @@ class SubgroupPlan(Plan):
             return {}
         found: dict[str, Query] = {}
         if self.fit is not None:
-            found["propensity"] = Query(propensity_by(ObjectiveFit.name), LinearFit(self.fit), prefix="weights_")
+            found["propensity"] = Query(
+                propensity_by(ObjectiveFit.name), LinearCoefficients(self.fit), prefix="weights_"
+            )
         if self.scores is not None:
             found["steps"] = self.scores.query
         return {**found, "sums": Query(Charge(Purpose.RELEASE, self.name), self.sums_law)}
@@ -464,9 +465,9 @@ def _chosen(name: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return (given,)
 
 
-def _crosses(subgroups: Subgroups, asked: str) -> bool:
+def _crosses(subgroups: Subgroups, requested: str) -> bool:
     """Return whether the partitions can be crossed, and are not one alone."""
-    if asked == CROSSED:
+    if requested == CROSSED:
         size = subgroups.crossed().size  # refuses
         if size > _MOST_STRATA:
             raise InputError(f"released = crossed: {size:,} crossed cells; give at most {_MOST_STRATA:,}")

@@ -83,7 +83,7 @@ class Weighting:
             schema: Columns and public facts.
             overlap: Public clip of a fitted propensity; None takes the domain's.
             estimand: ``ATE``, ``ATO``, or ``auto``: ATE, but of a fitted propensity ATO.
-            composes: Whether ``auto`` takes composed where the propensity is not known and ATO is not asked for.
+            composes: Whether ``auto`` takes composed where the propensity is not known and ATO is not requested.
 
         Raises:
             InputError: No such word, a known propensity that the domain does not state, a clip outside (0, 1/2], or
@@ -102,8 +102,8 @@ class Weighting:
             raise InputError(f"estimand = {ATO}: propensity={COMPOSED} estimates {ATE}; take propensity={FITTED}")
         if known is not None and given not in (FITTED, COMPOSED):
             low, high = known.bounds
-            asked = ATO if estimand == ATO and low < high else ATE  # one and the same where all weigh the same
-            return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2, asked)
+            requested = ATO if estimand == ATO and low < high else ATE  # one and the same where all weigh the same
+            return cls(EQUAL if low == high else KNOWN, low, high, (low + high) / 2, requested)
         clip = schema.domain.overlap if overlap is None else overlap
         if not 0 < clip <= 0.5:
             raise InputError(f"overlap = {clip}: give a number in (0, 0.5]")
@@ -156,7 +156,7 @@ class Weighting:
             "estimand": self.estimand,
             "weight_control": control,
             "weight_treated": treated,
-            "holds_if": self.assumption,
+            "assumptions": self.assumption,
         }
 
 

@@ -35,7 +35,7 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
         plan: The plan, of two covariates in [0, 1].
         same_cell: Whether it stays where it is.
     """
-    worlds = []
+    datasets = []
     for moved in (False, True):
         x = torch.full((_RECORDS, 2), 0.4, dtype=torch.float64)
         a, y = (torch.arange(_RECORDS) % 2).double(), torch.full((_RECORDS,), 0.5, dtype=torch.float64)
@@ -45,8 +45,8 @@ def worst_sums(plan: SubgroupPlan, same_cell: bool) -> tuple[Tensor, Tensor]:
             if not same_cell:
                 x[0], a[0] = 0.1, 0.0
         numbers = record_numbers(y, torch.ones_like(y), plan.law, _DOMAIN)
-        worlds.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
-    return worlds[0], worlds[1]
+        datasets.append(cell_sums(numbers, a, plan.strata.positions(x), plan.strata.size))
+    return datasets[0], datasets[1]
 
 
 @worst_case(

@@ -9,11 +9,11 @@ from tests.sessions import noted
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.mechanisms.dp_sgd_head import DPSGDHead
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.heads.dp_sgd import HeadModule
+from torchdpcate.heads.linear import LinearProblem, solve
 from torchdpcate.privacy.accounting import dp_sgd_epsilon
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.dp_sgd import HeadModule
-from torchdpcate.second_stage.linear import LinearProblem, solve
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

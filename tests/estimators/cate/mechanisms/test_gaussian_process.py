@@ -8,22 +8,22 @@ import torch
 from tests.release.helpers import DOMAIN, QUERIES, Charges, block, stage
 from tests.sessions import noted
 from torchdpcate.audit.attack import audit
-from torchdpcate.audit.registry import find
+from torchdpcate.audit.report import find
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import public_step
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess, _root
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import JITTER
-from torchdpcate.features.kernels import UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel_system import ResidualLoss
+from torchdpcate.heads.linear import huber_sensitivity
+from torchdpcate.heads.recipes import LinearSecondStage, NeuralSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.events import GaussianEvent
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_system import ResidualLoss
-from torchdpcate.second_stage.linear import huber_sensitivity
-from torchdpcate.second_stage.recipes import LinearSecondStage, NeuralSecondStage
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

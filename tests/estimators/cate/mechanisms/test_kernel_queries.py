@@ -16,13 +16,13 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     local_sensitivity,
     smooth_bound,
 )
-from torchdpcate.features.kernels import UnitKernel
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel_system import ResidualLoss
+from torchdpcate.heads.linear import LinearProblem
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.kernel_system import ResidualLoss
-from torchdpcate.second_stage.linear import LinearProblem
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

@@ -23,12 +23,12 @@ from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import (
     local_sensitivity,
     smooth_bound,
 )
+from torchdpcate.heads.linear import LinearProblem, solve, worst_pair
+from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import SmoothNoise, analytic_gaussian_sigma, largest_smoothness
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.linear import LinearProblem, solve, worst_pair
-from torchdpcate.second_stage.recipes import LinearSecondStage
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 
@@ -89,7 +89,7 @@ def test_objective_noise_moves_the_quadratic_head_as_its_hessian_says():
     """With a threshold no residual reaches, theta - theta_D ~ N(0, (sigma_b/2n)^2 A^{-2}); 400 draws."""
     fitted, mechanism = stage(threshold=50.0), ObjectivePerturbation()
     draws = [mechanism.privatize(fitted, BUDGET, noted(NoiseSource.system(), Charges())) for _ in range(400)]
-    scale = draws[0].public["tilt_scale"] / (2 * fitted.problem.n)
+    scale = draws[0].public["perturbation_scale"] / (2 * fitted.problem.n)
     # |theta| stays far below 50, so the loss is quadratic on every draw.
     whitened = torch.stack([fitted.problem.curvature @ (d.output - fitted.theta) / scale for d in draws])
     low, high = chi2.ppf([5e-8, 1 - 5e-8], whitened.numel())
@@ -100,7 +100,7 @@ def test_objective_minimises_the_perturbed_objective():
     fitted = stage()
     head = ObjectivePerturbation().privatize(fitted, BUDGET, noted(NoiseSource.fixed(3), Charges()))
     noise, problem = NoiseSource.fixed(3), fitted.problem
-    linear_term = noise.gaussian(problem.psi.shape[1], head.public["tilt_scale"])
+    linear_term = noise.gaussian(problem.psi.shape[1], head.public["perturbation_scale"])
     residual = problem.s - problem.v @ head.output
     gradient = -2 * problem.v.T @ residual.clamp(-0.5, 0.5) + 2 * problem.n * problem.ridge * head.output + linear_term
     # What is left is the noise for solver and grid, about 1e-3 of the objective noise.

@@ -24,16 +24,16 @@ from torchdpcate.data.split import public_split
 from torchdpcate.estimators.cate.mechanisms.influence import InfluencePerturbation
 from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
-from torchdpcate.nuisance.config import NuisanceConfig
-from torchdpcate.nuisance.trainer import default_trainer
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads.recipes import NeuralSecondStage, PrivateThreshold
+from torchdpcate.heads.stage import LinearStage
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import SmoothNoise
 from torchdpcate.privacy.events import ApproximateEvent, GaussianEvent, PureEvent
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.recipes import NeuralSecondStage, PrivateThreshold
-from torchdpcate.second_stage.stage import LinearStage
 
 # Facts of helpers.DOMAIN: outcome range, and the bounds (B, S) of the two scores with features of norm one.
 R, OVERLAP = 4.0, 0.1
@@ -65,7 +65,7 @@ class Selected:
 
 
 class Recorder(NoiseSource):
-    """Fixed noise that says it is private, and keeps what it was asked for in the order of asking."""
+    """Fixed noise that says it is private, and keeps what it was requested in the order of asking."""
 
     private = True
 

@@ -8,11 +8,11 @@ from tests.sessions import noted
 from torchdpcate.estimators.cate.mechanisms import worst_pairs
 from torchdpcate.estimators.cate.mechanisms.gaussian_process import GaussianProcess
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity, noise_at_queries
-from torchdpcate.features.maps import Legendre
+from torchdpcate.fit.feature_maps import Legendre
+from torchdpcate.heads.kernel import KernelSecondStage
+from torchdpcate.heads.stage import LinearStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.second_stage.kernel import KernelSecondStage
-from torchdpcate.second_stage.stage import LinearStage
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 QUERIES = torch.linspace(0, 1, 7, dtype=torch.float64)[:, None]

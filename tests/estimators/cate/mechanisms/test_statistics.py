@@ -13,19 +13,19 @@ from tests.estimators.cate.mechanisms.test_mechanisms import ForbiddenNoise
 from tests.release.helpers import DOMAIN, QUERIES, SCHEMA, Charges, nuisances, stage
 from tests.release.test_file import STATEMENT
 from tests.sessions import noted
-from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError, ReleaseFileError
 from torchdpcate.estimators.cate.mechanisms import statistics
 from torchdpcate.estimators.cate.mechanisms.statistics import SufficientStatistics, statistics_units
-from torchdpcate.features.maps import Fourier
+from torchdpcate.fit.feature_maps import Fourier
+from torchdpcate.fit.minimise import NormalEquations
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.recipes import NeuralSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
 from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.release.statistics import StatisticsRelease
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.recipes import NeuralSecondStage
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 VAST = PrivacyBudget(1e12, 1e-5)  # next to no noise
@@ -66,7 +66,7 @@ def test_one_record_moves_the_statistics_by_at_most_one_and_by_one():
 
 
 def test_the_notes_constants_are_larger():
-    """2 B^4 / sigma_A^2 + 4 B^2 S^2 / sigma_b^2 <= sigma_AG^-2 with equal shares asks for sqrt 6, not sqrt 4.5."""
+    """2 B^4 / sigma_A^2 + 4 B^2 S^2 / sigma_b^2 <= sigma_AG^-2 with equal shares requests sqrt 6, not sqrt 4.5."""
     matrix, vector = statistics_units(0.9, 1.0)
     assert 2 * 0.9**4 / matrix**2 + 4 * 0.9**2 / vector**2 == pytest.approx(6 / 4.5)
 

@@ -20,7 +20,7 @@ from torchdpcate.release.statement import make_statement
 def create(folder, counter=None, ledger=None) -> OnlineService:
     ledger = ledger or Ledger({"second_stage": BUDGET})
     session = FitSession(NoiseSource.system(), BUDGET, ledger, {"second_stage": 400})
-    session = session.scope(["second_stage"], Charge(Purpose.RELEASE, "gaussian_process"))
+    session = session.charging(["second_stage"], Charge(Purpose.RELEASE, "gaussian_process"))
 
     def statement(terms):
         return make_statement(
@@ -64,7 +64,7 @@ def test_a_folder_put_back_before_its_first_answer_gives_no_second_one(service, 
             OnlineService.open(folder)
     with pytest.raises(ReleaseFileError):
         service.answer(QUERIES[1:2])
-    assert service.asked <= 1
+    assert service.requested <= 1
     assert np.isfinite(first).all()
 
 
@@ -109,7 +109,7 @@ def test_an_entry_that_was_not_counted_is_taken_up(service, monkeypatch):
         with pytest.raises(Stopped):
             service.answer(QUERIES[1:2])
     again = OnlineService.open(service.folder)
-    assert again.asked == 2
+    assert again.requested == 2
     assert np.array_equal(again.answer(QUERIES[:2]), OnlineService.open(service.folder).answer(QUERIES[:2]))
 
 

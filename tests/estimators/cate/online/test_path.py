@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchdpcate.errors import NumericalError
-from torchdpcate.estimators.cate.online.path import GrowingFactor, Revealed, Rows, SamplePath
+from torchdpcate.estimators.cate.online.path import GrowingFactor, GrowingRows, Revealed, SamplePath
 
 X = torch.tensor([[0.1], [0.4], [0.45]], dtype=torch.float64)
 
@@ -64,7 +64,7 @@ def test_a_factor_that_grew_solves_as_a_dense_one():
 
 
 def test_rows_are_kept_in_memory_that_doubles():
-    rows, places = Rows(), set()
+    rows, places = GrowingRows(), set()
     for i in range(100):
         rows.append(torch.full((1, 2), float(i)))
         places.add(rows.all.data_ptr())

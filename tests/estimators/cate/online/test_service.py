@@ -26,8 +26,10 @@ from torchdpcate.estimators.cate.online.history import HEAD_FILE, HISTORY_FILE
 from torchdpcate.estimators.cate.online.path import JITTER, NoisyFunction
 from torchdpcate.estimators.cate.online.service import OnlineService, online_terms
 from torchdpcate.estimators.cate.online.state import STATE_FILE, correction_from, correction_of
-from torchdpcate.features.kernels import UnitKernel
-from torchdpcate.features.maps import Fourier, Representation
+from torchdpcate.fit.feature_maps import Fourier, Representation
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.kernel_system import ResidualLoss
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.charge import DP_SGD, Charge, Purpose
 from torchdpcate.privacy.events import DPSGDEvent
@@ -37,8 +39,6 @@ from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.file import load_release
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import bounds_of, make_statement
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.kernel_system import ResidualLoss
 from torchdpcate.verify.file import verify_release
 
 MANY = DOMAIN.grid(40)
@@ -49,7 +49,7 @@ def create(folder, fitted=None, noise=None, ledger=None, eta=None, columns=None)
     noise = noise or NoiseSource.system()
     ledger = ledger or Ledger({"nuisance": BUDGET, "second_stage": BUDGET}, private=noise.private)
     sizes, charge = {"nuisance": 100, "second_stage": 400}, Charge(Purpose.RELEASE, "gaussian_process")
-    session = FitSession(noise, BUDGET, ledger, sizes).scope(["second_stage"], charge)
+    session = FitSession(noise, BUDGET, ledger, sizes).charging(["second_stage"], charge)
 
     def statement(terms):
         return make_statement(
@@ -133,7 +133,7 @@ def test_the_same_query_gets_the_same_answer_in_any_order_and_after_a_restart(se
     assert np.array_equal(service.answer(QUERIES[[2, 2, 5]]), first[[2, 2, 5]])
     for _ in range(2):
         again = OnlineService.open(service.folder)
-        assert again.asked == 8
+        assert again.requested == 8
         assert np.array_equal(again.answer(QUERIES), first)
         assert np.array_equal(again.answer(pd.DataFrame(QUERIES.numpy(), columns=["x0", "x1"])), first)
     zero = torch.tensor([[0.0, 0.0], [-0.0, -0.0]], dtype=torch.float64)
@@ -173,7 +173,7 @@ def test_two_services_see_what_the_other_answered(service):
     theirs = other.answer(MANY[:20])
     assert np.array_equal(theirs[:10], mine)
     assert np.array_equal(service.answer(MANY[:20]), theirs)
-    assert service.asked == other.asked == 20
+    assert service.requested == other.requested == 20
 
 
 def test_threads_that_ask_at_once_get_one_function(service):
@@ -181,15 +181,15 @@ def test_threads_that_ask_at_once_get_one_function(service):
         answers = list(pool.map(lambda i: service.answer(MANY[i % 4 : i % 4 + 20]), range(24)))
     for i, some in enumerate(answers):
         assert np.array_equal(some, answers[i % 4])
-    assert OnlineService.open(service.folder).asked == 23
+    assert OnlineService.open(service.folder).requested == 23
 
 
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(asked=st.lists(st.integers(0, 11), min_size=1, max_size=20), restart=st.sets(st.integers(0, 19)))
-def test_whatever_is_asked_when_the_answers_are_those_of_one_function(tmp_path_factory, asked, restart):
+@given(requested=st.lists(st.integers(0, 11), min_size=1, max_size=20), restart=st.sets(st.integers(0, 19)))
+def test_whatever_is_asked_when_the_answers_are_those_of_one_function(tmp_path_factory, requested, restart):
     service, known = create(tmp_path_factory.mktemp("s") / "online", stage()), {}
-    for step, i in enumerate(asked):
+    for step, i in enumerate(requested):
         service = OnlineService.open(service.folder) if step in restart else service
         answers = service.answer(MANY[i : i + 3]).tolist()
         for j, answer in enumerate(answers, start=i):
@@ -260,9 +260,9 @@ def test_wherever_the_disk_fails_nothing_new_is_answered_and_what_was_stays(serv
                 known |= dict(zip(map(tuple, x.tolist()), service.answer(x).tolist(), strict=True))
             except InputError:
                 failures += 1
-        asked = torch.tensor(list(known), dtype=torch.float64).reshape(-1, 2)
+        requested = torch.tensor(list(known), dtype=torch.float64).reshape(-1, 2)
         for one in (service, OnlineService.open(service.folder)):
-            assert one.answer(asked).tolist() == list(known.values())
+            assert one.answer(requested).tolist() == list(known.values())
         if disk.seen < at:
             break
     assert failures == 7  # reading head and history, writing and flushing either
@@ -377,7 +377,7 @@ def test_a_neural_head_has_no_service(tmp_path):
 
 @pytest.mark.slow
 def test_online_noise_has_the_law_of_the_batch():
-    """20,000 noisy functions asked one query after the other: means and covariances of 8 answers, 44 entries within 6
+    """20,000 noisy functions, asked one query after the other: means and covariances of 8 answers, 44 entries within 6
     standard errors of the batch's, which chance misses with a probability of 9e-8."""
     fitted, runs = kernel_stage(), 20_000
     batch = GaussianProcess().prepare(fitted, QUERIES, BUDGET)

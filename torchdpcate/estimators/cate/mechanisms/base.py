@@ -14,18 +14,18 @@ from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.composition_plan import FORMULA, CompositionPlan
 from torchdpcate.estimators.cate.head import Head, PlannedHead
-from torchdpcate.features.maps import FeatureMap, Identity
+from torchdpcate.fit.feature_maps import FeatureMap, Identity
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, LinearStage, RKHSStage
 from torchdpcate.laws import Law
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import Event
-from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library, own_code
+from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, of_library, user_code
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import WORST_CASES
 from torchdpcate.registry import Registry
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
 
 FUNCTION, QUERIES = (FunctionRelease.kind, QueryRelease.kind), (QueryRelease.kind,)
 """Kinds of release of a mechanism of functions, which may be released at queries alone; and of one of queries."""
@@ -78,7 +78,7 @@ class Prepared:
         return 1 if self.law is None else self.law.count
 
     def draw(self, noise: NoiseSource, runs: int) -> Tensor:
-        """Return independent runs of the mechanism [runs, p]: a release is one, an audit asks for many."""
+        """Return independent runs of the mechanism [runs, p]: a release is one, an audit requests many."""
         return self.output.expand(runs, -1) if self.law is None else self.law.draw(noise, runs, *self.exact)
 
     @property
@@ -214,7 +214,7 @@ class Mechanism(ABC):
 
     def conditions(self, stage: FittedStage) -> tuple[Condition, ...]:
         """Return what the guarantee of a release rests on beside the mechanism's own: a user's mechanism, and map."""
-        return (*own_code("mechanism", self), *(() if self.free else stage.conditions))
+        return (*user_code("mechanism", self), *(() if self.free else stage.conditions))
 
     def law(self, head: Head, budget: PrivacyBudget) -> Law | None:
         """Return how its numbers leave the records: the one place where its sensitivity stands; None where it is free.
@@ -375,7 +375,7 @@ class QueryMechanism(Mechanism):
         """Return what the law draws from at the queries [d, q]: the curator's."""
 
     def fitted(self, stage: FittedStage) -> FittedStage:
-        """Return the stage that is released; another loss may be asked of it."""
+        """Return the stage that is released; another loss may be requested of it."""
         return stage
 
     def prepare(self, stage: FittedStage, queries: Tensor, budget: PrivacyBudget) -> Prepared:
@@ -419,7 +419,7 @@ def composed_mechanism(mechanism: "str | Mechanism | None") -> Composed:
     """Return the mechanism of a composition's release.
 
     Args:
-        mechanism: The one that was asked for; None takes ``composed``.
+        mechanism: The one that was requested; None takes ``composed``.
 
     Raises:
         InputError: Another one.

@@ -12,17 +12,17 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import given_stage
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, batch_problems
+from torchdpcate.fit.trainer import GPU_ROUNDING
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.recipes import SecondStage
+from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import DPSGDRun
-from torchdpcate.nuisance.plan import DPSGDPlan, batch_problems
-from torchdpcate.nuisance.trainer import GPU_ROUNDING
 from torchdpcate.privacy.accounting import dp_sgd_noise_multiplier
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.guarantee import Guarantee
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.recipes import SecondStage
-from torchdpcate.second_stage.stage import FittedStage
 
 
 class DPSGDHead(FunctionMechanism):
@@ -112,9 +112,9 @@ class DPSGDHead(FunctionMechanism):
 
     def _train(self, problem: LinearProblem, plan: DPSGDPlan, noise: NoiseSource) -> Tensor:
         """Return the weights of one run, float64 [p] on the CPU, in outcome units."""
-        from torchdpcate.nuisance.train import train  # Lightning, which verification does without
-        from torchdpcate.nuisance.trainer import default_trainer
-        from torchdpcate.second_stage.dp_sgd import HeadModule
+        from torchdpcate.fit.trainer import default_trainer
+        from torchdpcate.fit.training import train  # Lightning, which verification does without
+        from torchdpcate.heads.dp_sgd import HeadModule
 
         psi, unit = problem.psi[:], _unit(problem)
         accelerator = "gpu" if psi.is_cuda else "cpu"
@@ -163,18 +163,18 @@ class DPSGDHead(FunctionMechanism):
         stages = [
             given_stage(LinearProblem(psi, sign * one, one, 0.01, 1.0, 1.0, threshold=0.01)) for sign in (-1.0, 1.0)
         ]
-        worlds = [mechanism.prepare(stage, budget) for stage in stages]
+        datasets = [mechanism.prepare(stage, budget) for stage in stages]
 
-        def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
+        def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
             fits = -(-runs // _CANARIES)
-            return worlds[world].draw(noise, fits).reshape(-1, 1)[:runs]
+            return datasets[dataset].draw(noise, fits).reshape(-1, 1)[:runs]
 
-        assert worlds[0].event is not None
+        assert datasets[0].event is not None
         return Game(
             draw=draw,
-            event=worlds[0].event,
-            count=worlds[0].count,
-            guarantee=worlds[0].guarantee,
+            event=datasets[0].event,
+            count=datasets[0].count,
+            guarantee=datasets[0].guarantee,
             evidence=lambda theta: theta[:, 0],
             most_runs=40_000,
         )

@@ -11,13 +11,13 @@ from torchdpcate.estimators.cate.head import Head
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, SENSITIVITY, QueryMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import FAR, NEAR, linear_stage
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, LATTICE, answer_step
+from torchdpcate.heads.linear import sensitivity
+from torchdpcate.heads.recipes import RidgeSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, RKHSStage
 from torchdpcate.laws import FunctionNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.worst_case import Game, function_evidence, worst_case
-from torchdpcate.second_stage.linear import sensitivity
-from torchdpcate.second_stage.recipes import RidgeSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, RKHSStage
 
 ONLINE = "online"
 """What statements have under ``answers`` for those of a service."""
@@ -32,7 +32,7 @@ class GaussianProcess(QueryMechanism):
         sigma is the analytic Gaussian of Balle & Wang (2018). Conditions: queries and kernel are public; real
         arithmetic. Source: theory note ``dp_cate``, row 5; Hall, Rinaldo & Wasserman (2013).
 
-    The noise of the answer at x is r sqrt(K(x, x) + jitter), public. A query that is asked twice gets one answer.
+    The noise of the answer at x is r sqrt(K(x, x) + jitter), public. A query that is requested twice gets one answer.
 
     Example:
         >>> GaussianProcess().name
@@ -104,14 +104,14 @@ class GaussianProcess(QueryMechanism):
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
         stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-        worlds = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
-        assert worlds[0].event is not None
+        datasets = [GaussianProcess().prepare(stage, AUDITED, budget) for stage in stages]
+        assert datasets[0].event is not None
         shift = stages[1].correction(AUDITED) - stages[0].correction(AUDITED)
         covariance = stages[0].covariance(AUDITED, AUDITED) + JITTER * torch.eye(len(AUDITED), dtype=torch.float64)
         return Game(
-            draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
-            event=worlds[0].event,
-            guarantee=worlds[0].guarantee,
+            draw=lambda dataset, runs, noise: datasets[dataset].draw(noise, runs),
+            event=datasets[0].event,
+            guarantee=datasets[0].guarantee,
             evidence=function_evidence(shift, covariance),
         )
 
@@ -126,7 +126,7 @@ def _root(covariance: Tensor) -> Tensor:
     if bool(info):
         raise NumericalError(
             f"the kernel of {len(covariance)} queries is not positive definite, even with a jitter of {JITTER:g}: "
-            "ask for fewer queries; nothing was charged or released"
+            "request fewer queries; nothing was charged or released"
         )
     return factor.cpu()
 

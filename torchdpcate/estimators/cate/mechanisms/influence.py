@@ -21,11 +21,14 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import (
     query_game,
     treated_block,
 )
-from torchdpcate.influence.influence import InfluenceFunction
-from torchdpcate.influence.kernel import KernelInfluenceFunction
-from torchdpcate.influence.supremum import Influence, gross_error_sensitivity
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel_influence import KernelInfluenceFunction
+from torchdpcate.heads.recipes import NeuralSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage, LinearStage, ParametricStage, RKHSStage
+from torchdpcate.heads.supremum import Influence, gross_error_sensitivity
 from torchdpcate.laws import SecretScale
-from torchdpcate.nuisance.networks import Nuisances
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import smoothness, theorem1_multiplier
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -33,9 +36,6 @@ from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import FunctionRelease, QueryRelease
-from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.recipes import NeuralSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage, ParametricStage, RKHSStage
 
 _CONDITIONS = ("C1", "C2", "supremum", "unique minimiser", "no damping")
 
@@ -225,7 +225,7 @@ class InfluencePerturbation(QueryMechanism):
     @staticmethod
     def worst_neighbours_below_n_min(budget: PrivacyBudget) -> Game:
         """Return the attack on those of few records."""
-        # the scale alone distinguishes the worlds: gamma is 1 + B^2 / (n ridge) times larger without the record
+        # the scale alone distinguishes the datasets: gamma is 1 + B^2 / (n ridge) times larger without the record
         stages = [linear_stage((x, 0.0), n=100, ridge=0.01, threshold=math.inf) for x in (FAR, NEAR)]
         return _attack(stages, 30, budget)
 
@@ -238,14 +238,14 @@ class InfluencePerturbation(QueryMechanism):
     def worst_neighbours_neural(budget: PrivacyBudget) -> Game:
         """Return the attack on those of a network."""
         # one tanh unit can rise on one side alone; the head that one record leaves behind has another, smaller gamma
-        from torchdpcate.nuisance.trainer import default_trainer  # Lightning
+        from torchdpcate.fit.trainer import default_trainer  # Lightning
 
         recipe, n = NeuralSecondStage(width=1, depth=1, epochs=0, ridge=1e-4), 200
         x = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
         steps = 0.5 * ((x[:, 0] - 0.5).abs() > 0.2).double()
-        worlds = [torch.cat([torch.tensor([y], dtype=torch.float64), steps[1:]]) for y in (-0.5, 0.5)]
+        datasets = [torch.cat([torch.tensor([y], dtype=torch.float64), steps[1:]]) for y in (-0.5, 0.5)]
         nuisances = Nuisances(DOMAIN)  # not looked at: the head learns its own features
-        stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in worlds]
+        stages = [recipe.fit(treated_block(x, y), nuisances, trainer=default_trainer) for y in datasets]
         return _attack(stages, 30, budget)
 
 

@@ -7,21 +7,21 @@ from typing import Any
 
 from torch import Tensor
 
-from torchdpcate.erm.gaussian_scale import PARALLELOGRAM
-from torchdpcate.erm.losses import LossBounds
-from torchdpcate.erm.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import SQUARED, Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import SENSITIVITY, FunctionMechanism
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, function_game, given_stage, linear_stage
+from torchdpcate.fit.gaussian_scale import PARALLELOGRAM
+from torchdpcate.fit.losses import LossBounds
+from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
+from torchdpcate.heads.linear import LinearProblem, sensitivity, solve_perturbed, worst_pair
+from torchdpcate.heads.recipes import LinearSecondStage, SecondStage
+from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import AddedNoise, PerturbedObjective
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.worst_case import Curve, Game, Target, worst_case
-from torchdpcate.second_stage.linear import LinearProblem, sensitivity, solve_perturbed, worst_pair
-from torchdpcate.second_stage.recipes import LinearSecondStage, SecondStage
-from torchdpcate.second_stage.stage import FittedStage
 
 
 class OutputPerturbation(FunctionMechanism):

@@ -11,8 +11,12 @@ from torch import Tensor
 from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, QueryMechanism, public_step
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import DOMAIN, FAR, NEAR, given_stage, queries, query_game
-from torchdpcate.features.maps import Identity
-from torchdpcate.influence.kernel import KernelInfluenceFunction
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.heads.kernel import KernelSecondStage, KernelStage
+from torchdpcate.heads.kernel_influence import KernelInfluenceFunction
+from torchdpcate.heads.linear import LinearProblem, squared_sensitivity, worst_pair
+from torchdpcate.heads.recipes import LinearSecondStage
+from torchdpcate.heads.stage import FittedStage, LinearStage, RKHSStage
 from torchdpcate.laws import SecretScale
 from torchdpcate.privacy.budget import PrivacyBudget, as_number
 from torchdpcate.privacy.calibration import (
@@ -24,10 +28,6 @@ from torchdpcate.privacy.calibration import (
 )
 from torchdpcate.privacy.events import ApproximateEvent
 from torchdpcate.privacy.worst_case import Game, worst_case
-from torchdpcate.second_stage.kernel import KernelSecondStage, KernelStage
-from torchdpcate.second_stage.linear import LinearProblem, squared_sensitivity, worst_pair
-from torchdpcate.second_stage.recipes import LinearSecondStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage, RKHSStage
 
 _CLOSE = 1e-6  # by which noise may differ that two choices of smoothness promise
 
@@ -137,7 +137,7 @@ class SmoothSensitivity(QueryMechanism):
     formula = "sd = kappa Sigma(D), kappa least of the exact worst pair, Sigma smooth (secret); dp_cate row 6"
     source = "dp_cate row 6; Nissim, Raskhodnikova & Smith 2007"
     kinds = QUERIES
-    # its sensitivity is of the targets' whole range instead of a Huber threshold; by random laws, less_noise
+    # its sensitivity is of the targets' whole range instead of a Huber threshold; by generated data, less_noise
     noise_ratio = 0.002
     accepts = (LinearSecondStage, KernelSecondStage)
 

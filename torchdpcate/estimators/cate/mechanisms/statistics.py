@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.erm.normal_equations import NormalEquations
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import Head, PlannedHead
 from torchdpcate.estimators.cate.mechanisms.base import QUERIES, FunctionMechanism, Prepared
 from torchdpcate.estimators.cate.mechanisms.worst_pairs import function_game, given_stage
-from torchdpcate.features.maps import batches
+from torchdpcate.fit.feature_maps import batches
+from torchdpcate.fit.minimise import NormalEquations
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import UnequalNoise
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.mechanisms import GaussianMechanism
 from torchdpcate.privacy.worst_case import Game, worst_case
 from torchdpcate.release.release import FunctionRelease, QueryRelease
 from torchdpcate.release.statistics import StatisticsRelease
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.stage import FittedStage
 
 _MOST_FEATURES = 4_096  # their 8 million noisy numbers take about a minute to draw
 _CLOSE = 1e-6  # how well coefficients must agree with those that the statistics give

@@ -9,12 +9,12 @@ from torch import Tensor
 from torchdpcate.causal.score import RScore
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.mechanisms.base import Prepared
-from torchdpcate.features.maps import Identity
-from torchdpcate.nuisance.model import NuisanceValues
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.fit.nuisances import NuisanceValues
+from torchdpcate.heads.linear import LinearProblem
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Curve, Evidence, Game, gaussian_evidence
-from torchdpcate.second_stage.linear import LinearProblem
-from torchdpcate.second_stage.stage import LinearStage, SecondStageBlock
 
 DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
 """One covariate; its two ends have orthonormal features under ``Identity``, so records at one end do not move
@@ -78,7 +78,7 @@ def function_game(
 
 
 def query_game(
-    worlds: tuple[Prepared, Prepared],
+    datasets: tuple[Prepared, Prepared],
     means: tuple[Tensor, Tensor],
     most_runs: int = 100_000,
     curve: Curve | None = None,
@@ -86,22 +86,22 @@ def query_game(
     """Return the game on Gaussian answers with the given means [d]; scales are measured, for they are secret.
 
     Args:
-        worlds: The mechanism on D and on D'.
+        datasets: The mechanism on D and on D'.
         means: Of its answers there.
         most_runs: See ``Game``.
         curve: See ``Game``.
     """
     noise = NoiseSource.system()
-    draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(worlds, means, strict=True)]
+    draws = [ready.draw(noise, _SCALE_RUNS) - mean for ready, mean in zip(datasets, means, strict=True)]
     scales = [d.square().mean().sqrt().item() for d in draws]
-    return _game(worlds, gaussian_evidence(means, (scales[0], scales[1])), most_runs, curve)
+    return _game(datasets, gaussian_evidence(means, (scales[0], scales[1])), most_runs, curve)
 
 
-def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int, curve: Curve | None = None) -> Game:
-    first = worlds[0]
+def _game(datasets: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int, curve: Curve | None = None) -> Game:
+    first = datasets[0]
     assert first.event is not None
     return Game(
-        draw=lambda world, runs, noise: worlds[world].draw(noise, runs),
+        draw=lambda dataset, runs, noise: datasets[dataset].draw(noise, runs),
         event=first.event,
         guarantee=first.guarantee,
         evidence=evidence,
@@ -111,5 +111,5 @@ def _game(worlds: tuple[Prepared, Prepared], evidence: Evidence, most_runs: int,
 
 
 def queries(count: int) -> Tensor:
-    """Return the replaced record's place, asked for ``count`` times, [count, 1]."""
+    """Return the replaced record's place, requested ``count`` times, [count, 1]."""
     return torch.full((count, 1), NEAR, dtype=torch.float64)

@@ -46,7 +46,7 @@ _FORMAT, _VERSION = "torchdpcate counter", 1
 _DIGEST = 32  # bytes
 
 
-class Head(NamedTuple):
+class HistoryEnd(NamedTuple):
     """How far a history has come.
 
     Attributes:
@@ -89,7 +89,7 @@ class Counter:
             )
         self.lock = FileLock(f"{self.path}.lock", mode=PRIVATE)
 
-    def create(self, head: Head) -> None:
+    def create(self, head: HistoryEnd) -> None:
         """Write the counter of a new service.
 
         Raises:
@@ -102,7 +102,7 @@ class Counter:
         except OSError as error:
             raise InputError(f"counter = {self.path}: cannot be written ({error.strerror}); choose another") from None
 
-    def advance(self, head: Head) -> None:
+    def advance(self, head: HistoryEnd) -> None:
         """Write how far the history has come; on return it is on the disk.
 
         Raises:
@@ -111,7 +111,7 @@ class Counter:
         kept = {"run": self._run, "entries": head.entries, "end": head.end, "digest": head.digest.hex()}
         write_text(self.path, json.dumps({"format": _FORMAT, "version": _VERSION, **kept}, indent=1), PRIVATE)
 
-    def read(self) -> Head:
+    def read(self) -> HistoryEnd:
         """Return how far the history had come when the last answer left.
 
         Raises:
@@ -121,7 +121,7 @@ class Counter:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if (kept["format"], kept["version"], kept["run"]) != (_FORMAT, _VERSION, self._run):
                 raise ValueError("it is of another run or format")
-            head = Head(int(kept["entries"]), int(kept["end"]), bytes.fromhex(kept["digest"]))
+            head = HistoryEnd(int(kept["entries"]), int(kept["end"]), bytes.fromhex(kept["digest"]))
             if head.entries < 0 or head.end < len(head.digest) or len(head.digest) != _DIGEST:
                 raise ValueError("its numbers do not belong together")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -160,7 +160,7 @@ class History:
         self._run = hashlib.sha256(f"torchdpcate history {run} {width}".encode()).digest()
         self._width = width
         self._counter, self._lock = counter, FileLock(self.folder / LOCK_FILE, mode=PRIVATE)
-        self._seen, self._slot = Head(0, _DIGEST, self._run), 0
+        self._seen, self._slot = HistoryEnd(0, _DIGEST, self._run), 0
 
     @property
     @contextmanager
@@ -205,7 +205,7 @@ class History:
                 self._counter.advance(self._seen)
         return rows
 
-    def _counted(self) -> Head | None:
+    def _counted(self) -> HistoryEnd | None:
         """Return how far the counter has seen this history come; refuse a history that is not that one."""
         if self._counter is None:
             return None
@@ -223,9 +223,9 @@ class History:
         body = _COUNT.pack(len(rows)) + np.ascontiguousarray(rows, dtype="<f8").tobytes()
         digest = hashlib.sha256(self._seen.digest + body).digest()
         _write(self.folder / HISTORY_FILE, body + digest, self._seen.end)
-        self._advance(Head(self._seen.entries + 1, self._seen.end + len(body) + _DIGEST, digest))
+        self._advance(HistoryEnd(self._seen.entries + 1, self._seen.end + len(body) + _DIGEST, digest))
 
-    def _advance(self, head: Head) -> None:
+    def _advance(self, head: HistoryEnd) -> None:
         """Count what is on the disk, in the slot that is not the present head's."""
         slot = 1 - self._slot
         _write(self.folder / HEAD_FILE, head.pack(self._run), slot * _SLOT_BYTES)
@@ -245,7 +245,7 @@ class History:
             self._advance(reached)
         return rows
 
-    def _entries(self, start: Head, end: int) -> tuple[np.ndarray, Head]:
+    def _entries(self, start: HistoryEnd, end: int) -> tuple[np.ndarray, HistoryEnd]:
         """Return the rows of the complete entries from ``start`` to ``end`` bytes, and where they end."""
         if self._bytes(0, _DIGEST) != self._run:
             raise self._refusal("it is of another run")
@@ -261,16 +261,16 @@ class History:
                 break
             found.append(data[at + _COUNT.size : stop])
             at = stop + _DIGEST
-            head = Head(head.entries + 1, start.end + at, digest.digest())
+            head = HistoryEnd(head.entries + 1, start.end + at, digest.digest())
         return np.frombuffer(b"".join(found), dtype="<f8").reshape(-1, self._width), head
 
-    def _head(self) -> Head:
+    def _head(self) -> HistoryEnd:
         """Return the head, of the intact slot that counts most."""
         data = self._bytes(0, 2 * _SLOT_BYTES + 1, HEAD_FILE)
         if len(data) != 2 * _SLOT_BYTES:
             raise self._refusal(f"{HEAD_FILE} is damaged")
         slots = [data[:_SLOT_BYTES], data[_SLOT_BYTES:]]
-        heads = {i: Head(*_SLOT.unpack(slot[: _SLOT.size])) for i, slot in enumerate(slots)}
+        heads = {i: HistoryEnd(*_SLOT.unpack(slot[: _SLOT.size])) for i, slot in enumerate(slots)}
         intact = {i: head for i, head in heads.items() if head.pack(self._run) == slots[i]}
         if not intact:
             raise self._refusal(f"{HEAD_FILE} is damaged or of another run")

@@ -45,12 +45,12 @@ class Revealed(NamedTuple):
     Attributes:
         values: v, [b, runs].
         residual: Variance d^2 >= 0 of each value given the rows kept before it, [b].
-        kept: Whether a query became a row that later values depend on, [b].
+        retained: Whether a query became a row that later values depend on, [b].
     """
 
     values: Tensor
     residual: Tensor
-    kept: Tensor
+    retained: Tensor
 
 
 class GrowingFactor:
@@ -97,7 +97,7 @@ class GrowingFactor:
         return out
 
 
-class Rows:
+class GrowingRows:
     """Rows that are appended, in memory that doubles: adding one costs what it holds."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class SamplePath:
 
     def __init__(self, covariance: Callable[[Tensor, Tensor], Tensor], slack: float = 0.0) -> None:
         self._covariance, self._slack = covariance, slack
-        self._factor, self._points, self._omega = GrowingFactor(), Rows(), Rows()
+        self._factor, self._points, self._omega = GrowingFactor(), GrowingRows(), GrowingRows()
 
     @property
     def rows(self) -> int:
@@ -169,7 +169,7 @@ class SamplePath:
         """Return the values at new queries.
 
         Args:
-            x: Queries, none of them asked before and no two alike, [b, q].
+            x: Queries, none of them requested before and no two alike, [b, q].
             z: Standard normal numbers, one column for each of several independent paths, [b, runs].
         """
         if len(x) <= _CHUNK:
@@ -183,9 +183,9 @@ class SamplePath:
         Raises:
             NumericalError: Rows that depend on one another, so not such a history.
         """
-        self._slack -= revealed.residual[~revealed.kept].sum().item()
-        values = revealed.values[revealed.kept]
-        for part, value in zip(x[revealed.kept].split(_CHUNK), values.split(_CHUNK), strict=True):
+        self._slack -= revealed.residual[~revealed.retained].sum().item()
+        values = revealed.values[revealed.retained]
+        for part, value in zip(x[revealed.retained].split(_CHUNK), values.split(_CHUNK), strict=True):
             if len(part):
                 left, schur = self._condition(part)
                 corner, _, _ = _eliminate(schur, torch.full((len(part),), -torch.inf, dtype=torch.float64))

@@ -20,8 +20,9 @@ from torchdpcate.estimators.cate.mechanisms.worst_pairs import NEAR, linear_stag
 from torchdpcate.estimators.cate.online.history import Counter, History
 from torchdpcate.estimators.cate.online.path import EXCESS, JITTER, NoisyFunction, Revealed, answer_step
 from torchdpcate.estimators.cate.online.state import STATE_FILE, Correction, ServiceState, correction_of, with_columns
+from torchdpcate.fit.nuisances import NuisanceModel
+from torchdpcate.heads.stage import FittedStage
 from torchdpcate.laws import FunctionNoise
-from torchdpcate.nuisance.model import NuisanceModel
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.noise import NoiseSource
@@ -30,7 +31,6 @@ from torchdpcate.privacy.worst_case import Game, Target, function_evidence, wors
 from torchdpcate.release.parts import named_tensors
 from torchdpcate.release.release import QueryRelease
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.stage import FittedStage
 
 _BATCH = 4_096  # answers worked out at once
 _ROOM = 1 << 20  # bytes of a service besides its tensors
@@ -161,7 +161,7 @@ class OnlineService:
         return self._state.schema
 
     @property
-    def asked(self) -> int:
+    def requested(self) -> int:
         """Number of different queries answered so far, as far as this object knows."""
         return len(self._answers)
 
@@ -220,7 +220,7 @@ class OnlineService:
         lifted = self._lift(x)
         revealed, total = self._function.reveal(lifted)
         answers = self._noise.released(self._finish(x, lifted, total))
-        columns = (revealed.values[:, 0], revealed.residual, revealed.kept.double(), total[:, 0], answers)
+        columns = (revealed.values[:, 0], revealed.residual, revealed.retained.double(), total[:, 0], answers)
         self._history.append(torch.cat([x, torch.stack(columns, 1)], 1).numpy())
         self._keep(x, answers)
 
@@ -267,22 +267,22 @@ class OnlineService:
     @worst_case(
         "online",
         attacks=[Target(Charge(Purpose.RELEASE, GaussianProcess.name), {"answers": "online"})],
-        pair="one treated record apart from all others, its outcome at either end; asked beside it, then there",
+        pair="one treated record apart from all others, its outcome at either end; requested beside it, then there",
     )
     @staticmethod
     def worst_neighbours(budget: PrivacyBudget) -> Game:
         """Return the attack on them."""
         stages = [linear_stage((NEAR, y), n=100, ridge=0.1, threshold=0.01) for y in (-0.5, 0.5)]
-        terms, worlds = online_terms(stages[0], budget), [correction_of(stage) for stage in stages]
+        terms, datasets = online_terms(stages[0], budget), [correction_of(stage) for stage in stages]
         law = terms.law
         assert isinstance(law, FunctionNoise)
         queries = AUDITED.flip(0)
         shift = stages[1].correction(queries) - stages[0].correction(queries)
         covariance = stages[0].covariance(queries, queries) + JITTER * torch.eye(len(queries), dtype=torch.float64)
 
-        def draw(world: int, runs: int, noise: NoiseSource) -> Tensor:
-            function, answers = NoisyFunction(worlds[world], law.scale, noise), []
-            for lifted in worlds[world].lift(queries).split(1):
+        def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
+            function, answers = NoisyFunction(datasets[dataset], law.scale, noise), []
+            for lifted in datasets[dataset].lift(queries).split(1):
                 answers.append(function.value(lifted, function.reveal(lifted, runs)[1]))
             return torch.cat(answers).T
 

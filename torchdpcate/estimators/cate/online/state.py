@@ -13,15 +13,15 @@ from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError, ReleaseFileError
-from torchdpcate.features.kernels import UnitKernel
-from torchdpcate.features.maps import FeatureMap
-from torchdpcate.features.user_maps import to_config
-from torchdpcate.nuisance.model import NuisanceModel
+from torchdpcate.fit.feature_maps import FeatureMap
+from torchdpcate.fit.kernels import UnitKernel
+from torchdpcate.fit.nuisances import NuisanceModel
+from torchdpcate.fit.user_maps import to_config
+from torchdpcate.heads.kernel import KernelStage
+from torchdpcate.heads.stage import FittedStage, LinearStage
 from torchdpcate.release.file import DIGEST_KEY, release_digest
 from torchdpcate.release.parts import load_features, load_nuisances, named_tensors
 from torchdpcate.release.statement import PrivacyStatement
-from torchdpcate.second_stage.kernel import KernelStage
-from torchdpcate.second_stage.stage import FittedStage, LinearStage
 
 _KEPT_FEATURES = 4_096  # a map of more is not worked out for every query once and for all
 

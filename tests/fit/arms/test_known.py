@@ -1,0 +1,134 @@
+"""A propensity that the domain knows, in nuisances of K arms."""
+
+import pytest
+import torch
+
+from torchdpcate.causal.score import score_spread
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.propensity import known_propensity
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.fit.arms.base import SelectionFacts, WithKnown
+from torchdpcate.fit.arms.fixed import FixedNuisances, FrozenNuisances
+from torchdpcate.fit.arms.private import PrivateNuisances
+from torchdpcate.fit.arms.stable import StableNuisances
+
+STRATA = {"x1": {0: 0.3, 1: 0.6}}
+THIRDS = [0.3333333333, 0.3333333333, 0.3333333333]
+
+
+def facts(propensity=None, actions=(0, 1), overlap: float = 0.1) -> SelectionFacts:
+    domain = Domain([-1, 0], [1, 1], 0.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity)
+    return SelectionFacts(domain, actions, overlap, training=1500, scoring=1500)
+
+
+def drawn(n: int = 1500, arms: int = 2) -> CausalData:
+    generator = torch.Generator().manual_seed(0)
+    x = 2 * torch.rand(n, 2, generator=generator, dtype=torch.float64) - 1
+    x[:, 1] = (x[:, 1] > 0).double()
+    a = torch.randint(arms, (n,), generator=generator).double()
+    return CausalData(x, a, torch.rand(n, generator=generator, dtype=torch.float64))
+
+
+def test_ranges_are_those_of_the_design() -> None:
+    assert facts(0.4).propensity_range().tolist() == [[0.6, 0.6], [0.4, 0.4]]
+    assert facts(STRATA).propensity_range().tolist() == [[0.4, 0.7], [0.3, 0.6]]
+    assert facts("p").propensity_range().tolist() == [[pytest.approx(0.1), 0.9]] * 2
+    assert facts(THIRDS, (0, 1, 2)).propensity_range().tolist() == [[pytest.approx(1 / 3)] * 2] * 3
+
+
+def test_fixed_nuisances_take_it() -> None:
+    middle = torch.full((2, 2), 0.5)
+    for given in (0.4, STRATA, "p"):
+        own = facts(given)
+        fixed = FixedNuisances().fit(None, own)
+        assert fixed.range_sensitivity == 2 * score_spread(own.domain, own.propensity_range(), middle)
+    assert FixedNuisances().fit(None, facts(0.4)).public["propensity"] == [0.6, 0.4]
+    assert FixedNuisances().fit(None, facts(STRATA)).public["propensity"] == "x1"
+    assert FixedNuisances().fit(None, facts("p")).public["propensity"] == "p"
+    three = FixedNuisances().fit(None, facts(THIRDS, (0, 1, 2)))
+    assert three.range_sensitivity == FixedNuisances().fit(None, facts(None, (0, 1, 2))).range_sensitivity
+
+
+def test_another_beside_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"propensity = 0.3: the domain says propensity: 0.4; leave one of them out"):
+        FixedNuisances(0.3).check(facts(0.4), None)
+    with pytest.raises(InputError, match=r"propensity = function: the domain says propensity: 0.4"):
+        FrozenNuisances(lambda x: 0.5 + 0 * x[:, 0]).check(facts(0.4), None)
+    FixedNuisances(0.4).check(facts(0.4), None)
+
+
+def test_frozen_outcomes_stand_beside_it() -> None:
+    own = facts(0.4)
+    frozen = FrozenNuisances(outcome=lambda x: torch.zeros(len(x), 2).numpy()).fit(None, own)
+    assert frozen.range_sensitivity == 2 * score_spread(own.domain, own.propensity_range(), own.outcome_range())
+    assert frozen.public["propensity"] == "known"
+
+
+@pytest.mark.parametrize("constants", ["localised", "bounded_range", "paper"])
+@pytest.mark.parametrize("target", [None, {"propensity": 0.5}])
+def test_stable_nuisances_need_less_noise_by_it(constants, target) -> None:
+    nuisances = StableNuisances(constants=constants, target=target, ridge=1.0, propensity_ridge=1.0)
+    known, fitted = nuisances.bound(facts(0.5)), nuisances.bound(facts())
+    assert known.beta_e == 0
+    assert known.indirect(1500) < fitted.indirect(1500)
+    assert known.own <= fitted.own
+    assert nuisances.range_sensitivity(facts(0.5)) < nuisances.range_sensitivity(facts())
+
+
+def test_a_replaced_training_record_moves_no_score_by_more_than_the_bound() -> None:
+    own, train, score = facts(0.5), drawn(), drawn(1500)
+    nuisances = StableNuisances(target=None, ridge=0.02, propensity_ridge=0.02)
+    other = CausalData(train.x.clone(), train.a.clone(), train.y.clone())
+    other.x[0], other.a[0], other.y[0] = torch.ones(2), 1.0, 1.0
+    train.x[0], train.a[0], train.y[0] = torch.tensor([-1.0, 0.0]), 1.0, 0.0
+    values = [nuisances.fit(part, own).nuisances.outcome(score.x) for part in (train, other)]
+    moved = (values[1] - values[0]).abs().sum(1)  # of both arms, each by at most (1 / e) of what its model moves
+    assert moved.sum().item() <= nuisances.bound(own).indirect(1500)
+
+
+def test_private_nuisances_have_its_range() -> None:
+    own, records = facts(STRATA), drawn()
+    fitted = PrivateNuisances().fit(records, own)
+    assert fitted.nuisances.ranges()[0].tolist() == [[0.4, 0.7], [0.3, 0.6]]
+    three = PrivateNuisances().fit(drawn(arms=3), facts(THIRDS, (0, 1, 2)))
+    assert three.nuisances.ranges()[0].shape == three.nuisances.ranges()[1].shape == (3, 2)
+
+
+def test_records_bring_their_own() -> None:
+    records, own = drawn(5).with_propensity(torch.linspace(0.1, 0.9, 5, dtype=torch.float64)), facts("p")
+    both = WithKnown(FixedNuisances().fit(None, own).nuisances, own.known)
+    assert both.of(records)[:, 1].tolist() == records.propensity.tolist()
+    assert both.propensity(records.x).tolist() == [[0.5, 0.5]] * 5
+    by_strata = WithKnown(both.models, facts(STRATA).known)
+    assert torch.equal(by_strata.propensity(records.x), by_strata.of(records.with_propensity(None)))
+
+
+def test_numbers_of_arms() -> None:
+    names, levels = ["x"], {}
+    assert known_propensity([0.4, 0.6], names, levels, 0.1).bounds == (0.6, 0.6)
+    assert known_propensity(THIRDS, names, levels, 0.1).bounds == (pytest.approx(1 / 3, abs=1e-15),) * 2
+    for given, words in (
+        ([0.5, 0.3, 0.3], "add up to 1.1"),
+        ([0.05, 0.5, 0.45], "outside"),
+        ([0.5], "one for each of the arms"),
+    ):
+        with pytest.raises(InputError, match=words):
+            known_propensity(given, names, levels, 0.1)
+    with pytest.raises(InputError, match="propensity tells of 3 arms; there are 2 actions"):
+        FixedNuisances().check(facts(THIRDS), None)
+    with pytest.raises(InputError, match=r"below overlap = 0\.35"):
+        FixedNuisances().check(facts(STRATA, overlap=0.35), None)
+
+
+def test_a_schema_has_as_many_numbers_as_arms() -> None:
+    unit = {"low": 0, "high": 1}
+    table = {"outcome": {"name": "y", **unit}, "covariates": {"x": unit}}
+    three = {"treatment": {"name": "t", "categories": ["a", "b", "c"]}, **table}
+    schema = TableSchema.from_dict(three | {"propensity": THIRDS})
+    assert TableSchema.from_dict(schema.to_dict()) == schema
+    with pytest.raises(InputError, match="propensity tells of 2 arms, and treatment 't' has 3"):
+        TableSchema.from_dict(three | {"propensity": 0.3})
+    with pytest.raises(InputError, match="propensity tells of 3 arms, and treatment 't' has 2"):
+        TableSchema.from_dict({"treatment": "t", **table, "propensity": THIRDS})

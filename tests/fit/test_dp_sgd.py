@@ -1,0 +1,531 @@
+"""DP-SGD seen on the gradients it used: clipping, noise, sampling, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, StochasticWeightAveraging
+from torch import nn
+from torch.func import functional_call, grad, vmap
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.fit.nuisance_cases import Foreign, Interrupt, N, Q, Recorder, fit, plan
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import BudgetError, InputError, NumericalError
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.engines import choose_mode
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainable import RecordLossModule, TrainableNuisances
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.fit.training import train
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+
+MODES = ["hooks", "ghost", "chain"]
+CLIP = 0.3
+SILENT = 1e-12  # a noise multiplier that is noise in name only
+
+
+def clipped_sum(module, weights, batch, clip):
+    """Sum of clipped per-record gradients, by torch.func on a copy of the module."""
+    names = [name for name, _ in module.named_parameters()]
+
+    def loss(parameters, *record):
+        single = [part.unsqueeze(0) for part in record]
+        return Loss(copy.deepcopy(module))(parameters, single)
+
+    class Loss:
+        def __init__(self, module):
+            self.module = module
+
+        def __call__(self, parameters, single):
+            return functional_call(Wrapped(self.module), {f"m.{k}": v for k, v in parameters.items()}, (single,))
+
+    parameters = dict(zip(names, weights, strict=True))
+    grads = vmap(grad(loss), in_dims=(None, *[0] * len(batch)))(parameters, *batch)
+    norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads.values()]).norm(dim=0)
+    factors = (clip / norms).clamp(max=1)
+    return [torch.einsum("b,b...->...", factors, g) for g in grads.values()], norms
+
+
+class Wrapped(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.m = module
+
+    def forward(self, batch):
+        return self.m.record_loss(batch).sum()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_clipped_sums_equal_torch_func(module, dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=SILENT, max_grad_norm=CLIP, steps=8)
+    fit(module, dataset, run, mode=mode, callbacks=[recorder], trainer={"precision": "64-true"})
+    clipped = kept = 0
+    for weights, batch, used in zip(recorder.weights, recorder.batches, recorder.grads, strict=True):
+        expected, norms = clipped_sum(module, weights, batch, run.clip_norm)
+        clipped, kept = clipped + int((norms > CLIP).sum()), kept + int((norms < CLIP).sum())
+        for e, g in zip(expected, used, strict=True):
+            # Opacus divides by norm + 1e-6, so its factors are smaller by up to 2.5e-6
+            torch.testing.assert_close(g * run.sampling_rate * N, e, rtol=1e-5, atol=1e-6)
+    assert clipped > 10
+    assert kept > 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(domain, mode):
+    # one record whose gradient is far above the clip norm, sampled at rate 1
+    torch.manual_seed(0)
+    module = TrainableNuisances(domain, width=8)
+    data = TensorDataset(torch.ones(1, Q), torch.ones(1), torch.full((1,), 5.0))
+    recorder = Recorder()
+    fit(
+        module,
+        data,
+        plan(noise_multiplier=SILENT, sampling_rate=1.0, steps=3),
+        mode=mode,
+        callbacks=[recorder],
+    )
+    for used in recorder.grads:
+        norm = torch.cat([g.flatten() for g in used]).norm()
+        assert 0.5 * (1 - 1e-4) < norm <= 0.5 * (1 + 1e-6)
+
+
+class Flat(RecordLossModule):
+    """No record has a gradient: what moves the weights is noise."""
+
+    def __init__(self):
+        super().__init__(optimizer="sgd")
+        self.net = nn.Linear(Q, 40)
+
+    def record_loss(self, batch):
+        return 0 * self.net(batch[0]).sum(1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_noise_has_the_planned_scale_in_every_step(dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=100)
+    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
+    noise = torch.cat([g.flatten() for used in recorder.grads for g in used]).double() * 10
+    assert len(noise) == 100 * 160
+    # sd of a mean is 1/sqrt(m), of a variance sqrt(2/m): six of them alarm falsely 2e-9 of the time each
+    assert abs(noise.mean()) < 6 * 0.6 / len(noise) ** 0.5
+    assert abs(noise.var() / 0.36 - 1) < 6 * (2 / len(noise)) ** 0.5
+    steps = noise.view(100, 160)
+    assert abs((steps[:-1] * steps[1:]).mean()) < 6 * 0.36 / (99 * 160) ** 0.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_empty_batches_happen_and_take_a_noisy_step(module, dataset, mode):
+    recorder, run = Recorder(), plan(sampling_rate=1 / N, steps=40)
+    private = fit(module, dataset, run, mode=mode, callbacks=[recorder])
+    sizes = [len(batch[0]) for batch in recorder.batches]
+    # P(no empty batch in 40 at e^-1 each) = 1e-8, and the source is fixed
+    assert 0 in sizes
+    assert private.steps == private.spent == 40
+    empty = recorder.grads[sizes.index(0)]
+    assert all(bool((g != 0).all()) and bool(g.isfinite().all()) for g in empty)
+
+
+class Handing(FixedNoise):
+    """Keeps what DP-SGD is about to use, and hands out a multiple of it."""
+
+    def __init__(self, factor):
+        super().__init__(0)
+        self.factor, self.retained = factor, []
+
+    def released(self, output):
+        self.retained.append([grad.clone() for grad in output])
+        return output if self.factor == 1 else [self.factor * grad for grad in output]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_optimizer_uses_what_the_source_hands_out_of_each_noisy_gradient(module, dataset, mode):
+    before = [p.detach().clone() for p in module.parameters()]
+    for factor in (1, 3):
+        recorder, source = Recorder(), Handing(factor)
+        trained, run = copy.deepcopy(module), plan(steps=4)
+        trainer = default_trainer(
+            callbacks=[DPSGD(run, source, mode=mode), recorder], max_epochs=-1, max_steps=4, accelerator="cpu"
+        )
+        trainer.fit(trained, poisson_loader(dataset, run.sampling_rate, 4, source))
+        assert len(source.retained) == 4
+        for kept, used in zip(source.retained, recorder.grads, strict=True):
+            assert all(torch.equal(factor * k, u) for k, u in zip(kept, used, strict=True))
+            # clipped sum plus noise, over the expected ten records: noise in every number
+            assert all(bool((k != 0).all()) for k in kept)
+        assert all(not torch.equal(b, p) for b, p in zip(before, trained.parameters(), strict=True))
+    assert_ordinary(trained)
+
+
+def test_any_lightning_module_trains_and_is_ordinary_again(dataset):
+    module = Foreign(nn.GroupNorm(2, 4))
+    before, names = copy.deepcopy(module.state_dict()), set(vars(module))
+    private = fit(module, dataset, plan(sampling_rate=2 / N))
+    assert private.steps == 20
+    assert module.state_dict().keys() == before.keys()
+    assert any(not torch.equal(before[k], v) for k, v in module.state_dict().items())
+    assert_ordinary(module)
+    assert {name for name in vars(module) if "grad_sample" in name} <= names
+
+
+def assert_ordinary(module):
+    for part in module.modules():
+        assert not part._forward_hooks
+        assert not part._backward_hooks
+        assert not hasattr(part, "activations")
+        assert not hasattr(part, "ft_compute_sample_grad")
+    assert "backward" not in vars(module)
+    for p in module.parameters():
+        assert p.grad is None
+        assert not {"grad_sample", "summed_grad", "_norm_sample", "_forward_counter"} & set(vars(p))
+    copy.deepcopy(module)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_exception_leaves_no_private_gradient_behind(module, dataset, mode):
+    precision = torch.get_float32_matmul_precision()
+    with pytest.raises(RuntimeError):
+        fit(module, dataset, plan(), mode=mode, callbacks=[Interrupt(3, RuntimeError)])
+    assert_ordinary(module)
+    assert module.record_losses is None
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_reduced_precision_products_are_off_during_the_fit(module, dataset):
+    seen = []
+
+    class Look(Recorder):
+        def on_train_batch_end(self, *args):
+            seen.append(torch.get_float32_matmul_precision())
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        fit(module, dataset, plan(steps=2), callbacks=[Look()])
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["highest", "highest"]
+
+
+# ---- refusals
+
+
+class NoOptimizer(Foreign):
+    def configure_optimizers(self):
+        return None
+
+
+class Manual(Foreign):
+    automatic_optimization = False
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Scheduler(Foreign):
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+class HalfOptimizer(Foreign):
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.net[0].parameters(), lr=0.1)
+
+
+class Waking(Foreign):
+    """A frozen parameter wakes up."""
+
+    def __init__(self):
+        super().__init__()
+        self.net[0].requires_grad_(False)
+
+    def on_train_batch_start(self, batch, batch_idx):
+        self.net[0].requires_grad_(batch_idx >= 3)
+
+
+class Idle(Foreign):
+    def __init__(self):
+        super().__init__()
+        self.idle = nn.Linear(2, 2)  # outside the loss
+
+
+class Folded(Foreign):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+
+    def training_step(self, batch, batch_idx):
+        return self.net(batch[0].reshape(-1, 1)).sum()  # three rows of each record
+
+
+class Column(Foreign):
+    """Keeps [B, 1] losses, which would broadcast against the clip factors."""
+
+    record_losses = None
+
+    def training_step(self, batch, batch_idx):
+        self.record_losses = (self.net(batch[0]) - batch[2].unsqueeze(1)) ** 2
+        return self.record_losses.mean()
+
+
+class Wrong(Flat):
+    def record_loss(self, batch):
+        return self.net(batch[0])[:, :1]
+
+
+AVERAGING = StochasticWeightAveraging(0.1, swa_epoch_start=1)
+REFUSED = {
+    "by hand": (Manual, {}, "automatic"),
+    "no optimizer": (NoOptimizer, {}, "optimizer's parameters"),
+    "scheduler": (Scheduler, {}, "scheduler"),
+    "half of the parameters": (HalfOptimizer, {}, "optimizer's parameters"),
+    "a parameter that wakes up": (Waking, {}, "optimizer's parameters"),
+    "a parameter outside the loss": (Idle, {}, "idle"),
+    "records folded into rows": (Folded, {"plan": plan(sampling_rate=1.0)}, "first dimension"),
+    "batch norm": (lambda: Foreign(nn.BatchNorm1d(4)), {}, "BatchNorm1d"),
+    "batch norm without weights": (lambda: Foreign(nn.BatchNorm1d(4, affine=False)), {}, "BatchNorm1d"),
+    "early stopping": (Foreign, {"callbacks": [EarlyStopping("loss")]}, "EarlyStopping"),
+    "averaging": (Foreign, {"callbacks": [AVERAGING]}, "StochasticWeightAveraging|scheduler"),
+    "clipping": (Foreign, {"trainer": {"gradient_clip_val": 1.0}}, "gradient_clip_val"),
+    "accumulation": (Foreign, {"trainer": {"accumulate_grad_batches": 2}}, "accumulate_grad_batches"),
+    "precision": (Foreign, {"trainer": {"precision": "bf16-mixed"}}, "precision"),
+    "kept losses that broadcast": (Column, {"mode": "ghost"}, r"\[B\]"),
+    "losses that broadcast": (Wrong, {}, r"shape \[B\]"),
+    "no kept losses": (Foreign, {"mode": "ghost"}, "RecordLossModule"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refuses_what_breaks_the_analysis(dataset, case):
+    make, settings, message = REFUSED[case]
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    with pytest.raises(InputError, match=message):
+        fit(make(), dataset, **{"plan": plan(), "ledger": ledger, **settings})
+    assert sum(entry.count for entry in ledger.entries) <= LATE.get(case, 0)
+
+
+LATE = {"a parameter that wakes up": 3}
+"""Steps before the refusal of what cannot be seen earlier."""
+
+
+@pytest.mark.parametrize("several", [{"strategy": "ddp"}, {"strategy": "ddp_spawn", "devices": 2}, {"devices": 2}])
+def test_refuses_several_processes_before_they_start(records, several):
+    def trainer(**settings):
+        return Trainer(accelerator="cpu", logger=False, **several, **settings)
+
+    with pytest.raises(InputError, match=r"^trainer: DDPStrategy of . device.s.: training takes one process on one"):
+        default_trainer(accelerator="cpu", **several)
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match="training takes one process"):
+        train(Flat(), records, trainer, plan=plan(), **settings)
+
+
+def test_refuses_torchrun(records, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "noise": NoiseSource.system()}
+    with pytest.raises(InputError, match=r"torchrun: each of its 2 processes .* start one process"):
+        train(Flat(), records, default_trainer, plan=plan(), **settings)
+
+
+def test_refuses_a_monitored_checkpoint(dataset, tmp_path):
+    monitored = ModelCheckpoint(tmp_path, monitor="loss")
+    with pytest.raises(InputError, match="'loss'"):
+        fit(Foreign(), dataset, plan(), callbacks=[monitored], trainer={"enable_checkpointing": True})
+
+
+def test_refuses_ordinary_batches_and_another_rate(dataset):
+    with pytest.raises(InputError, match="poisson_loader"):
+        fit(Foreign(), dataset, plan(), loader=DataLoader(dataset, batch_size=10, shuffle=True))
+    other = poisson_loader(dataset, 0.5, 20, NoiseSource.fixed(1))
+    with pytest.raises(InputError, match=r"sampling_rate=0\.5"):
+        fit(Foreign(), dataset, plan(), loader=other)
+
+
+def test_refuses_a_sampler_that_lightning_replaced(dataset, monkeypatch):
+    def replace(trainer, trainer_fn, stage, loader):
+        return DataLoader(dataset, batch_size=10)
+
+    monkeypatch.setattr("lightning.pytorch.loops.fit_loop._process_dataloader", replace)
+    with pytest.raises(InputError, match="use_distributed_sampler=False"):
+        fit(Foreign(), dataset, plan())
+
+
+def test_refuses_a_sampler_that_lightning_replaced_between_epochs(dataset):
+    class Reloading(Foreign):
+        def train_dataloader(self):
+            if self.trainer.current_epoch:
+                return DataLoader(dataset, batch_size=10)
+            return poisson_loader(dataset, plan().sampling_rate, 6, NoiseSource.fixed(0))
+
+    private = DPSGD(plan(), NoiseSource.fixed(0))
+    trainer = default_trainer(callbacks=[private], max_epochs=3, max_steps=20, reload_dataloaders_every_n_epochs=1)
+    with pytest.raises(InputError, match="PoissonSampler"):
+        trainer.fit(Reloading())
+    assert private.spent == 6
+
+
+def test_refuses_a_test_source_on_a_private_ledger():
+    ledger = Ledger({"nuisance": PrivacyBudget(1.0, 1e-5)})
+    with pytest.raises(InputError, match="fixed"):
+        DPSGD(plan(), NoiseSource.fixed(0), ledger)
+
+
+def test_refuses_a_test_sampler_under_private_noise(dataset):
+    loader = poisson_loader(dataset, plan().sampling_rate, 20, NoiseSource.fixed(0))
+    trainer = default_trainer(max_steps=20, max_epochs=-1, callbacks=[DPSGD(plan(), NoiseSource.system())])
+    with pytest.raises(InputError, match="sampler"):
+        trainer.fit(Foreign(), loader)
+
+
+def test_refuses_an_unknown_mode_and_two_callbacks(dataset):
+    with pytest.raises(InputError, match="mode="):
+        DPSGD(plan(), NoiseSource.fixed(0), mode="ew")
+    second = DPSGD(plan(), NoiseSource.fixed(1))
+    with pytest.raises((InputError, RuntimeError)):
+        fit(Foreign(), dataset, plan(), callbacks=[second])
+
+
+def test_weights_that_are_not_finite_are_an_error(dataset):
+    class Wild(Foreign):
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e38)
+
+    with pytest.raises(NumericalError, match="learning_rate"):
+        fit(Wild(), dataset, plan())
+
+
+@pytest.mark.slow
+def test_no_step_beyond_the_plan_however_the_trainer_is_set(dataset):
+    private = fit(Foreign(), dataset, plan(), trainer={"max_steps": 500})
+    assert private.spent == 20
+
+    class Twice(Foreign):
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+            optimizer.step(closure=optimizer_closure)
+            optimizer.step(closure=optimizer_closure)
+
+    ledger = Ledger({"nuisance": PrivacyBudget(1000.0, 1e-5)}, private=False)
+    with pytest.raises(BudgetError, match="steps=5"):
+        fit(Twice(), dataset, plan(steps=5), ledger=ledger)
+    assert ledger.entry(0).count == 5
+
+
+# ---- modes
+
+
+def test_auto_takes_the_fastest_that_can(domain):
+    module = TrainableNuisances(domain, width=8)
+    assert choose_mode(module) == "chain"
+    module.words = nn.Embedding(3, 2)
+    assert choose_mode(module) == "ghost"
+    module.extra = nn.Bilinear(2, 2, 2)
+    assert choose_mode(module) == "hooks"
+    assert choose_mode(Foreign()) == "hooks"
+
+
+def test_plan_refuses_bad_values():
+    for bad in (
+        {"noise_multiplier": 0.0},
+        {"max_grad_norm": -1.0},
+        {"sampling_rate": 1.5},
+        {"steps": 0},
+        {"noise_multiplier": float("nan")},
+    ):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            plan(**bad)
+    assert DPSGDPlan(1.0, 1.0, 1 / 7, 5).epoch == 7
+
+
+# ---- precision of noise and clipping
+
+
+def circles(noise):
+    """How many pairs lie on a circle of torch's float32 normals, and of how many: radius^2 = -2 ln(k / 2^24).
+
+    Torch fills sixteen numbers at once, eight cosines and eight sines. Where k is small it is known to a tenth.
+    """
+    pairs = noise[: noise.numel() // 16 * 16].reshape(-1, 2, 8)
+    k = 2.0**24 * torch.exp(-pairs.square().sum(1) / 2).flatten()
+    k = k[(k > 0.3) & (k < 2**15)]
+    return int((k - k.round()).abs().lt(0.1).sum()), len(k)
+
+
+def test_float32_normals_of_torch_lie_on_circles():
+    parts = torch.randn(40_000, generator=torch.Generator().manual_seed(0))
+    hits, of = circles(parts.double())
+    assert of > 25
+    assert hits == of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_noise_is_on_no_circle_of_float32(dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=3.0, max_grad_norm=0.2, steps=400)
+    fit(Flat(), dataset, run, mode=mode, callbacks=[recorder])
+    # six times sixteen weights, which torch would have filled by themselves; over the expected ten records
+    noise = torch.cat([used[0].flatten()[:96].double() for used in recorder.grads]) * (10 / 0.6)
+    hits, of = circles(noise)
+    # a fifth of about 38 lie there by chance: P(Binomial(38, 0.2) > 25) < 1e-9
+    assert of > 15
+    assert hits < 0.6 * of + 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sum_and_its_noise_lie_on_a_grid_that_owes_nothing_to_the_records(module, dataset, mode):
+    recorder, run = Recorder(), plan(noise_multiplier=0.5, max_grad_norm=0.25, sampling_rate=1.0, steps=2)
+    some = torch.utils.data.Subset(dataset, range(32))  # an expected batch by which division is exact
+    fit(module, some, run, mode=mode, callbacks=[recorder], trainer={"precision": "64-true"})
+    step = 2.0**-3 * 2.0**-40
+    for used in recorder.grads:
+        halves = torch.cat([g.flatten() for g in used]) * 32 / step * 2
+        assert bool((halves % 2 == 1).all())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("width", "q"), [(8, Q), (64, 40)])
+def test_no_clipped_gradient_is_longer_than_the_clip_norm(mode, width, q):
+    """Of one record far above the clip norm, its length in float64: without room for rounding some are longer."""
+    wide, norms = Domain([0.0] * q, [1.0] * q, -5.0, 5.0), []
+    run = plan(noise_multiplier=SILENT, max_grad_norm=1.0, sampling_rate=1.0, steps=4)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        module, recorder = Steep(wide, width=width), Recorder()
+        data = TensorDataset(torch.rand(1, q), torch.ones(1), torch.full((1,), 5.0))
+        fit(module, data, run, mode=mode, callbacks=[recorder])
+        norms += [torch.cat([g.flatten() for g in used]).double().norm().item() for used in recorder.grads]
+    assert max(norms) <= 1.0
+    # what rounding does is a small part of the room left for it
+    assert max(norms) <= run.clip_norm * (1 + 2.0**-19)
+    assert min(norms) > run.clip_norm * (1 - 2.0**-19)
+
+
+class Steep(TrainableNuisances):
+    """Gradients so long that Opacus' own 1e-6 in the divisor is nothing."""
+
+    def record_loss(self, batch):
+        return 1e5 * super().record_loss(batch)
+
+
+def test_refuses_runs_beyond_the_precision_of_the_noise(dataset):
+    with pytest.raises(InputError, match=r"steps=.* 2\^40"):
+        plan(steps=2**38).check_precision(160)
+    with pytest.raises(InputError, match="noise_multiplier"):
+        plan(noise_multiplier=1e7).check_precision(160)
+    with pytest.raises(InputError, match="noise_multiplier"):
+        fit(Foreign(), dataset, plan(noise_multiplier=1e9))
+    plan(steps=4000).check_precision(2_000_000)
+
+
+def test_refuses_a_delta_beyond_the_tails_before_anything_is_trained(domain):
+    with pytest.raises(InputError, match="delta"):
+        NuisanceConfig(batch_size=10, epochs=1).check(N, domain, PrivacyBudget(1.0, 1e-30), ())

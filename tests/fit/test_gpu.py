@@ -1,0 +1,111 @@
+"""DP-SGD on a GPU against the CPU, in float64; skipped where there is no GPU."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from torchdpcate.errors import InputError
+from torchdpcate.fit import training
+from torchdpcate.fit.dp_sgd import DPSGD
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise, NoiseSource
+from torchdpcate.privacy.session import FitSession
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU on this machine"),
+]
+N, Q, STEPS = 200, 5, 12
+GPU = "gpu"
+DEVICE = "cuda"
+
+
+class Net(RecordLossModule):
+    def __init__(self) -> None:
+        super().__init__(optimizer="sgd")
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            self.net = nn.Sequential(nn.Linear(Q, 7), nn.Tanh(), nn.Linear(7, 1)).double()
+
+    def record_loss(self, batch):
+        x, y = batch
+        return (self.net(x).squeeze(-1) - y) ** 2
+
+
+class Watched(FixedNoise):
+    """Fixed noise that says where its numbers were made."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.made = []
+
+    def fine_gaussian_rows(self, rows, size, scale):
+        for row in super().fine_gaussian_rows(rows, size, scale):
+            self.made.append(row.device.type)
+            yield row
+
+
+def dataset(device="cpu"):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(N, Q, dtype=torch.float64, generator=generator)
+    return TensorDataset(x.to(device), (4 * x[:, 0] - 1).to(device))
+
+
+def weights(accelerator, mode, sigma=1e-13, rate=0.3, on="cpu", limit=None):
+    """Weights after some steps, and where the noise was made; every source of chance is fixed."""
+    noise, module = Watched(1), Net()
+    plan = DPSGDPlan(sigma, 0.3, rate, STEPS)
+    callback = DPSGD(plan, noise, mode=mode, max_physical_batch=limit)
+    settings = {"max_epochs": 1, "max_steps": STEPS, "precision": "64-true", "callbacks": [callback]}
+    trainer = default_trainer(accelerator=accelerator, **settings)
+    assert trainer.strategy.root_device.type == ("cpu" if accelerator == "cpu" else DEVICE)
+    trainer.fit(module, poisson_loader(dataset(on), rate, STEPS, NoiseSource.fixed(2)))
+    return torch.cat([p.detach().cpu().flatten() for p in module.parameters()]), noise.made
+
+
+@pytest.mark.parametrize(("mode", "limit"), [("chain", None), ("chain", 16), ("ghost", None), ("hooks", None)])
+@pytest.mark.parametrize("on", ["cpu", DEVICE])
+def test_steps_on_a_gpu_are_those_on_the_cpu(mode, limit, on):
+    here, there = weights("cpu", mode, limit=limit)[0], weights(GPU, mode, on=on, limit=limit)[0]
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_noise_is_made_on_the_cpu_and_is_the_same(rate):
+    (here, _), (there, made) = weights("cpu", "chain", 1.0, rate), weights(GPU, "chain", 1.0, rate)
+    assert len(made) == STEPS
+    assert set(made) == {"cpu"}
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-10)
+    assert (here - weights("cpu", "chain", rate=rate)[0]).abs().max() > 1e-6  # there is noise
+
+
+def test_a_gpu_that_is_full_names_the_setting(monkeypatch):
+    from torchdpcate.papers.oprescu import Dataset1
+
+    study = Dataset1(n=900, queries=5).load()
+
+    def factory(**settings):
+        return default_trainer(accelerator=GPU, **settings)
+
+    class Hungry(type(NuisanceConfig().module(study.domain))):
+        def record_loss(self, batch):
+            torch.empty(2**50, dtype=torch.uint8, device=batch[0].device)
+            return super().record_loss(batch)
+
+    plan, session = DPSGDPlan(1.0, 1.0, 0.1, 5), FitSession(NoiseSource.fixed(0), PrivacyBudget(1.0, 1e-5))
+    with pytest.raises(InputError, match="training: the GPU has too little memory; lower max_physical_batch"):
+        training.train(
+            Hungry(study.domain),
+            study.records,
+            factory,
+            batch_size=90,
+            epochs=1,
+            seed=0,
+            plan=plan,
+            noise=session.noise,
+        )

@@ -1,0 +1,208 @@
+"""Feature maps against SciPy, the kernel they stand for, and their norm bound."""
+
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.special import eval_legendre
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.fit import tangent_features as tangent
+from torchdpcate.fit.feature_maps import FEATURE_MAPS, FeatureMap, Fourier, Identity, Legendre, Products, Representation
+from torchdpcate.fit.kernels import Nystrom
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.weighted_basis import Feature, WeightedBasis, all_features, step
+
+DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], 0.0, 1.0)
+
+
+def maps(domain: Domain = DOMAIN):
+    torch.manual_seed(0)
+    nuisances = Nuisances(domain, width=16).double().requires_grad_(False)
+    return {name: cls().setup(domain, nuisances) for name, cls in FEATURE_MAPS.items()}
+
+
+def test_uncentred_covariates_lie_between_zero_and_one():
+    x = DOMAIN.grid(64)
+    psi = Identity(centred=False).setup(DOMAIN)
+    unit = (x - DOMAIN.covariate_low) / (DOMAIN.covariate_high - DOMAIN.covariate_low)
+    torch.testing.assert_close(psi(x), torch.cat([torch.ones(64, 1), unit], 1) / 2, rtol=0, atol=1e-15)
+    assert psi.twin()(x).equal(psi(x))
+
+
+def test_fourier_norm_is_one_and_estimates_the_gaussian_kernel():
+    psi = Fourier(pairs=20_000, bandwidth=0.7, seed=1).setup(DOMAIN)
+    x = DOMAIN.grid(6)
+    gram = psi(x) @ psi(x).T
+    # one but for the margin of rounding, 9e-12 for 40,000 features
+    torch.testing.assert_close(gram.diagonal(), torch.ones(6, dtype=torch.float64), rtol=0, atol=1e-10)
+    kernel = torch.exp(-torch.cdist(DOMAIN.scale(x), DOMAIN.scale(x)).square() / (2 * 0.7**2))
+    # Each entry is a mean of 20,000 terms of sd below 0.71: 6 sd is 0.03.
+    assert (gram - kernel).abs().max().item() < 0.03
+
+
+def test_fourier_seed_is_public_and_reproducible():
+    x = DOMAIN.grid(3)
+    assert torch.equal(Fourier(seed=4).setup(DOMAIN)(x), Fourier(seed=4).setup(DOMAIN)(x))
+    assert not torch.equal(Fourier(seed=4).setup(DOMAIN)(x), Fourier(seed=5).setup(DOMAIN)(x))
+
+
+def gaussian_kernel(x, y, bandwidth: float):
+    return torch.exp(-torch.cdist(DOMAIN.scale(x), DOMAIN.scale(y)).square() / (2 * bandwidth**2))
+
+
+@pytest.mark.parametrize(("points", "shape"), [(100, (64, 3)), (63, (63, 3)), (343, (343, 3))])
+def test_nystrom_points_are_a_grid_or_sobol_points_of_the_whole_box(points, shape):
+    psi = Nystrom(points=points).setup(DOMAIN)
+    assert psi.landmarks.shape == shape
+    assert psi.dimension == shape[0]
+    assert -1 <= psi.landmarks.min().item() < -0.9
+    assert 0.9 < psi.landmarks.max().item() <= 1
+    regular = len(psi.landmarks[:, 0].unique()) < 10
+    assert regular == (points != 63)
+
+
+def test_nystrom_is_the_kernels_projection_on_its_points():
+    """Closed form k_u (K_uu + j I)^{-1} k_u'; with 6^3 points it is the kernel itself."""
+    psi, x, y = Nystrom(points=216, bandwidth=0.9).setup(DOMAIN), DOMAIN.grid(20), DOMAIN.grid(30)[20:]
+    low, high = DOMAIN.covariate_low, DOMAIN.covariate_high
+    u = low + (psi.landmarks + 1) / 2 * (high - low)
+    K = gaussian_kernel(u, u, 0.9) + 1e-6 * torch.eye(216, dtype=torch.float64)
+    expected = gaussian_kernel(x, u, 0.9) @ torch.linalg.solve(K, gaussian_kernel(u, y, 0.9))
+    torch.testing.assert_close(psi.covariance(x, y), expected, rtol=0, atol=1e-8)
+    torch.testing.assert_close(psi.covariance(x, y), gaussian_kernel(x, y, 0.9), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_products_in_batches_are_those_of_the_features(name, monkeypatch):
+    psi, x = maps()[name], DOMAIN.grid(11)
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.randn(2, psi.dimension, dtype=torch.float64, generator=generator)
+    r = torch.randn(2, 11, dtype=torch.float64, generator=generator)
+    matrix = psi(x)
+    monkeypatch.setattr("torchdpcate.fit.feature_maps._CHUNK_ELEMENTS", 4 * psi.dimension)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    torch.testing.assert_close(psi.product(theta, x), theta @ matrix.T, **close)
+    torch.testing.assert_close(psi.product(theta[0], x), matrix @ theta[0], **close)
+    torch.testing.assert_close(psi.adjoint(r, x), r @ matrix, **close)
+    torch.testing.assert_close(psi.norm(x), matrix.norm(dim=1), **close)
+    torch.testing.assert_close(psi.covariance(x, x[:4]), matrix @ matrix[:4].T, **close)
+    assert psi.product(theta, x[:0]).shape == (2, 0)
+
+
+@pytest.mark.parametrize("name", sorted(FEATURE_MAPS))
+def test_a_twin_is_the_same_map(name):
+    psi: FeatureMap = maps()[name]
+    torch.manual_seed(0)
+    nuisances = Nuisances(DOMAIN, width=16).double().requires_grad_(False)
+    torch.testing.assert_close(psi.twin(nuisances)(DOMAIN.grid(5)), psi(DOMAIN.grid(5)), rtol=0, atol=0)
+
+
+def test_every_feature_map_has_its_yaml():
+    folder = Path(__file__).parents[2] / "conf" / "features"
+    assert {path.stem for path in folder.glob("*.yaml")} == set(FEATURE_MAPS)
+    assert FEATURE_MAPS["tangent"] is tangent.Tangent
+
+
+def test_legendre_polynomials_are_scipys():
+    x = DOMAIN.grid(50)
+    psi = Legendre(4).setup(DOMAIN)(x) * (1 + 3 * 4) ** 0.5
+    z = DOMAIN.scale(x).numpy()
+    for k in range(1, 5):
+        block = psi[:, 1 + 3 * (k - 1) : 1 + 3 * k].numpy()
+        assert block == pytest.approx(eval_legendre(k, z), abs=1e-12)
+
+
+def test_identity_is_intercept_and_scaled_covariates():
+    psi = Identity().setup(DOMAIN)(DOMAIN.covariate_high[None])
+    torch.testing.assert_close(psi, torch.full((1, 4), 0.5, dtype=torch.float64))
+
+
+def test_representation_is_the_clipped_hidden_layer():
+    torch.manual_seed(0)
+    nuisances = Nuisances(DOMAIN, width=16).double().requires_grad_(False)
+    x = DOMAIN.grid(20)
+    hidden = torch.cat([torch.full((20, 1), 0.5, dtype=torch.float64), nuisances.representation(x)], 1)
+    expected = hidden / hidden.norm(dim=1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(Representation().setup(DOMAIN, nuisances)(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Legendre(0), r"features\.degree = 0"),
+        (lambda: Fourier(pairs=0), r"features\.pairs = 0"),
+        (lambda: Fourier(bandwidth=-1.0), r"features\.bandwidth = -1"),
+        (lambda: Nystrom(points=0), r"features\.points = 0"),
+        (lambda: Nystrom(bandwidth=0.0), r"features\.bandwidth = 0"),
+        (lambda: Representation(scale=0.0), r"features\.scale = 0"),
+        (lambda: Representation().setup(DOMAIN), "needs the trained nuisances"),
+    ],
+)
+def test_bad_settings_are_refused(build, message):
+    with pytest.raises(InputError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("squares", [False, True])
+def test_products_are_all_pairs_of_scaled_covariates(squares):
+    x = DOMAIN.grid(64)
+    psi = Products(squares).setup(DOMAIN)
+    a, b, c = DOMAIN.scale(x).T
+    expected = [torch.ones(64), a, b, c, a * b, a * c, b * c]
+    expected += [eval_legendre(2, z) for z in (a, b, c)] if squares else []
+    assert psi.dimension == len(expected)
+    torch.testing.assert_close(psi(x), torch.stack(expected, 1) / len(expected) ** 0.5, rtol=0, atol=1e-14)
+    assert psi.twin()(x).equal(psi(x))
+    assert Products(squares).setup(Domain([0.0], [1.0], 0.0, 1.0)).dimension == 2 + squares
+
+
+def by_fractions(z: float, u: float, bandwidth: float) -> float:
+    """The Gaussian kernel of two numbers, their difference without rounding."""
+    return math.exp(-float(min((Fraction(z) - Fraction(u)) ** 2 / (2 * Fraction(bandwidth) ** 2), Fraction(10_000))))
+
+
+@pytest.mark.parametrize("bandwidth", [1e-8, 1e-7, 1e-5, 1e-3, 0.1, 1.0, 1e4, 1e8])
+def test_nystrom_features_are_within_one_before_they_are_held_to_it_at_every_bandwidth(bandwidth):
+    box = Domain([-1.0] * 5, [1.0] * 5, 0.0, 1.0)
+    psi = Nystrom(points=64, bandwidth=bandwidth).setup(box)
+    generator = torch.Generator().manual_seed(0)
+    steps = torch.randn(40, *psi.landmarks.shape, generator=generator).double() * min(bandwidth, 1.0)
+    x = box.clip_covariates(torch.cat([psi.landmarks, (psi.landmarks + steps).flatten(0, 1), box.grid(100)]))
+    assert psi.forward(x).norm(dim=1).max().item() < 1
+    assert torch.equal(psi._kernel(psi.landmarks).diagonal(), torch.ones(64).double())
+
+
+@pytest.mark.parametrize("bandwidth", [1e-300, 1e-8, 1e-6, 1e-2, 1.0, 1e8, 1e300])
+def test_nystrom_kernels_follow_exact_differences(bandwidth):
+    psi = Nystrom(points=5, bandwidth=bandwidth).setup(Domain([-1.0], [1.0], 0.0, 1.0))
+    z = torch.tensor([-1.0, -0.5, 1.0, 0.3]).double()
+    z = torch.cat([z, (z + min(bandwidth, 1.0)).clamp(-1, 1), (z - 3 * min(bandwidth, 1.0)).clamp(-1, 1)])
+    expected = [[by_fractions(a, b, bandwidth) for b in psi.landmarks[:, 0].tolist()] for a in z.tolist()]
+    torch.testing.assert_close(psi._kernel(z[:, None]), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
+
+
+def normal() -> tuple[torch.Tensor, torch.Tensor]:
+    """Points and weights of a standard normal covariate."""
+    z = torch.linspace(-8, 8, 40_001, dtype=torch.float64)
+    return z, torch.softmax(-z.square() / 2, 0)
+
+
+def test_a_step_is_bounded_and_has_nearly_nothing_of_a_line():
+    z, weight = normal()
+    h = step(z)
+    assert float(h.abs().max()) == pytest.approx(1.5108, abs=1e-4)
+    assert float((weight * h.square()).sum()) == pytest.approx(0.7862, abs=1e-4)  # by quadrature, as the next one
+    assert abs(float((weight * h * z).sum())) < 0.001
+
+
+def test_products_with_a_step_are_those_of_their_covariates():
+    z = torch.tensor([[0.5, -1.0, 1.0], [2.0, 0.3, 0.0]], dtype=torch.float64)
+    features = all_features([False, False, True], "t")
+    assert features == tuple(Feature("t", *pair) for pair in ((0, 1), (1, 0), (2, 0), (2, 1)))
+    psi = WeightedBasis(features, torch.full((5,), 0.2, dtype=torch.float64))(z) / 0.2**0.5
+    expected = torch.stack([z[:, f.i] * step(z[:, f.j]) for f in features], 1)
+    torch.testing.assert_close(psi[:, 1:], expected, rtol=1e-14, atol=1e-14)

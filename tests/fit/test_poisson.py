@@ -1,0 +1,105 @@
+"""Poisson sampling: independent coins, empty batches, batches of any data set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from torchdpcate.errors import InputError
+from torchdpcate.fit.dp_sgd_plan import PoissonSampler, poisson_loader, shuffled_loader
+from torchdpcate.privacy.noise import NoiseSource
+
+
+def drawn(size, rate, steps, seed=0) -> torch.Tensor:
+    """Which record was in which batch, [steps, size]."""
+    table = torch.zeros(steps, size)
+    for row, index in zip(table, PoissonSampler(size, rate, steps, NoiseSource.fixed(seed)), strict=True):
+        row[index] = 1
+    return table
+
+
+def test_each_record_enters_by_its_own_coin():
+    table, q = drawn(50, 0.1, 4000), 0.1
+    # z-scores of 50 inclusion rates and of the batch sizes' variance; six sd alarm falsely 1e-7 of the time
+    z = (table.mean(0) - q) / (q * (1 - q) / 4000) ** 0.5
+    assert z.abs().max() < 6
+    sizes = table.sum(1)
+    variance = 50 * q * (1 - q)
+    assert abs(sizes.var() / variance - 1) < 6 * (2 / 4000) ** 0.5 * 1.1
+    centred = table - q
+    together = (centred.T @ centred / 4000)[~torch.eye(50, dtype=bool)]
+    assert together.abs().max() < 7 * q * (1 - q) / 4000**0.5
+    after = (centred[:-1] * centred[1:]).mean()
+    assert abs(after) < 6 * q * (1 - q) / (3999 * 50) ** 0.5
+
+
+def test_the_number_of_steps_is_fixed_and_empty_batches_stay():
+    table = drawn(10, 0.1, 500)
+    assert len(table) == 500
+    # each is empty with probability 0.35
+    assert 100 < (table.sum(1) == 0).sum() < 250
+
+
+def test_passes_and_samplers_differ():
+    noise = NoiseSource.fixed(0)
+    one, other = PoissonSampler(1000, 0.5, 1, noise), PoissonSampler(1000, 0.5, 1, noise)
+    draws = [next(iter(one)), next(iter(one)), next(iter(other))]
+    assert not torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+
+
+def test_global_seeds_do_not_decide_the_sample():
+    samples = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        samples.append(next(iter(PoissonSampler(1000, 0.5, 1, NoiseSource.system()))))
+    assert not torch.equal(*samples)
+
+
+class Pairs(Dataset):
+    """Records that are no tensors."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return {"x": torch.full((2,), float(index)), "id": index}
+
+
+def test_any_dataset_is_collated_also_when_the_batch_is_empty():
+    batches = list(poisson_loader(Pairs(), 0.15, 60, NoiseSource.fixed(0)))
+    sizes = {len(batch["id"]) for batch in batches}
+    assert {0, 1} <= sizes
+    for batch in batches:
+        assert batch["x"].shape == (len(batch["id"]), 2)
+        assert torch.equal(batch["x"][:, 0], batch["id"].float())
+
+
+def test_tensors_are_gathered_and_empty_batches_keep_their_shape():
+    data = TensorDataset(torch.arange(12.0).view(6, 2), torch.arange(6))
+    for x, i in poisson_loader(data, 0.15, 60, NoiseSource.fixed(0)):
+        assert x.shape == (len(i), 2)
+        assert torch.equal(x[:, 0], 2.0 * i)
+
+
+def test_the_loader_resumes_without_a_state():
+    loader = poisson_loader(Pairs(), 0.5, 2, NoiseSource.fixed(0))
+    assert loader.state_dict() == {}
+    loader.load_state_dict({})
+
+
+@pytest.mark.parametrize(("size", "rate", "steps"), [(0, 0.1, 1), (5, 0.0, 1), (5, 1.1, 1), (5, 0.1, 0)])
+def test_bad_values_are_refused(size, rate, steps):
+    with pytest.raises(InputError):
+        PoissonSampler(size, rate, steps, NoiseSource.fixed(0))
+
+
+def test_shuffled_loader_gives_a_data_loaders_batches():
+    data = TensorDataset(torch.arange(10))
+    epochs = [[batch[0].tolist() for batch in loader] for loader in [shuffled_loader(data, 4, seed=3)] * 2]
+    assert [len(batch) for batch in epochs[0]] == [4, 4, 2]
+    assert sorted(i for batch in epochs[0] for i in batch) == list(range(10))
+    assert epochs[0] != epochs[1]
+    assert epochs[0] == [batch[0].tolist() for batch in shuffled_loader(data, 4, seed=3)]
+    assert isinstance(shuffled_loader(data, 4, seed=3), DataLoader)

@@ -1,0 +1,260 @@
+"""Training with and without privacy by the same code, and the public settings behind it."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from tests.fit.nuisance_cases import Interrupt, Save, plan
+from torchdpcate.composition.settings import ComposedNuisance
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.fit.convex import ConvexNuisanceConfig
+from torchdpcate.fit.nuisance_config import NuisanceConfig
+from torchdpcate.fit.trainable import TrainableNuisances
+from torchdpcate.fit.trainer import GPU_ROUNDING, default_trainer
+from torchdpcate.fit.training import train
+from torchdpcate.papers.oprescu import Dataset1
+from torchdpcate.privacy.accounting import compose
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.events import DPSGDEvent, GaussianEvent
+from torchdpcate.privacy.guarantee import Guarantee, Level
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+
+def cpu(**settings):
+    return default_trainer(accelerator="cpu", **settings)
+
+
+def weights(module):
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def fresh(domain, **settings):
+    torch.manual_seed(5)
+    return TrainableNuisances(domain, width=8, learning_rate=0.01, **settings)
+
+
+def test_training_without_privacy_learns():
+    study = Dataset1(n=2000, seed=0).load()
+    torch.manual_seed(0)
+    module = NuisanceConfig(learning_rate=0.5).module(study.domain)
+    train(module, study.records, cpu, batch_size=128, epochs=20, seed=0)
+    values = module.double().predict(study.queries)
+    error = (values.mu1 - values.mu0 - study.effect).square().mean().sqrt()
+    assert error < 0.25 * study.effect.std()
+    assert not module.training
+
+
+def test_a_seed_repeats_training_without_privacy(domain, records):
+    runs = [train(fresh(domain), records, cpu, batch_size=16, epochs=3, seed=s) for s in (0, 0, 1)]
+    assert torch.equal(weights(runs[0]), weights(runs[1]))
+    assert not torch.equal(weights(runs[0]), weights(runs[2]))
+
+
+def test_a_seed_does_not_repeat_private_training(domain, records):
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    runs = [train(fresh(domain), records, cpu, noise=NoiseSource.system(), **settings) for _ in range(2)]
+    assert not torch.equal(weights(runs[0]), weights(runs[1]))
+    fixed = [train(fresh(domain), records, cpu, noise=NoiseSource.fixed(3), **settings) for _ in range(2)]
+    assert torch.equal(weights(fixed[0]), weights(fixed[1]))
+
+
+def test_training_leaves_the_global_generator_alone(domain, records):
+    module = fresh(domain)
+    before = torch.random.get_rng_state()
+    train(module, records, cpu, batch_size=16, epochs=1, seed=0)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_nothing_is_printed(domain, records, capfd, recwarn):
+    levels = [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+    train(fresh(domain), records, cpu, batch_size=16, epochs=1, seed=0)
+    train(
+        fresh(domain), records, cpu, batch_size=16, epochs=1, seed=0,
+        plan=plan(), noise=NoiseSource.fixed(0), average=0.5,
+    )  # fmt: skip
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+    assert not [w for w in recwarn if not issubclass(w.category, (DeprecationWarning, FutureWarning))]
+    assert levels == [logging.getLogger(name).level for name in ("lightning.pytorch", "lightning.fabric")]
+
+
+def test_progress_is_shown_on_request(domain, records, capfd):
+    def factory(**settings):
+        return cpu(progress=True, **settings)
+
+    train(fresh(domain), records, factory, batch_size=16, epochs=1, seed=0)
+    shown = capfd.readouterr().out
+    assert "Nuisances" in shown
+    assert "100%" in shown
+
+
+def test_train_refuses_bad_calls(domain, records):
+    with pytest.raises(InputError, match="noise=None"):
+        train(fresh(domain), records, cpu, batch_size=10, epochs=1, seed=0, plan=plan())
+    with pytest.raises(InputError, match="batch_size=61"):
+        train(fresh(domain), records, cpu, batch_size=61, epochs=1, seed=0)
+
+
+# ---- averaging
+
+
+def test_the_tail_average_is_the_mean_of_the_last_weights(domain, records):
+    trace = []
+
+    class Tracing(TrainableNuisances):
+        def on_train_batch_start(self, batch, batch_idx):
+            trace.append(weights(self))
+
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    torch.manual_seed(5)
+    module = Tracing(domain, width=8)
+    train(module, records, cpu, noise=NoiseSource.fixed(0), average=0.0, **settings)
+    trace.append(weights(module))
+    torch.manual_seed(5)
+    averaged = TrainableNuisances(domain, width=8)
+    train(averaged, records, cpu, noise=NoiseSource.fixed(0), average=0.5, **settings)
+    # weights after steps 11 to 20
+    torch.testing.assert_close(weights(averaged), torch.stack(trace[11:]).mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_without_a_tail_keeps_its_weights(domain, records):
+    def factory(callbacks=(), **limits):
+        return cpu(callbacks=callbacks, **{**limits, "max_steps": 4})
+
+    settings = {"batch_size": 10, "epochs": 1, "seed": 0, "plan": plan()}
+    plain = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), average=0.0, **settings)
+    short = train(fresh(domain), records, factory, noise=NoiseSource.fixed(0), average=0.5, **settings)
+    assert torch.equal(weights(plain), weights(short))
+
+
+def test_an_interrupted_training_resumes_with_its_average_and_its_ledger(domain, records, tmp_path):
+    checkpoint, path = tmp_path / "run.ckpt", tmp_path / "ledger.json"
+    blocks = {"nuisance": PrivacyBudget(1000.0, 1e-5)}
+
+    def run(*extra, **settings):
+        def factory(callbacks=(), **limits):
+            return cpu(callbacks=[*callbacks, *extra], **limits)
+
+        return train(
+            fresh(domain), records, factory, batch_size=10, epochs=1, seed=0, plan=plan(),
+            noise=NoiseSource.fixed(0), ledger=Ledger(blocks, path, private=False), **settings,
+        )  # fmt: skip
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Save(15, checkpoint), Interrupt(15))
+    assert Ledger.load(path).entry(0).count == 15
+    trained = run(ckpt_path=checkpoint)
+    assert Ledger.load(path).entry(0).count == 20
+    assert len(Ledger.load(path).entries) == 1
+    # the checkpoint's mean over steps 11 to 15 has a say in the mean over 11 to 20
+    kept = torch.load(checkpoint, weights_only=True)["callbacks"]["TailAverage"]
+    mean = torch.cat([part.flatten() for part in kept["mean"]])
+    assert kept["steps"] == 15
+    assert not torch.equal(weights(trained), mean)
+    assert (weights(trained) - mean).norm() < 0.5 * (mean - weights(fresh(domain))).norm()
+
+
+def test_a_diverged_training_is_an_error(domain, records):
+    torch.manual_seed(0)
+    module = TrainableNuisances(domain, width=0, learning_rate=1e30)
+    with pytest.raises(NumericalError, match="learning_rate"):
+        train(module, records, cpu, batch_size=10, epochs=3, seed=0)
+
+
+# ---- settings
+
+
+def test_the_plan_spends_the_budget_and_no_more():
+    config, budget = NuisanceConfig(batch_size=128, epochs=20, max_grad_norm=0.7), PrivacyBudget(1.0, 1e-5)
+    made = config.plan(1350, budget)
+    assert made.steps == 20 * 11
+    assert made.sampling_rate == 128 / 1350
+    assert made.max_grad_norm == 0.7
+    event = DPSGDEvent(made.noise_multiplier, made.sampling_rate)
+    assert 0.995 < compose([(event, made.steps)], 1e-5) <= 1.0
+    ledger = Ledger({"nuisance": budget}, private=False)
+    ledger.charge("nuisance", "DP-SGD", made.event, count=made.steps)
+
+
+class Still(TrainableNuisances):
+    """Weights that only noise moves."""
+
+    def record_loss(self, batch):
+        return 0 * super().record_loss(batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "epsilon"), [(200, 1.0), (200, 8.0), (400, 2.0)])
+def test_the_clip_norm_keeps_the_noise_walk(domain, n, epsilon):
+    config = NuisanceConfig(width=64, batch_size=20, epochs=20, noise_walk=0.1)
+    made = config.plan(n, PrivacyBudget(epsilon, 1e-5))
+    data = CausalData(torch.rand(n, 3).double(), torch.zeros(n).double(), torch.zeros(n).double())
+    module = Still(domain, width=64)
+    before = weights(module)
+    train(
+        module, data, cpu, batch_size=20, epochs=20, seed=0,
+        plan=made, noise=NoiseSource.fixed(0), average=0.0,
+    )  # fmt: skip
+    # momentum has not quite unfolded in the last steps, which is below a tenth of 200 steps
+    assert 0.9 < (weights(module) - before).std() / 0.1 < 1.05
+
+
+def test_other_charges_on_the_block_are_composed():
+    config, budget, other = NuisanceConfig(), PrivacyBudget(1.0, 1e-5), (GaussianEvent(8.0), 1)
+    alone, shared = config.plan(1350, budget), config.plan(1350, budget, also=[other])
+    assert shared.noise_multiplier > alone.noise_multiplier
+    assert compose([(shared.event, shared.steps), other], 1e-5) <= 1.0
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(InputError, match="batch_size=128 exceeds"):
+        NuisanceConfig(batch_size=128).plan(100, PrivacyBudget(1.0, 1e-5))
+    with pytest.raises(InputError, match="delta"):
+        NuisanceConfig(batch_size=128).plan(1000, PrivacyBudget(1.0, 0.0))
+    for bad in (
+        {"batch_size": 0},
+        {"epochs": 1.5},
+        {"average": 1.5},
+        {"noise_walk": 0.0},
+        {"max_grad_norm": None, "optimizer": "adam"},
+    ):
+        with pytest.raises(InputError, match=next(iter(bad))):
+            NuisanceConfig(**bad)
+
+
+def test_the_shipped_settings_are_valid_and_mlp_is_the_default_of_two_blocks():
+    folder = Path(__file__).parents[2] / "conf" / "nuisance"
+    shipped = {file.stem: instantiate(OmegaConf.load(file)) for file in folder.glob("*.yaml")}
+    assert shipped["mlp"] == NuisanceConfig()
+    assert shipped.pop("convex") == ConvexNuisanceConfig()
+    networks = {name: config for name, config in shipped.items() if not isinstance(config, ComposedNuisance)}
+    assert {name: config.width for name, config in networks.items()} == {"mlp": 32, "narrow": 16, "linear": 0}
+    assert shipped.keys() - networks.keys() == {"additive", "auto", "wide_and_deep"}
+
+
+def _on_gpu():
+    """A Trainer as far as its device is requested."""
+    return SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cuda")))
+
+
+def test_float32_on_a_gpu_is_a_condition_of_networks_alone(monkeypatch):
+    cpu, networks = partial(default_trainer, accelerator="cpu"), NuisanceConfig()
+    assert networks.conditions(None) == networks.conditions(cpu) == () or torch.accelerator.is_available()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    assert networks.conditions(cpu) == networks.conditions(lambda **_: default_trainer(accelerator="cpu")) == ()
+    assert networks.conditions(_on_gpu) == (GPU_ROUNDING,)
+    assert ConvexNuisanceConfig().conditions(_on_gpu) == ()
+    guarantee = Guarantee(Level.CERTIFIED, PrivacyBudget(1.0, 1e-5)).resting_on((GPU_ROUNDING,))
+    assert "conditional" in guarantee.claim
+    assert "float32 on a GPU" in guarantee.claim

@@ -1,0 +1,228 @@
+"""Weights that need no fit, what all schemes share, and why weights are neither normalised nor the same for both arms.
+
+Numbers are those of the theory note ``policy_learning``, section 8, unless said otherwise.
+"""
+
+import pytest
+import torch
+
+from tests.fit.weights.cases import DOMAIN, confounded, omega, unpaid, with_first, worst_movement
+from tests.sessions import noted
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.fit.private_fit import WeightBounds
+from torchdpcate.fit.weights.balancing import LogisticWeights, TiltingWeights
+from torchdpcate.fit.weights.mmd import MMDWeights
+from torchdpcate.fit.weights.private import PrivateWeights
+from torchdpcate.fit.weights.scheme import WEIGHTS, ConstantWeights, FittedWeights, KnownWeights, WeightScheme
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.guarantee import Level
+from torchdpcate.privacy.noise import NoiseSource
+
+SCHEMES = [KnownWeights(0.4), *(WEIGHTS.make(name, WeightScheme) for name in WEIGHTS if name != "known")]
+COLUMN = Domain([0.1, 0.0], [0.8, 1.0], -1.0, 1.0, overlap=0.2, names=["p", "z"])
+
+
+def fitted(scheme, records, domain=DOMAIN):
+    return scheme.fit(records, domain, budget=None, session=noted(NoiseSource.fixed(0), unpaid))
+
+
+def test_a_trial_has_the_sensitivity_of_its_rarer_arm():
+    assert KnownWeights(0.3).bounds(400, DOMAIN).first == pytest.approx(3.333333, abs=1e-6)
+    assert KnownWeights(0.7).bounds(400, DOMAIN).first == pytest.approx(10 / 3)
+    assert KnownWeights(0.3).bounds(400, DOMAIN).own
+
+
+def test_weights_that_sum_to_n_would_spill():
+    """Exact supremum over how many are treated and which arm the record has and gets."""
+
+    def weights(treated: int) -> tuple[float, float]:
+        share = 400 / (treated / 0.3 + (400 - treated) / 0.7)
+        return share / 0.7, share / 0.3
+
+    def first(others: int, a: int, b: int) -> float:
+        before, after = weights(others + a), weights(others + b)
+        others_moved = (399 - others) * abs(before[0] - after[0]) + others * abs(before[1] - after[1])
+        return others_moved + before[a] + after[b]
+
+    arms = ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert max(first(k, *pair) for k in range(400) for pair in arms) == pytest.approx(4.651163, abs=1e-6)
+
+
+def test_known_weights_are_inverse_propensities():
+    records = CausalData(
+        torch.tensor([[0.5, 0.0], [0.1, 0.0], [0.8, 1.0]]), torch.tensor([1.0, 0.0, 1.0]), torch.ones(3)
+    )
+    by_column = fitted(KnownWeights("p"), records, COLUMN)
+    assert by_column.weights(records).tolist() == pytest.approx([1.0, 0.5 / 0.8, 0.5 / 0.8])
+    assert by_column.propensity(records.x).tolist() == pytest.approx([0.5, 0.2, 0.8])  # 0.1 clipped to the overlap
+    assert by_column.bounds.most == pytest.approx(0.5 / 0.2)
+    by_number = fitted(KnownWeights(0.3), records, COLUMN)
+    assert by_number.weights(records).tolist() == pytest.approx([0.5 / 0.3, 0.5 / 0.7, 0.5 / 0.3])
+    assert by_number.propensity(records.x).tolist() == [0.3] * 3
+
+
+def test_equal_weights_know_no_propensity():
+    records, domain = confounded(20, 2)
+    equal = fitted(ConstantWeights(), records, domain)
+    assert equal.weights(records).tolist() == [1.0] * 20
+    assert equal.propensity(records.x) is None
+    assert equal.bounds == WeightBounds(1.0, 2.0, 1.0, own=True)
+
+
+def test_own_arm_weights_find_the_contrast_and_one_arms_weights_for_all_do_not():
+    """E[omega (2a - 1) y | x] is half the effect; 1 / pi(1|x) for everybody gives pi mu1 - (1 - pi) mu0 over pi."""
+    pi, mu0, mu1 = 0.8, 1.0, 0.5
+    treated, not_treated = (CausalData(torch.zeros(1, 1), torch.tensor([a]), torch.zeros(1)) for a in (1.0, 0.0))
+    w1, w0 = (omega(KnownWeights(pi), record).item() for record in (treated, not_treated))
+    assert pi * w1 * mu1 - (1 - pi) * w0 * mu0 == pytest.approx((mu1 - mu0) / 2)
+    universal = pi * w1 * mu1 - (1 - pi) * w1 * mu0
+    assert universal == pytest.approx((pi * mu1 - (1 - pi) * mu0) / (2 * pi))
+    assert universal > 0 > mu1 - mu0  # it treats whom treatment harms
+
+
+def test_noise_multipliers():
+    """W1 / (share of epsilon) at epsilon = 1, weights about one, least propensity 1/4; section 4.4 ends with 7, 15."""
+    private = PrivateWeights(budget_fraction=0.25)
+    multipliers = {
+        "unweighted": ConstantWeights().bounds(400, DOMAIN).first,
+        "known": KnownWeights(0.25).bounds(400, DOMAIN).first,
+        "private": private.bounds(400, DOMAIN).first / (1 - private.budget_fraction),
+        "ipw, rho = 1": LogisticWeights(1.0).bounds(400, DOMAIN).first,
+        "ipw, rho = 0.1": LogisticWeights(0.1).bounds(400, DOMAIN).first,
+    }
+    assert list(multipliers.values()) == pytest.approx([2, 4, 5.3, 2.9, 6.5], abs=0.05)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_every_scheme_keeps_its_bounds(scheme):
+    records, domain = confounded(200, 2)
+    known = fitted(scheme, records, domain)
+    w, before = known.weights(records), scheme.bounds(200, domain)
+    assert w.dtype == torch.float64
+    assert w.shape == (200,)
+    assert w.min() >= 0
+    assert w.max() <= known.bounds.most <= before.most
+    assert known.bounds.first <= before.first
+    assert known.bounds.second <= before.second
+    assert 0.5 < w.mean() < 1.5
+    assert scheme.level is Level.CERTIFIED
+
+
+@pytest.mark.parametrize("scheme", [KnownWeights(0.4), ConstantWeights()], ids=lambda scheme: scheme.name)
+def test_weights_without_a_fit_do_not_spill(scheme):
+    records = confounded(50, 1)[0]
+    assert torch.equal(omega(scheme, records)[1:], omega(scheme, with_first(records, 1.0, 0.0))[1:])
+
+
+class Wild(FittedWeights):
+    """Somebody's own weights."""
+
+    def _omega(self, records):
+        return records.y
+
+
+@pytest.mark.parametrize("value", [-0.1, 2.1, float("nan")])
+def test_weights_outside_their_bound_are_refused(value):
+    weights = Wild(WeightBounds.per_record(2.0), {})
+    y = torch.tensor([1.0, value, 2.0])
+    with pytest.raises(InputError, match=r"1 of 3 lie outside \[0, 2\]"):
+        weights.weights(CausalData(y[:, None], y, y))
+
+
+@pytest.mark.parametrize("scheme", [LogisticWeights(), TiltingWeights(), MMDWeights()], ids=lambda s: s.name)
+def test_balancing_weights_belong_to_their_records(scheme):
+    records, domain = confounded(30, 1)
+    known = fitted(scheme, records, domain)
+    assert torch.equal(known.weights(records.subset(torch.arange(30))), known.weights(records))
+    assert known.propensity(records.x) is None  # nobody paid for it
+    with pytest.raises(InputError, match="other records than the 30"):
+        known.weights(with_first(records, 0.0, 1.0 - records.a[0].item()))
+
+
+@pytest.mark.parametrize("make", [LogisticWeights, TiltingWeights, MMDWeights], ids=lambda make: make.name)
+def test_a_spill_is_never_said_to_exceed_what_there_is_to_move(make):
+    scheme = make(ridge=1e-9)
+    least, most = scheme.span(DOMAIN)
+    assert scheme.bounds(5, DOMAIN).indirect == pytest.approx(4 * (most - least))
+
+
+@pytest.mark.parametrize("scheme", [LogisticWeights(1.0), TiltingWeights(1.0)], ids=lambda scheme: scheme.name)
+def test_a_statement_has_the_bounds_of_its_weights(scheme):
+    records, domain = confounded(200, 2)
+    known = fitted(scheme, records, domain)
+    assert type(scheme).restated(known.public, 200, domain) == (known.bounds, known.public)
+    assert known.bounds.most < 2.8
+
+
+SEARCHES = {  # a scheme, generations, and the least share of its certificate that the search reaches
+    "entropy, little ridge": (LogisticWeights(0.1), 6, 0.08),
+    "entropy": (LogisticWeights(1.0), 6, 0.08),
+    "tilting, little ridge": (TiltingWeights(0.1), 4, 0.12),
+    "tilting": (TiltingWeights(1.0), 4, 0.12),
+    "both arms": (MMDWeights(0.1), 8, 0.2),
+    "everybody": (MMDWeights(1.0, alpha=1.0), 8, 0.2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aim", ["indirect", "first", "second"])
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_worst_neighbours_found_keep_the_certificate(search, aim):
+    scheme, generations, least = SEARCHES[search]
+    assert least < worst_movement(scheme, n=24, aim=aim, generations=generations) < 1
+
+
+TWO = Domain([-1.0], [1.0], -1.0, 1.0, propensity=0.5, names=["x"])
+REFUSED = {
+    **{f"propensity {value}": (lambda value=value: KnownWeights(value), "propensity = ") for value in (0.0, 1.0, -0.3)},
+    "no number": (lambda: KnownWeights(float("nan")), "propensity = "),
+    "no such column": (lambda: KnownWeights("q").check(10, COLUMN, None), "no such covariate; choose one of p, z"),
+    "column beyond": (
+        lambda: KnownWeights("z").check(10, COLUMN, None),
+        r"public bounds \[0, 1\] must lie strictly between 0 and 1",
+    ),
+    "told by nobody": (
+        lambda: KnownWeights().check(3, DOMAIN, None),
+        r"not known; give propensity: 0.5 in the domain .* or weights=private",
+    ),
+    "told twice": (lambda: KnownWeights(0.3).check(3, TWO, None), "the domain says propensity: 0.5; leave one of them"),
+    "told by a column too": (lambda: KnownWeights("x").check(3, TWO, None), "the domain says propensity: 0.5; leave"),
+    "unknown name": (
+        lambda: WEIGHTS.make("nearest", WeightScheme),
+        "choose one of constant, entropy, ipw, known, mmd, private",
+    ),
+    "entropy without ridge": (lambda: LogisticWeights(ridge=0.0), r"weights.ridge = 0"),
+    "tilting without ridge": (lambda: TiltingWeights(ridge=0.0), r"weights.ridge = 0"),
+    "mmd without ridge": (lambda: MMDWeights(ridge=0.0), r"weights.ridge = 0"),
+    "cap without room": (lambda: TiltingWeights(cap=2.0).check(100, DOMAIN, None), r"weights.cap = 2: "),
+    "too many records": (lambda: MMDWeights().check(5001, DOMAIN, None), r"n = 5001 .* use weights=entropy"),
+    "alpha": (lambda: MMDWeights(alpha=0.0), "alpha = 0"),
+    "bandwidth": (lambda: MMDWeights(bandwidth=-1.0), "bandwidth = -1"),
+    "ridge too small for the budget": (
+        lambda: PrivateWeights(ridge=0.1).check(100, DOMAIN, PrivacyBudget(0.1, 0.0)),
+        r"ridge = 0.1: .* raise weights.ridge or weights.budget_fraction",
+    ),
+    "pure budget": (
+        lambda: PrivateWeights(perturbation="gaussian").check(100, DOMAIN, PrivacyBudget(1.0, 0.0)),
+        "delta = 0",
+    ),
+    "no budget for the fit": (lambda: PrivateWeights(budget_fraction=0.0), "weights.budget_fraction = "),
+    "nothing but the fit": (lambda: PrivateWeights(budget_fraction=1.0), "weights.budget_fraction = "),
+    "block": (lambda: PrivateWeights(block_fraction=1.0), "weights.block_fraction = "),
+    "negative ridge": (lambda: PrivateWeights(ridge=-1.0), "weights.ridge = "),
+    "perturbation": (lambda: PrivateWeights(perturbation="laplace"), "weights.perturbation = "),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_say_what_and_the_ways(case):
+    make, message = REFUSED[case]
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_what_agrees_or_costs_nothing_is_not_refused():
+    KnownWeights(0.5).check(3, TWO, None)
+    PrivateWeights(ridge=0.1).check(100, DOMAIN, None)

@@ -1,0 +1,169 @@
+import math
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.fit.trainer import default_trainer
+from torchdpcate.heads import neural
+from torchdpcate.heads.neural import NeuralHead, fit_neural_head
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def head_of(q=2, width=5, seed=0, **options):
+    return NeuralHead(q, [-1.0] * q, [3.0] * q, width, generator=generator(seed), **options)
+
+
+def records(n=80, q=2, seed=1):
+    g = generator(seed)
+    x = 4 * torch.rand(n, q, dtype=torch.float64, generator=g) - 1
+    w = torch.rand(n, dtype=torch.float64, generator=g) - 0.5
+    return x, w * torch.sin(x[:, 0]) + 0.1 * torch.randn(n, dtype=torch.float64, generator=g), w
+
+
+def gradient_norm(head, x, s, w):
+    theta = head.theta.detach().clone()
+    return float(torch.func.grad(lambda theta: head.objective(theta, x, s, w))(theta).norm())
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_it_is_the_network_of_torch_nn(depth):
+    low, high = [0.0, -2.0, 5.0], [10.0, 2.0, 5.0]
+    head = NeuralHead(3, low, high, width=4, depth=depth, generator=generator())
+    theta = torch.randn(head.theta.numel(), dtype=torch.float64, generator=generator(2))
+    sizes = [3, *[4] * depth]
+    layers = [m for i, o in pairwise(sizes) for m in (nn.Linear(i, o), nn.Tanh())]
+    network = nn.Sequential(*layers, nn.Linear(4, 1)).double()
+    nn.utils.vector_to_parameters(theta, network.parameters())
+    x = torch.rand(6, 3, dtype=torch.float64, generator=generator(3))
+    x = torch.tensor(low) + x * (torch.tensor(high) - torch.tensor(low))
+    scaled = torch.stack([x[:, 0] / 5 - 1, x[:, 1] / 2, torch.zeros(6)], 1)
+    expected = network(scaled).squeeze(1)
+    torch.testing.assert_close(head.functional(theta, x), expected)
+    with torch.no_grad():
+        head.theta.copy_(theta)
+    torch.testing.assert_close(head(x), expected)
+    torch.testing.assert_close(head.functional(theta, x[0]), expected[0])
+
+
+def test_initial_weights_are_glorot_and_seeded():
+    head = NeuralHead(30, [0.0] * 30, [1.0] * 30, generator=generator())
+    for W, b in head.functional.layers(head.theta.detach()):
+        limit = math.sqrt(6 / sum(W.shape))
+        assert 0.9 * limit < float(W.abs().max()) <= limit
+        assert not bool(b.any())
+    assert torch.equal(head_of(seed=4).theta, head_of(seed=4).theta)
+    assert not torch.equal(head_of(seed=4).theta, head_of(seed=5).theta)
+
+
+def test_the_ridge_is_in_the_objective_and_nowhere_else():
+    x, s, w = records()
+    free, ridged = head_of(ridge=0.0), head_of(ridge=0.3)
+    theta = free.theta.detach()
+    difference = ridged.objective(theta, x, s, w) - free.objective(theta, x, s, w)
+    assert abs(float(difference) - 0.3 * float(theta @ theta)) < 1e-14
+    residual = s - w * free(x)
+    assert abs(float(free.objective(theta, x, s, w)) - float((residual**2).mean().detach())) < 1e-14
+    (group,) = ridged.configure_optimizers().param_groups
+    assert group["weight_decay"] == 0
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("epochs", [0, 3])
+@pytest.mark.parametrize("ridge", [1e-3, 1e-2])
+def test_the_fit_is_a_stationary_minimum(epochs, ridge):
+    x, s, w = records()
+    head = head_of(ridge=ridge)
+    before = float(head.objective(head.theta.detach(), x, s, w))
+    fit = fit_neural_head(head, x, s, w, default_trainer, epochs=epochs, generator=generator())
+    assert fit.gradient_norm <= 1e-8
+    assert abs(gradient_norm(head, x, s, w) - fit.gradient_norm) < 1e-12
+    assert torch.equal(head.theta.detach(), fit.theta)
+    assert fit.theta.dtype == torch.float64
+    assert fit.objective < before
+    assert abs(float(head.objective(fit.theta, x, s, w)) - fit.objective) < 1e-14
+    H = torch.func.hessian(lambda theta: head.objective(theta, x, s, w))(fit.theta)
+    assert float(torch.linalg.eigvalsh(H)[0]) > 0
+
+
+@pytest.mark.slow
+def test_adam_runs_under_the_trainer():
+    x, s, w = records()
+    head, made = head_of(), []
+
+    def factory(**settings):
+        made.append(default_trainer(**settings))
+        return made[-1]
+
+    fit_neural_head(head, x, s, w, factory, epochs=4, batch_size=16, generator=generator())
+    assert [(trainer.max_epochs, trainer.global_step) for trainer in made] == [(4, 20)]
+
+
+@pytest.mark.slow
+def test_a_seeded_fit_is_reproducible():
+    thetas = [
+        fit_neural_head(head_of(), *records(), default_trainer, epochs=2, generator=generator(7)).theta
+        for _ in range(2)
+    ]
+    assert torch.equal(*thetas)
+
+
+def test_a_fit_that_does_not_end_is_refused():
+    head = head_of()
+    with pytest.raises(NumericalError, match=r"gradient norm .*ridge.*polish_iterations"):
+        fit_neural_head(head, *records(), default_trainer, epochs=0, polish_iterations=2, newton_steps=0)
+
+
+def test_targets_that_are_not_finite_are_refused():
+    x, s, w = records()
+    with pytest.raises(NumericalError, match="gradient norm is nan"):
+        fit_neural_head(head_of(), x, s * float("nan"), w, default_trainer, epochs=0)
+
+
+def test_a_device_without_float64_is_refused():
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("mps")))
+    with pytest.raises(InputError, match="float64"):
+        fit_neural_head(head_of(), *records(), lambda **_: trainer)
+
+
+def test_newton_leaves_a_saddle_and_descends():
+    def saddle(t):
+        return t[0] ** 4 - t[0] ** 2 + t[1] ** 2
+
+    start = torch.tensor([1e-3, 0.5], dtype=torch.float64)
+    theta, steps = neural._trust_region(saddle, start, 1e-10, 50)
+    assert steps < 20
+    assert abs(abs(float(theta[0])) - math.sqrt(0.5)) < 1e-10
+    assert abs(float(theta[1])) < 1e-10
+
+
+def test_newton_solves_the_rosenbrock_function():
+    def rosenbrock(t):
+        return ((1 - t[:-1]) ** 2 + 100 * (t[1:] - t[:-1] ** 2) ** 2).sum()
+
+    theta, _ = neural._trust_region(rosenbrock, torch.full((6,), -1.2, dtype=torch.float64), 1e-10, 300)
+    _, gradient = neural._gradient(rosenbrock, theta)
+    assert float(gradient.norm()) <= 1e-10
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 0}, "width=0"),
+        ({"depth": 0}, "depth=0"),
+        ({"ridge": -1.0}, "ridge=-1"),
+        ({"ridge": math.nan}, "ridge=nan"),
+        ({"dimension": 3}, "3 ordered bounds"),
+        ({"low": [0.0, 2.0]}, "2 ordered bounds"),
+    ],
+)
+def test_bad_arguments_are_named(change, message):
+    arguments = {"dimension": 2, "low": [0.0, 0.0], "high": [1.0, 1.0]}
+    with pytest.raises(InputError, match=message):
+        NeuralHead(**{**arguments, **change})

@@ -1,0 +1,112 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.heads.cases import draws, neural_head, relative
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.heads.hessian import (
+    CholeskySolver,
+    ConjugateGradientSolver,
+    HessianSolver,
+    HessianVectorProduct,
+    solver_for,
+)
+
+SOLVERS = [CholeskySolver, ConjugateGradientSolver]
+
+
+def quadratic(eigenvalues: torch.Tensor, seed: int = 0) -> tuple[HessianVectorProduct, torch.Tensor]:
+    """Products with a matrix of these eigenvalues, and the matrix."""
+    p = len(eigenvalues)
+    Q, _ = torch.linalg.qr(draws(p, p, seed=seed))
+    H = (Q * eigenvalues) @ Q.T
+    return HessianVectorProduct(lambda t: t @ (H @ t) / 2, draws(p)), (H + H.T) / 2
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    decades=st.floats(0, 4),
+    damping=st.sampled_from([0.0, 1e-3, 1.0]),
+    columns=st.integers(1, 5),
+)
+def test_solves_as_dense_linear_algebra_does(solver, seed, decades, damping, columns):
+    product, H = quadratic(torch.logspace(-decades, 0, 12, dtype=torch.float64), seed)
+    B = draws(12, columns, seed=seed + 1)
+    X = solver(damping=damping).solve(product, B)
+    damped = H + damping * torch.eye(12, dtype=torch.float64)
+    assert relative(damped @ X, B) < 1e-9
+    assert relative(X, torch.linalg.solve(damped, B)) < 1e-5
+
+
+def test_conjugate_gradients_agree_with_cholesky_on_a_network():
+    head = neural_head()
+    product = HessianVectorProduct(head.objective, head.theta)
+    B = draws(product.size, 6)
+    dense, iterative = CholeskySolver().solve(product, B), ConjugateGradientSolver().solve(product, B)
+    assert relative(iterative, dense) < 1e-7
+    assert relative(torch.func.hessian(head.objective)(head.theta) @ iterative, B) < 1e-10
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("smallest", [-1.0, -1e-3])
+def test_negative_curvature_stops_and_names_the_ridge(solver, smallest):
+    product, _ = quadratic(torch.tensor([smallest, 0.5, 1.0, 2.0], dtype=torch.float64))
+    with pytest.raises(NumericalError, match="ridge"):
+        solver().solve(product, draws(4, 2))
+    solver(damping=-2 * smallest).solve(product, draws(4, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_an_unpolished_network_stops(solver):
+    head = neural_head(ridge=1e-4)
+    product = HessianVectorProduct(head.objective, draws(head.theta.numel(), seed=9))
+    assert float(torch.linalg.eigvalsh(product.dense())[0]) < -1e-3
+    with pytest.raises(NumericalError, match="no strict minimum"):
+        solver().solve(product, draws(product.size, 3))
+
+
+def test_too_few_iterations_miss_the_tolerance():
+    product, _ = quadratic(torch.logspace(-4, 0, 30, dtype=torch.float64))
+    with pytest.raises(NumericalError, match=r"relative residual .*ridge"):
+        ConjugateGradientSolver(max_iterations=3).solve(product, draws(30, 1))
+
+
+def test_a_wrong_dense_hessian_is_not_believed_when_it_is_not_finite():
+    class Broken(HessianVectorProduct):
+        def dense(self):
+            return super().dense() * float("nan")
+
+    with pytest.raises(NumericalError):
+        CholeskySolver().solve(Broken(lambda t: t @ t, draws(3)), draws(3, 1))
+
+
+def test_many_columns_are_solved_in_groups(monkeypatch):
+    monkeypatch.setattr("torchdpcate.heads.hessian._GROUP_ELEMENTS", 20)
+    product, H = quadratic(torch.linspace(1, 3, 10, dtype=torch.float64))
+    B = draws(10, 7)
+    assert relative(H @ ConjugateGradientSolver().solve(product, B), B) < 1e-9
+
+
+def test_size_decides():
+    assert isinstance(solver_for(2_081), CholeskySolver)
+    assert isinstance(solver_for(1_000_000), ConjugateGradientSolver)
+    assert solver_for(10, damping=0.5).damping == 0.5
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_bad_arguments_are_named(solver):
+    with pytest.raises(InputError, match="damping=-1"):
+        solver(damping=-1)
+    with pytest.raises(InputError, match="tolerance=0"):
+        solver(tolerance=0)
+    with pytest.raises(TypeError, match="abstract"):
+        HessianSolver()
+
+
+def test_bad_iterations_are_named():
+    with pytest.raises(InputError, match="max_iterations=0"):
+        ConjugateGradientSolver(max_iterations=0)

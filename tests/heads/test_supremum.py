@@ -1,0 +1,131 @@
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.heads.cases import LinearHead, box, draws, kernel_head, neural_head, real
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import NumericalError
+from torchdpcate.heads.supremum import gross_error_sensitivity, operator_norm_bound
+
+LINE = Domain([0.0], [1.0], -1.0, 2.0)
+
+
+def r_regression(x, a, y):
+    """An R-learner's (s, w) with kinked, clipped nuisances of one covariate."""
+    t = x[:, 0]
+    pi = (0.2 + torch.relu(1.5 * t - 0.4)).clamp(0.1, 0.9)
+    m = torch.sin(4 * t) - torch.relu(0.6 - t)
+    return y - m, a - pi
+
+
+def grid_truth(influence, regression, domain, points=20_001):
+    """Supremum on a grid of x, with y inside the interval too."""
+    x = torch.linspace(float(domain.covariate_low), float(domain.covariate_high), points).double()[:, None]
+    norms = []
+    for a, y in itertools.product((0.0, 1.0), torch.linspace(domain.outcome_low, domain.outcome_high, 7).tolist()):
+        s, w = regression(x, torch.full((points,), a).double(), torch.full((points,), y).double())
+        norms.append(influence.norm(x, s, w))
+    return float(torch.stack(norms).max())
+
+
+@pytest.mark.first(1)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_line_reaches_the_grid_truth(seed):
+    influence = kernel_head().influence()
+    truth = grid_truth(influence, r_regression, LINE)
+    found = gross_error_sensitivity(influence, r_regression, LINE, starts=64, seed=seed)
+    assert truth * (1 - 1e-12) <= found.value <= truth * (1 + 1e-6)
+    s, w = r_regression(found.x[None], real(found.a), real(found.y))
+    assert abs(float(influence.norm(found.x[None], s, w)) - found.value) < 1e-12 * found.value
+    assert found.y in (-1.0, 2.0)
+    assert found.a in (0, 1)
+
+
+@pytest.mark.slow
+def test_a_network_on_a_line_reaches_the_grid_truth():
+    head = neural_head(q=1)
+    domain = Domain([-1.0], [1.0], -1.0, 1.0)
+    influence = head.influence()
+    truth = grid_truth(influence, r_regression, domain)
+    found = gross_error_sensitivity(influence, r_regression, domain)
+    assert truth * (1 - 1e-12) <= found.value <= truth * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("q", [4, 11])
+def test_corners_have_the_supremum_of_a_linear_head_without_residuals(q):
+    x, zero = box(40, q), torch.zeros(40, dtype=torch.float64)
+    head = LinearHead(lambda x: torch.cat([x.new_ones(len(x), 1), x], 1), x, zero, zero + 1, 0.1, box(3, q, seed=1))
+    corners = torch.tensor(list(itertools.product((-1.0, 2.0), repeat=q)), dtype=torch.float64)
+    truth = 3 * float((head.psi(corners) @ torch.linalg.solve(head.A, head.psi(head.queries).T)).norm(dim=1).max())
+    found = gross_error_sensitivity(
+        head.influence(), lambda x, a, y: (y, torch.ones_like(y)), Domain([-1.0] * q, [2.0] * q, -2.0, 3.0)
+    )
+    assert abs(found.value / truth - 1) < 1e-12
+    assert found.y == 3.0
+
+
+@pytest.mark.slow
+def test_the_domain_and_not_the_sample_is_searched():
+    head = kernel_head()
+    influence = head.influence()
+    sample = max(
+        float(influence.norm(head.x, *r_regression(head.x, torch.full((5,), a).double(), torch.full((5,), y))).max())
+        for a in (0.0, 1.0)
+        for y in (-1.0, 2.0)
+    )
+    assert gross_error_sensitivity(influence, r_regression, LINE).value > 1.02 * sample
+    wider = Domain([-1.0], [2.0], -5.0, 5.0)
+    assert (
+        gross_error_sensitivity(influence, r_regression, wider).value
+        > gross_error_sensitivity(influence, r_regression, LINE).value
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [kernel_head, neural_head])
+def test_damping_shrinks_gamma(make):
+    head = make()
+    q = head.x.shape[1]
+    domain = Domain([-1.0] * q, [1.0] * q, -1.0, 2.0)
+    gammas = [
+        gross_error_sensitivity(head.influence(damping=damping), r_regression, domain).value
+        for damping in (0.0, 0.1, 1.0)
+    ]
+    assert gammas[0] > gammas[1] > gammas[2]
+
+
+def test_value_8_operator_norm():
+    head = kernel_head()
+    assert abs(operator_norm_bound(head.psi(head.queries), head.A, 1.0) - 8.991520141) < 1e-8
+
+
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), ridge=st.floats(0.01, 1))
+def test_the_certified_bound_holds(seed, ridge):
+    frequencies = draws(2, 5, seed=seed)
+
+    def psi(x):
+        z = x @ frequencies
+        return torch.cat([z.cos(), z.sin()], 1) / 5**0.5
+
+    x, zero = box(30, 2, seed=seed), torch.zeros(30, dtype=torch.float64)
+    head = LinearHead(psi, x, zero, zero + 1, ridge, box(4, 2, seed=seed + 1))
+    found = gross_error_sensitivity(
+        head.influence(),
+        lambda x, a, y: (y, torch.ones_like(y)),
+        Domain([-3.0] * 2, [3.0] * 2, -1.0, 1.0),
+        starts=64,
+        climbs=16,
+        polishes=1,
+        seed=seed,
+    )
+    assert found.value <= operator_norm_bound(psi(head.queries), head.A, 1.0) * (1 + 1e-9)
+
+
+def test_an_indefinite_matrix_has_no_bound():
+    with pytest.raises(NumericalError, match="ridge"):
+        operator_norm_bound(torch.eye(2), -torch.eye(2), 1.0)

@@ -1,0 +1,211 @@
+"""Tangent features against autograd, their products against the matrix, and the fits and releases made of them."""
+
+import copy
+import dataclasses
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch.func import functional_call, grad, vmap
+
+from tests.release.helpers import Charges
+from tests.sessions import noted
+from torchdpcate.causal.score import RScore
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.mechanisms.perturbation import ObjectivePerturbation, OutputPerturbation
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisance_kinds import AveragedNuisances
+from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.heads import linear
+from torchdpcate.heads.influence import InfluenceFunction
+from torchdpcate.heads.recipes import TangentSecondStage
+from torchdpcate.heads.stage import LinearStage, SecondStageBlock
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import NoiseSource
+
+DOMAIN = Domain([-1.0, 10.0, 0.0], [3.0, 20.0, 1.0], -1.0, 3.0, overlap=0.1)
+BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+def nuisances(width: int = 7, seed: int = 0, domain: Domain = DOMAIN) -> Nuisances:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Nuisances(domain, width=width).double().requires_grad_(False)
+
+
+def features(width: int = 7, domain: Domain = DOMAIN) -> Tangent:
+    return Tangent().setup(domain, nuisances(width, domain=domain))
+
+
+def autograd(eta: Nuisances, x: torch.Tensor, share: float = 1.0) -> torch.Tensor:
+    """Gradients [B, p] of the effect before its outputs are clipped to the outcome's bounds, by torch.func."""
+    parameters = dict(eta.outcome.named_parameters())
+
+    def effect(parameters, x):
+        means = functional_call(eta.outcome, parameters, (eta.scaled(x[None]),))[0]
+        return share * (means[1] - means[0])
+
+    gradients = vmap(partial(grad(effect), parameters))(x)
+    return torch.cat([gradients[name].flatten(1) for name in parameters], 1)
+
+
+def stage(width: int = 7, n: int = 60, threshold: float = 0.2, domain: Domain = DOMAIN, ridge: float = 0.01):
+    eta, score = nuisances(width, domain=domain), RScore()
+    generator = torch.Generator().manual_seed(2)
+    low, high = domain.covariate_low, domain.covariate_high
+    x = low + torch.rand(n, len(low), generator=generator, dtype=torch.float64) * (high - low)
+    a = (torch.rand(n, generator=generator) < 0.5).double()
+    y = domain.clip_outcome(a * x[:, 0] + torch.rand(n, generator=generator, dtype=torch.float64) - 0.5)
+
+    def regression(x, a, y):
+        values = eta.predict(x)
+        return score.regression(a, y, values, values.mu1 - values.mu0)
+
+    s, w = regression(x, a, y)
+    block = SecondStageBlock(x, s, w, regression, domain, score.bounds(domain))
+    return LinearStage(block, Tangent().setup(domain, eta), ridge, threshold)
+
+
+@pytest.mark.parametrize("width", [0, 1, 7])
+def test_features_are_autograds_gradient_clipped(width):
+    eta, x = nuisances(width), DOMAIN.grid(40)
+    gradient = autograd(eta, x)
+    expected = gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1)
+    psi = Tangent().setup(DOMAIN, eta)
+    torch.testing.assert_close(psi(x), expected, rtol=1e-12, atol=1e-14)
+    assert psi.dimension == expected.shape[1] == sum(p.numel() for p in eta.outcome.parameters())
+
+
+def test_a_mean_that_leaves_the_outcomes_bounds_still_has_a_gradient():
+    eta = nuisances()
+    with torch.no_grad():
+        eta.outcome.net[-1].bias.fill_(9.0)
+    values = eta.predict(DOMAIN.grid(10))
+    assert bool((values.mu1 == DOMAIN.outcome_high).all())
+    psi = Tangent().setup(DOMAIN, eta)(DOMAIN.grid(10))
+    torch.testing.assert_close(psi.norm(dim=1), torch.ones(10, dtype=torch.float64))
+    assert psi[:, : 7 * 3].abs().max().item() > 0.01
+
+
+def test_of_averaged_nuisances_the_gradient_is_that_of_the_mean_effect():
+    pair, x = [nuisances(5, seed) for seed in (0, 1)], DOMAIN.grid(20)
+    gradient = torch.cat([autograd(eta, x, 0.5) for eta in pair], 1)
+    psi = Tangent().setup(DOMAIN, AveragedNuisances(pair))
+    expected = gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(psi(x), expected, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(psi.covariance(x, x[:3]), expected @ expected[:3].T, rtol=1e-12, atol=1e-14)
+    assert psi.twin(AveragedNuisances(pair)).dimension == psi.dimension
+
+
+@pytest.mark.parametrize("width", [0, 7])
+def test_products_without_the_matrix_are_those_with_it(width, monkeypatch):
+    monkeypatch.setattr("torchdpcate.fit.tangent_features._LEAST_ROWS", 3)
+    monkeypatch.setattr("torchdpcate.fit.tangent_features._KERNEL_ROWS", 4)
+    monkeypatch.setattr("torchdpcate.fit.feature_maps._CHUNK_ELEMENTS", 3)
+    psi, x, y, generator = features(width), DOMAIN.grid(10), DOMAIN.grid(14)[10:], torch.Generator().manual_seed(0)
+    matrix = psi(x)
+    theta = torch.randn(2, psi.dimension, dtype=torch.float64, generator=generator)
+    r = torch.randn(2, 10, dtype=torch.float64, generator=generator)
+    close = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-13)
+    close(psi.product(theta, x), theta @ matrix.T)
+    close(psi.product(theta[0], x), matrix @ theta[0])
+    close(psi.adjoint(r, x), r @ matrix)
+    close(psi.norm(x), matrix.norm(dim=1))
+    close(psi.covariance(x, y), matrix @ psi(y).T)
+
+
+def test_a_linear_network_gives_ridge_regression_on_intercept_and_covariates():
+    """Squared loss; the features are (1, x) of norm one, but for a rotation."""
+    fitted = stage(width=0, threshold=math.inf)
+    z = torch.cat([torch.ones(60, 1, dtype=torch.float64), DOMAIN.scale(fitted.block.x)], 1)
+    v = fitted.block.w[:, None] * z / z.norm(dim=1, keepdim=True)
+    model = Ridge(alpha=60 * fitted.ridge, fit_intercept=False, tol=1e-14).fit(v.numpy(), fitted.block.s.numpy())
+    queries = DOMAIN.grid(9)
+    q = torch.cat([torch.ones(9, 1, dtype=torch.float64), DOMAIN.scale(queries)], 1)
+    expected = (q / q.norm(dim=1, keepdim=True)).numpy() @ model.coef_
+    np.testing.assert_allclose(fitted.correction(queries).numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("threshold", [0.2, math.inf])
+@pytest.mark.parametrize("factored", [0, 8_192])
+def test_a_fit_without_the_matrix_is_the_fit_with_it(threshold, factored, monkeypatch):
+    """By the n by n matrix, and by conjugate gradients where nothing is factored."""
+    expected = stage(threshold=threshold).theta
+    monkeypatch.setattr(linear, "_DENSE_NUMBERS", 0)
+    monkeypatch.setattr(linear, "_FACTORED", factored)
+    lazy = stage(threshold=threshold)
+    assert isinstance(lazy.problem.psi, linear.LazyDesign)
+    torch.testing.assert_close(lazy.theta, expected, rtol=1e-7, atol=1e-9)
+    linear_terms = torch.randn(3, len(expected), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    moved = linear.solve_perturbed(stage(threshold=threshold).problem, linear_terms)
+    torch.testing.assert_close(linear.solve_perturbed(lazy.problem, linear_terms), moved, rtol=1e-6, atol=1e-8)
+
+
+def test_the_influence_function_is_exact():
+    """Against the derivative of refits in the weight of an added record; the Hessian is Gauss-Newton's."""
+    fitted, block = stage(threshold=math.inf), stage().block
+    queries, x = DOMAIN.grid(4), DOMAIN.grid(5)[4:]
+    s, w = torch.tensor([0.7], dtype=torch.float64), torch.tensor([0.6], dtype=torch.float64)
+    influence = InfluenceFunction(fitted.model, fitted.theta, block.x, block.s, block.w, fitted.ridge, queries)
+
+    def mixed(t: float) -> torch.Tensor:
+        """Answers where the record has weight t: the others' squares are scaled by the root of 1 - t."""
+        n, root = block.s.shape[0], math.sqrt(1 - t)
+        added = math.sqrt(t * (n + 1))
+        scale = root * math.sqrt((n + 1) / n)
+        psi = torch.cat([fitted.problem.psi, fitted.features(x)])
+        targets, weights = torch.cat([scale * block.s, added * s]), torch.cat([scale * block.w, added * w])
+        problem = dataclasses.replace(fitted.problem, psi=psi, s=targets, w=weights)
+        return fitted.features.product(linear.solve(problem).theta, queries)
+
+    step = 1e-6
+    slope = (mixed(step) - mixed(0.0)) / step
+    torch.testing.assert_close(influence.at(x, s, w)[0], slope, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", [OutputPerturbation(), ObjectivePerturbation()])
+def test_function_mechanisms_release_the_tangent_head(mechanism):
+    """p = 1,058, more than the records: the default network on 30 covariates."""
+    domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
+    fitted = stage(width=32, n=200, domain=domain, ridge=0.1)
+    assert fitted.features.dimension == 1_058
+    head = mechanism.privatize(fitted, BUDGET, noted(NoiseSource.fixed(0), Charges()))
+    queries = domain.grid(200)
+    noise = fitted.features.product(head.output - fitted.theta, queries)
+    assert 0 < noise.square().mean().sqrt().item() < 2 * head.noise_scale
+
+
+@pytest.mark.slow
+def test_a_million_parameters_are_released_from_a_wide_network():
+    """p = 1,023,002 and n = 40: no matrix of features (327 MB) is ever made; the noise is drawn by a fixed seed."""
+    domain = Domain([-1.0] * 30, [1.0] * 30, -1.0, 1.0, overlap=0.1)
+    wide = stage(width=31_000, n=40, domain=domain)
+    wide.__dict__["problem"] = dataclasses.replace(wide.problem, psi=linear.LazyDesign(wide.features, wide.block.x))
+    head = OutputPerturbation().privatize(wide, BUDGET, noted(NoiseSource.fixed(0), Charges()))
+    assert head.output.shape == (1_023_002,)
+    # an answer's noise is N(0, s^2): the norm of psi is one, whatever p
+    queries = domain.grid(50)
+    noise = wide.features.product(head.output, queries) - wide.correction(queries)
+    assert 0.3 < noise.square().mean().sqrt().item() / head.noise_scale < 2
+
+
+def test_recipe_takes_tangent_features_of_its_nuisances():
+    fitted, eta = stage(), nuisances()
+    recipe = copy.deepcopy(TangentSecondStage(ridge=0.01, threshold=0.2))
+    made = recipe.fit(fitted.block, eta, budget=BUDGET)
+    torch.testing.assert_close(made.theta, fitted.theta)
+    assert TangentSecondStage.choice == "tangent"
+
+
+def test_nuisances_without_a_network_are_refused():
+    for missing in (None, torch.nn.Linear(1, 1)):
+        with pytest.raises(InputError, match="needs the learner's trained outcome network"):
+            Tangent().setup(DOMAIN, missing)
+    deep = nuisances()
+    deep.outcome.net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    with pytest.raises(InputError, match="one hidden layer or none"):
+        Tangent().setup(DOMAIN, deep)

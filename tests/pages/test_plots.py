@@ -1,0 +1,134 @@
+"""Every kind of release draws itself, from its own numbers, on axes of its own or on given ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from tests.pages.releases import composed
+from tests.release.test_reader import DRAWN, RELEASES
+from torchdpcate.candidates.functions import FunctionPolicies
+from torchdpcate.candidates.kinds import Thresholds
+from torchdpcate.errors import InputError
+from torchdpcate.release import average_effect, release, rule, subgroups
+from torchdpcate.release import post_processing as views
+from torchdpcate.release.average_effect import BalanceTable
+from torchdpcate.release.composed import _example
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_every_kind_returns_a_figure(name, tmp_path):
+    figure = RELEASES[name]().plot()
+    assert isinstance(figure, Figure)
+    figure.savefig(tmp_path / "f.png")  # lays it out
+
+
+@pytest.mark.first(3)
+@pytest.mark.parametrize("name", ["composed", "statistics", "queries", "rule", "policy", "average_effect", "subgroups"])
+def test_given_axes_are_drawn_on(name, tmp_path):
+    figure = Figure(layout="constrained")
+    axes = figure.subplots(1, 2)
+    assert RELEASES[name]().plot(ax=axes[1]) is figure
+    assert not axes[0].has_data()
+    assert axes[1].has_data()
+    assert not figure.legends
+    figure.savefig(tmp_path / "f.png")
+    part = Figure().subfigures(1, 2)[0]
+    assert RELEASES[name]().plot(ax=part.subplots()) is part.get_figure(root=True)
+
+
+def test_an_effect_is_that_of_the_release():
+    line = release._example().plot().axes[0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), 2 * line.get_xdata() - 1, atol=1e-12)
+
+
+def test_a_composed_effect_is_a_mean_over_its_population_with_intervals():
+    found = composed()
+    figure = found.plot(["age", "site"])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["age", "site"]
+    points = figure.axes[1].lines[0].get_ydata()
+    assert points[1] - points[0] == pytest.approx(2, abs=0.5)  # two more days at site b
+    assert "confidence interval" in figure.legends[0].get_texts()[1].get_text()
+    at = found.plot("age", profile={"site": "b"}).axes[0].lines[0].get_ydata()
+    assert at.tolist() == pytest.approx(found.effect({"age": np.linspace(20, 80, 101), "site": ["b"] * 101}).tolist())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"covariate": "height"}, "^covariate = height: not a covariate"),
+        ({"covariate": []}, r"^covariate = \[\]"),
+        ({"profile": {"site": "d"}}, "^profile.site = d: give one of a, b, c"),
+        ({"level": 1.0}, "^level = 1.0"),
+        ({"covariate": ["age", "site"], "ax": Figure().subplots()}, "^ax: holds one panel"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(settings, message):
+    with pytest.raises(InputError, match=message):
+        composed().plot(**settings)
+
+
+def test_queries_are_ordered_or_drawn_against_a_covariate():
+    queries = views._example()
+    assert queries.plot().axes[0].get_xlabel() == "queries, the smallest effect first"
+    against = queries.plot("x0").axes[0]
+    assert (against.get_xlabel(), against.lines[0].get_xdata().tolist()) == ("x0", [0.0, 1.0])
+    with pytest.raises(InputError, match=r"^level = 0"):
+        queries.plot(level=0)
+
+
+def test_a_rule_by_an_effect_shows_the_coefficients_that_decide():
+    bars = {
+        label.get_text(): bar.get_width()
+        for axes in _example().plot().axes
+        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+    }
+    one = _example().score([[1.0], [0.5]])
+    assert bars["intercept"] + bars["x0"] == pytest.approx(one[0])
+    assert bars["intercept"] == pytest.approx(one[1], abs=1e-12)  # x0 is 0 where it is scaled to [-1, 1]
+
+
+def test_whom_a_rule_treats_changes_where_its_score_does():
+    axes = rule._example().plot("x0").axes[0]
+    treated = axes.collections[0].get_paths()[0].vertices
+    assert treated[treated[:, 1] > 0.5][:, 0].min() == pytest.approx(0.5, abs=0.011)
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["treat", "do not treat"]
+
+
+def test_a_policy_is_drawn_against_what_it_depends_on():
+    schema = composed().schema
+    chosen = Thresholds("age", [50.0]).setup(schema.domain, (0, 1))
+    made = rule.PolicyRelease(chosen, (0, 1), schema, composed().privacy)
+    assert [axes.get_xlabel().split(" (")[0] for axes in made.plot().axes] == ["age"]
+    assert made.plot("site").axes[0].get_xlabel() == "site (other covariates spread evenly over their public bounds)"
+
+
+def test_an_average_shows_its_interval_at_a_level_or_its_balance():
+    found = average_effect._example()
+    ends = found.plot(level=0.5).axes[0].lines[1].get_xdata()
+    assert ends.tolist() == pytest.approx(found.interval(0.5).tolist())
+    with pytest.raises(InputError, match=r"^balance = True"):
+        found.plot(balance=True)
+    table = BalanceTable(["age"], before=[0.4], before_sd=[0.02])
+    labels = replace(found, balance=table).plot(balance=True).axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["age"]
+
+
+def test_a_forest_has_the_level_that_was_asked_for():
+    assert "80% intervals" in subgroups._example().plot(level=0.8).axes[0].get_xlabel()
+
+
+def test_summaries_are_plain_types():
+    plain = (int, float, str, bool, list, dict, type(None))
+    for make in RELEASES.values():
+        summary = make().summary()
+        assert summary
+        assert all(isinstance(value, plain) for value in summary.values())
+
+
+def test_a_function_that_is_not_bound_says_so():
+    schema = composed().schema
+    family = FunctionPolicies([None], names=["guideline"]).unbound(schema.domain, (0, 1))
+    with pytest.raises(InputError, match="bind"):
+        rule.PolicyRelease(family, (0, 1), schema, composed().privacy).plot()

@@ -1,0 +1,222 @@
+"""The gradient-map sampler: its law, its floor, how often it keeps a proposal."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import chi2
+
+from tests.estimators.average import eight
+from torchdpcate import Domain, NoiseSource
+from torchdpcate.causal.estimand import ATE, ATO, make_estimand
+from torchdpcate.errors import InputError
+from torchdpcate.fit.descent import L1Ball
+from torchdpcate.fit.losses import BalancingLoss
+from torchdpcate.fit.stacked_records import Batch, StackedRecords, arm
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.papers.gradient_sampler import (
+    CoefficientSet,
+    CurvedBalancingLoss,
+    GradientSampler,
+    L1Set,
+    cell_loss,
+    curvature_floor,
+    log_curvature,
+)
+
+FEATURES = on_domain(None, Domain([-1.0], [1.0], 0.0, 1.0))
+FALSE_ALARM = 1e-6  # of each test of a law; the noise is fixed
+
+
+def records(n=60, seed=0, slope=0.5):
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1
+    z = (torch.rand(n, generator=generator) < torch.sigmoid(0.2 + slope * x[:, 0])).double()
+    return StackedRecords(Batch(x, FEATURES(x), z, torch.zeros_like(z)))
+
+
+def side_by_side(*sets):
+    return StackedRecords(Batch(*(torch.stack(parts) for parts in zip(*(s.batch for s in sets), strict=True))))
+
+
+def sampler(estimand="ATE", eta=0.2, order=math.inf, scale=6.0, ridge=1.0):
+    loss = CurvedBalancingLoss(make_estimand(estimand, eta))
+    return GradientSampler(loss, ridge, L1Set(loss.estimand.score_bound * math.sqrt(2)), scale, order, 1e-8)
+
+
+def grid(radius, points):
+    """Points of the square around a set of the plane, and the area that each stands for."""
+    line = (torch.arange(points, dtype=torch.float64) + 0.5) / points * 2 * radius - radius
+    return torch.cartesian_prod(line, line), (2 * radius / points) ** 2
+
+
+def log_density(of, data, theta):
+    """The law's, up to a constant, worked out from the printed loss and not from the sampler's continued one."""
+    gradient = data.slopes(BalancingLoss(of.loss.estimand), arm, theta)[1] + of.ridge * theta
+    inside = theta.abs().sum(1) <= of.region.radius
+    return torch.where(inside, -torch.linalg.vector_norm(gradient, of.order, dim=1) / of.scale, -torch.inf)
+
+
+def p_value(of, data, theta, cells=7):
+    """Chi-squared test of draws against the density, in squares of the plane."""
+    points, _ = grid(of.region.radius, 140)
+    mass = log_density(of, data, points).softmax(0)
+
+    def cell(t):
+        return ((t / of.region.radius + 1) / 2 * cells).long().clamp(0, cells - 1) @ torch.tensor([cells, 1])
+
+    expected = torch.zeros(cells**2).double().index_add_(0, cell(points), mass) * len(theta)
+    seen = torch.bincount(cell(theta), minlength=cells**2).double()
+    few = expected < 10  # put together
+    pairs = [(seen[~few], expected[~few]), (seen[few].sum()[None], expected[few].sum()[None].clamp_min(1e-9))]
+    statistic = sum(((s - e).square() / e).sum().item() for s, e in pairs)
+    return chi2.sf(statistic, int((~few).sum()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, math.inf])
+@pytest.mark.parametrize(("estimand", "eta", "scale"), [("ATE", 0.1, 8.0), ("ATT", 0.3, 1.5), ("ATC", 0.3, 1.5)])
+def test_draws_follow_the_density(estimand, eta, scale, order):
+    of, data, noise = sampler(estimand, eta, order, scale), records(), NoiseSource.fixed(3)
+    drawn = of.draw(data, arm, noise, 1_200)
+    assert p_value(of, data, drawn) > FALSE_ALARM
+    proposed = of.propose(data, arm, noise, of.floor(data, arm).expand(40_000))[0]
+    assert p_value(of, data, proposed[of.region.holds(proposed)]) < FALSE_ALARM  # who keeps them all is caught
+
+
+@pytest.mark.slow
+def test_draws_on_many_data_sets_follow_each_one_s_density():
+    of, one, other = sampler(), records(slope=1.0), records(seed=1, slope=-1.0)
+    drawn = of.draw(side_by_side(*([one, other] * 1_000)), arm, NoiseSource.fixed(5), 2_000)
+    assert p_value(of, one, drawn[::2]) > FALSE_ALARM
+    assert p_value(of, other, drawn[1::2]) > FALSE_ALARM
+    assert p_value(of, one, drawn[1::2]) < FALSE_ALARM
+
+
+def test_one_data_set_with_a_leading_dimension_is_one_data_set():
+    of, data = sampler(), records()
+    alone = of.draw(data, arm, NoiseSource.fixed(5), 50)
+    assert torch.equal(alone, of.draw(side_by_side(data), arm, NoiseSource.fixed(5), 50))
+    with pytest.raises(InputError, match="2 data sets"):
+        of.draw(side_by_side(data, data), arm, NoiseSource.fixed(5), 3)
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
+def test_the_floor_is_below_all_log_determinants_and_close(estimand):
+    of = sampler(estimand, 0.1)
+    for data in (records(), records(12, seed=4, slope=-4.0)):
+        points, _ = grid(of.region.radius, 81)
+        values = log_curvature(data, of.loss, arm, of.ridge, points[of.region.holds(points)])
+        edge = 0.0 if estimand == "ATE" else 0.2  # the least lies in a corner, where the grid has no point
+        assert 0 < (values.min() - of.floor(data, arm)).item() < 0.02 + edge
+
+
+def test_floors_of_data_sets_do_not_depend_on_those_beside():
+    of, sets = sampler(), [records(seed=seed, slope=slope) for seed, slope in ((0, 1.0), (1, 4.0), (2, -2.0))]
+    alone = torch.cat([of.floor(data, arm) for data in sets])
+    assert torch.allclose(of.floor(side_by_side(*sets), arm), alone, atol=0.01)
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
+def test_log_determinants_are_convex_where_nothing_is_clipped(estimand):
+    generator = torch.Generator().manual_seed(0)
+    psi, z = eight.PHI / math.sqrt(2), eight.Z  # any features will do
+    data, loss = StackedRecords(Batch(eight.X, psi, z, z)), CurvedBalancingLoss(make_estimand(estimand, 0.1))
+    a, b = (2.6 * torch.rand(2, 2_000, 3, generator=generator, dtype=torch.float64) - 1.3).unbind()
+    assert (torch.cat([a, b]) @ psi.T).abs().amax() < loss.estimand.score_bound
+    ends, middle = (log_curvature(data, loss, arm, 0.5, t) for t in (torch.cat([a, b]), (a + b) / 2))
+    assert (ends.reshape(2, -1).mean(0) - middle).min() > -1e-12
+    # and they are not for the logistic loss, which has no such sum of exponentials
+    logistic = [log_curvature(data, BalancingLoss(ATO(0.1)), arm, 0.5, 3 * t) for t in (a, b, (a + b) / 2)]
+    assert ((logistic[0] + logistic[1]) / 2 - logistic[2]).min() < -0.1
+
+
+def test_log_determinants_of_the_note():
+    loss = CurvedBalancingLoss(ATE(eight.ETA))
+    theta = torch.stack([eight.THETA, torch.zeros(3, dtype=torch.float64)])
+    found = log_curvature(eight.RECORDS, loss, arm, 0.0, theta)
+    assert found.tolist() == pytest.approx([5.31080236, 3.50735758], abs=1e-8)
+
+
+@pytest.mark.parametrize("estimand", ["ATE", "ATT", "ATC"])
+def test_the_continued_loss_is_the_same_inside_and_smooth_beyond(estimand):
+    estimand = make_estimand(estimand, 0.1)
+    loss, clipped = CurvedBalancingLoss(estimand), BalancingLoss(estimand)
+    u = torch.linspace(-estimand.score_bound, estimand.score_bound, 101, dtype=torch.float64)
+    for target in (torch.ones(1).double(), -torch.ones(1).double()):
+        (value, *found), (clipped_value, *expected) = loss(u, target), clipped(u, target)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert torch.allclose(value - value[0], clipped_value - clipped_value[0], atol=1e-12)
+        far = torch.linspace(-6, 6, 241, dtype=torch.float64).requires_grad_()
+        value, first, second = loss(far, target)
+        (slope,) = torch.autograd.grad(value.sum(), far, create_graph=True)
+        assert torch.allclose(slope, first, atol=1e-12)
+        assert bool((second >= 0).all())
+        assert second.amax().item() <= loss.curvature * (1 + 1e-12)
+
+
+def test_random_gradients_do_not_lie_on_the_grid_of_their_noise():
+    """On the grid u would reveal which data set has that gradient at theta: all parts of a cell are as likely."""
+    of = sampler()
+    u = of._gradients(4_000, 2, NoiseSource.fixed(0)) / NoiseSource.grid(of.scale)
+    parts = (u - u.round() + 0.5).flatten()
+    assert torch.histc(parts, 8, 0, 1).std().item() < 5 * math.sqrt(1_000)
+    assert cell_loss(9, 2.0) == 3 * cell_loss(9, math.inf) >= NoiseSource.grid(of.scale) / of.scale
+
+
+class BallSet(CoefficientSet):
+    """Coefficients with |psi'theta| <= L for psi = (1, x) / sqrt 2 and x in the unit ball, radius L sqrt 2."""
+
+    def norm(self, theta):
+        return theta[:, 0].abs() + theta[:, 1:].norm(dim=1)
+
+    def dual(self, slope):
+        return torch.maximum(slope[:, 0].abs(), slope[:, 1:].norm(dim=1))
+
+    def project(self, theta):
+        lengths = torch.stack([theta[:, 0], theta[:, 1:].norm(dim=1)], 1)
+        new = L1Ball(self.radius).project(lengths)
+        return torch.cat([new[:, :1], theta[:, 1:] * (new[:, 1:] / lengths[:, 1:].clamp_min(1e-300))], 1)
+
+
+def in_the_ball(n, d, slope=1.375):
+    """Covariates uniform in a cube within the unit ball, and a propensity that depends on them."""
+    generator = torch.Generator().manual_seed(0)
+    x = (2 * torch.rand(n, d - 1, generator=generator, dtype=torch.float64) - 1) / math.sqrt(d - 1)
+    e = torch.sigmoid(0.1 + slope / math.sqrt(d - 1) * x.sum(1))
+    z = (torch.rand(n, generator=generator) < e).double()
+    psi = torch.cat([torch.ones(n, 1).double(), x], 1) / math.sqrt(2)
+    return StackedRecords(Batch(x, psi, z, torch.zeros_like(z)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "d", "epsilon", "share"),
+    [
+        (5_000, 5, 0.2, 0.16),
+        (5_000, 5, 1.0, 0.78),
+        (5_000, 5, 5.0, 0.87),
+        (20_000, 5, 0.2, 0.64),
+        (5_000, 10, 1.0, 0.07),
+        (5_000, 10, 5.0, 0.77),
+        (5_000, 20, 5.0, 0.02),
+    ],
+)
+def test_acceptance_is_that_of_the_note(n, d, epsilon, share):
+    """The note does not say where its records come from; ours are kept as often, within 0.12."""
+    loss = CurvedBalancingLoss(ATE(0.1))
+    of = GradientSampler(
+        loss, 1e-3, BallSet(loss.estimand.score_bound * math.sqrt(2)), 2 * 2 * loss.slope / epsilon, 2, 1e-7
+    )
+    data, proposals = in_the_ball(n, d), 200
+    chances = of.propose(data, arm, NoiseSource.fixed(1), of.floor(data, arm).expand(proposals))[1]
+    assert chances.mean().item() == pytest.approx(share, abs=0.12)
+
+
+def test_the_floor_of_another_set():
+    data, loss = in_the_ball(300, 3), CurvedBalancingLoss(ATE(0.1))
+    region = BallSet(loss.estimand.score_bound * math.sqrt(2))
+    line = torch.linspace(-region.radius, region.radius, 21, dtype=torch.float64)
+    points = torch.cartesian_prod(line, line, line)
+    values = log_curvature(data, loss, arm, 1.0, points[region.holds(points)])
+    assert 0 < (values.min() - curvature_floor(data, loss, arm, 1.0, region)).item() < 0.1

@@ -1,1 +1,0 @@
-"""Mechanisms that are not ready for use: the K-norm gradient mechanism, which may never end."""

@@ -1,0 +1,392 @@
+"""Nuisances that are public: numbers, or functions that were fitted on other data; one record moves one score."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.candidates.family import check_source
+from torchdpcate.causal.score import project_to_floor, score_spread
+from torchdpcate.data.propensity import StratumPropensity
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.fit.arms.base import FittedNuisances, GuaranteedNuisances, ScoreNuisances, SelectionFacts
+from torchdpcate.fit.nuisances import propensity_column
+from torchdpcate.privacy.budget import PrivacyBudget, number
+from torchdpcate.privacy.guarantee import Condition, Level
+from torchdpcate.privacy.session import FitSession
+
+Numbers = float | Sequence[float] | None
+"""One number, one an arm, or None for the default."""
+
+
+@dataclass(frozen=True)
+class FixedNuisances(ScoreNuisances):
+    r"""A known propensity, and public numbers for the outcome models.
+
+    Scores stay unbiased whatever the numbers are, if the propensity is right. One record's scores of two actions lie
+    at most S apart, which `score_spread` works out exactly: R, the outcome's range, for propensities of a half and
+    the middle as outcome, where learned nuisances may have R / zeta. Hence a range sensitivity of 2 S.
+
+    Guarantee:
+        Certified, and free: a score is a public function of its own record. Source: theory note ``policy_learning``,
+        section 6.1.
+
+    Args:
+        propensity: P(A = second action) of a trial with two arms, one number an arm, or the name of the covariate
+            that holds P(A = second action | x); None takes what the domain knows, else 1 / K for each.
+        outcome: The outcome models: one number for all arms, or one an arm; None takes the middle of the bounds.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> FixedNuisances(0.5).fit(None, facts).range_sensitivity
+        2.0
+    """
+
+    guarantee: ClassVar[str] = "fixed"
+    trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
+
+    propensity: Numbers | str = None
+    outcome: Numbers = None
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """See ``ScoreNuisances.check``; also refuses propensities outside [zeta, 1 - zeta] and a wrong count."""
+        super().check(facts, budget)
+        self._ranges(facts)
+
+    def fit(
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
+    ) -> GuaranteedNuisances:
+        """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
+        propensity, outcome = self._ranges(facts)
+        column = facts.domain.names.index(self.propensity) if isinstance(self.propensity, str) else None
+        return GuaranteedNuisances(
+            FixedFunctions(propensity, outcome[:, 0], column),
+            2 * score_spread(facts.domain, propensity, outcome),
+            public={
+                "propensity": self._stated(facts, propensity),
+                "outcome": outcome[:, 0].tolist(),
+            },
+        )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: all of it follows."""
+        propensity = stated["propensity"] if facts.known is None else None
+        made = FixedNuisances(propensity, stated["outcome"]).fit(None, facts)
+        return made.public, made.range_sensitivity
+
+    def planned_range(self, facts: SelectionFacts, budget: PrivacyBudget) -> float:
+        """Return the range sensitivity, which is known."""
+        return 2 * score_spread(facts.domain, *self._ranges(facts))
+
+    def _stated(self, facts: SelectionFacts, propensity: Tensor) -> Any:
+        """Return what statements say of the propensity: numbers of the arms, or the column that tells it."""
+        if isinstance(self.propensity, str):
+            return self.propensity
+        known = facts.known
+        if isinstance(known, StratumPropensity):
+            return known.covariate
+        return propensity[:, 0].tolist() if known is None or known.column is None else known.column
+
+    def _ranges(self, facts: SelectionFacts) -> tuple[Tensor, Tensor]:
+        """Return the intervals of propensities and outcome models, [K, 2] each."""
+        outcome = constant_outcome(self.outcome, facts)
+        if facts.known is not None:
+            refuse_another(self.propensity, facts)
+            return facts.propensity_range(), outcome[:, None].expand(-1, 2)
+        if isinstance(self.propensity, str):
+            return _column_range(self.propensity, facts), outcome[:, None].expand(-1, 2)
+        propensity = constant_propensity(self.propensity, facts)
+        return propensity[:, None].expand(-1, 2), outcome[:, None].expand(-1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedFunctions(FittedNuisances):
+    """Fitted `FixedNuisances`.
+
+    Attributes:
+        span: Least and largest propensity of each arm, [K, 2].
+        means: The outcome models, [K].
+        column: Position of the covariate that holds the second arm's propensity; None for numbers.
+    """
+
+    span: Tensor
+    means: Tensor
+    column: int | None = None
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``."""
+        if self.column is None:
+            return self.span[:, 0].expand(len(x), -1)
+        second = x[:, self.column].double().clamp(self.span[1, 0], self.span[1, 1])
+        return torch.stack([1 - second, second], 1)
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        return self.means.expand(len(x), -1)
+
+
+def refuse_another(propensity: Any, facts: SelectionFacts) -> None:
+    """Refuse a propensity beside one that the domain knows.
+
+    Raises:
+        InputError: It is given, and not the same.
+    """
+    known = facts.domain.known_propensity
+    if propensity is not None and known is not None and propensity != known.entry():
+        given = propensity if isinstance(propensity, int | float | str | list | tuple) else type(propensity).__name__
+        raise InputError(f"propensity = {given}: the domain says propensity: {known.entry()}; leave one of them out")
+
+
+def constant_propensity(value: Numbers, facts: SelectionFacts) -> Tensor:
+    """Return the propensities [K] of one number (the second of two arms'), K numbers, or None (all equal).
+
+    Raises:
+        InputError: Not as many as arms, below the overlap, or not adding up to one.
+    """
+    arms = facts.arms
+    if value is None:
+        return torch.full((arms,), 1 / arms, dtype=torch.float64)
+    if isinstance(value, int | float):
+        if arms != 2:
+            raise InputError(f"propensity = {value:g}: there are {arms} actions; give a number for each")
+        value = (1 - number("propensity", value), float(value))
+    e = _numbers("propensity", value, facts)
+    # decimals such as 0.1 + 0.2 + 0.7 miss one by rounding alone
+    if bool((e < facts.overlap - 1e-12).any()) or abs(e.sum().item() - 1) > 1e-9:
+        raise InputError(
+            f"propensity = {e.tolist()}: propensities add up to one, and none lies below the overlap zeta = "
+            f"{facts.overlap:g}; correct them, or lower the overlap"
+        )
+    return project_to_floor(e, facts.overlap)
+
+
+def constant_outcome(value: Numbers, facts: SelectionFacts) -> Tensor:
+    """Return the outcome models [K] of one number, K numbers, or None (the middle of the bounds).
+
+    Raises:
+        InputError: Not as many as arms, or outside the outcome's bounds.
+    """
+    domain = facts.domain
+    if value is None:
+        value = (domain.outcome_low + domain.outcome_high) / 2
+    means = _numbers("outcome", [value] * facts.arms if isinstance(value, int | float) else value, facts)
+    domain.check_outcome(means, "outcome")
+    return means
+
+
+def _numbers(name: str, values: Sequence[float], facts: SelectionFacts) -> Tensor:
+    if not hasattr(values, "__len__"):
+        raise InputError(f"{name} is of type {type(values).__name__}; give numbers, one for each action")
+    if len(values) != facts.arms:
+        raise InputError(f"{name} has {len(values)} numbers; there are {facts.arms} actions: give one for each")
+    return torch.tensor([number(name, value) for value in values], dtype=torch.float64)
+
+
+def _column_range(name: str, facts: SelectionFacts) -> Tensor:
+    """Return the intervals [2, 2] of two arms' propensities, of which a covariate holds the second."""
+    if facts.arms != 2:
+        raise InputError(f"propensity = {name!r}: one column is for two actions; there are {facts.arms}")
+    second = torch.tensor(propensity_column(name, facts.domain, facts.overlap)[1], dtype=torch.float64)
+    return torch.stack([1 - second.flip(0), second])
+
+
+_POINTS = 8  # of the domain, at which a function is tried
+_SAME = 1e-9  # of its values: what rounding does where points are taken one by one
+
+Function = Callable[[np.ndarray], Any]
+
+_PUBLIC_FUNCTIONS = Condition(
+    "public nuisances",
+    "the functions given as nuisances were made without these records, and their value at a point depends on that "
+    "point alone; tried at public points",
+)
+
+
+@dataclass(frozen=True)
+class FrozenNuisances(ScoreNuisances):
+    r"""Propensity and outcome models that are functions, made before these records were read.
+
+    Values are projected to the overlap and clipped to the outcome's bounds. One record's scores of two actions lie at
+    most S = R / zeta apart, less where a part is a public number: a range sensitivity of 2 S.
+
+    Guarantee:
+        Conditional: a score is a public function of its own record, if the functions owe nothing to these records and
+        their value at a point depends on that point alone (tried at a few public points before the records are read,
+        which proves neither). Source: theory note ``policy_learning``, section 6.1.
+
+    Args:
+        propensity: A callable or an object with ``predict_proba``: from covariates, NumPy [n, q], to propensities
+            [n, K], or for two arms to P(second action | x) [n]; or public numbers as `FixedNuisances` takes them.
+        outcome: A callable from covariates to mean outcomes [n, K]; K objects with ``predict``, one an arm; or public
+            numbers.
+        fitted_on: Fingerprints of the records that the functions were fitted on (``data.fingerprint``), against which
+            a selector checks its own.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> facts = SelectionFacts(Domain([0.0], [1.0], 0.0, 1.0), (0, 1), overlap=0.1, training=0, scoring=100)
+        >>> nuisances = FrozenNuisances(lambda x: 0.2 + 0.6 * x[:, 0], lambda x: np.hstack([x, 1 - x]))
+        >>> certified = nuisances.fit(None, facts)
+        >>> certified.range_sensitivity, certified.nuisances.outcome(torch.tensor([[0.25]])).tolist()
+        (20.0, [[0.25, 0.75]])
+    """
+
+    guarantee: ClassVar[str] = "frozen"
+    trains: ClassVar[bool] = False
+    moves_all_scores: ClassVar[bool] = False
+    level = Level.CONDITIONAL
+
+    propensity: Any = None
+    outcome: Any = None
+    fitted_on: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        given = [self.fitted_on] if isinstance(self.fitted_on, str | bytes) else self.fitted_on
+        object.__setattr__(self, "fitted_on", tuple(check_source(source) for source in given))
+
+    def check(self, facts: SelectionFacts, budget: PrivacyBudget | None) -> None:
+        """See ``ScoreNuisances.check``; also tries the functions at a few points of the domain."""
+        super().check(facts, budget)
+        functions = self._functions(facts)
+        if functions.propensities is None and functions.means is None:
+            raise InputError(
+                "nuisance: nuisance_guarantee=frozen needs functions that were fitted on other data; give propensity "
+                "or outcome, or take nuisance_guarantee=fixed"
+            )
+        points = facts.domain.grid(_POINTS)
+        for name, values in (("propensity", functions.propensity), ("outcome", functions.outcome)):
+            alone = torch.cat([values(point[None]) for point in points])
+            if bool(((values(points) - alone).abs() > _SAME * (1 + alone.abs())).any()):
+                raise InputError(
+                    f"{name}: its value at a point changes with the points beside it, so that one record "
+                    "would move the scores of others; give a function of one point"
+                )
+
+    def fit(
+        self, records: CausalData | None, facts: SelectionFacts, *, session: FitSession | None = None
+    ) -> GuaranteedNuisances:
+        """See ``ScoreNuisances.fit``; nothing is fitted and nothing spent."""
+        functions = self._functions(facts)
+        return GuaranteedNuisances(
+            functions,
+            functions.range_sensitivity,
+            public={
+                "propensity": _described(self.propensity) if facts.known is None else "known",
+                "outcome": _described(self.outcome),
+            },
+            conditions=(_PUBLIC_FUNCTIONS,),
+        )
+
+    @classmethod
+    def followed(cls, stated: Mapping[str, Any], facts: SelectionFacts) -> tuple[dict[str, Any], float | None]:
+        """See ``ScoreSource``: numbers as they are stated, and of functions the bounds that all of them have."""
+        propensity, outcome = stated["propensity"], stated["outcome"]
+        known = facts.known is not None
+        given = cls(None if known else _given(propensity), _given(outcome))._functions(facts)
+        said = "known" if known else propensity
+        return {"propensity": said, "outcome": outcome}, given.range_sensitivity
+
+    def _functions(self, facts: SelectionFacts) -> "FrozenFunctions":
+        refuse_another(self.propensity, facts)
+        propensity, outcome = _propensity_function(self.propensity), _outcome_function(self.outcome, facts.arms)
+        constants = (
+            constant_propensity(None if propensity else self.propensity, facts),
+            constant_outcome(None if outcome else self.outcome, facts),
+        )
+        return FrozenFunctions(facts, propensity, outcome, constants)
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenFunctions(FittedNuisances):
+    """Functions of NumPy covariates, projected and clipped.
+
+    Attributes:
+        facts: Public facts.
+        propensities: Covariates [n, q] -> [n, K], or [n] for two arms; None takes the constants.
+        means: Covariates [n, q] -> [n, K]; None takes the constants.
+        constants: Propensities and outcome models where there is no function, [K] each.
+    """
+
+    facts: SelectionFacts
+    propensities: Function | None
+    means: Function | None
+    constants: tuple[Tensor, Tensor]
+
+    @property
+    def range_sensitivity(self) -> float:
+        """Twice the most that one record's scores of two actions lie apart, by public bounds and numbers."""
+        propensity, outcome = self.facts.propensity_range(), self.facts.outcome_range()
+        if self.propensities is None and self.facts.known is None:
+            propensity = self.constants[0][:, None].expand(-1, 2)
+        if self.means is None:
+            outcome = self.constants[1][:, None].expand(-1, 2)
+        return 2 * score_spread(self.facts.domain, propensity, outcome)
+
+    def propensity(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.propensity``."""
+        if self.propensities is None:
+            return self.constants[0].expand(len(x), -1)
+        values = _tensor(self.propensities(x.cpu().numpy()))
+        if values.ndim == 1 and self.facts.arms == 2:
+            values = torch.stack([1 - values, values], 1)
+        return project_to_floor(self._checked("propensity", values, x), self.facts.overlap)
+
+    def outcome(self, x: Tensor) -> Tensor:
+        """See ``FittedNuisances.outcome``."""
+        if self.means is None:
+            return self.constants[1].expand(len(x), -1)
+        values = self._checked("outcome", _tensor(self.means(x.cpu().numpy())), x)
+        return self.facts.domain.clip_outcome(values)
+
+    def _checked(self, name: str, values: Tensor, x: Tensor) -> Tensor:
+        if values.shape != (len(x), self.facts.arms):
+            raise InputError(
+                f"{name}: gives shape {list(values.shape)} for {len(x)} records; give one value an action, "
+                f"[{len(x)}, {self.facts.arms}]"
+            )
+        if not bool(torch.isfinite(values).all()):
+            raise InputError(f"{name}: gives values that are missing or infinite; give finite ones")
+        return values
+
+
+def _propensity_function(given: Any) -> Function | None:
+    return getattr(given, "predict_proba", None) or (given if callable(given) else None)
+
+
+def _outcome_function(given: Any, arms: int) -> Function | None:
+    if callable(given) or not isinstance(given, Sequence) or not all(hasattr(model, "predict") for model in given):
+        return given if callable(given) else None
+    if len(given) != arms:
+        raise InputError(f"outcome has {len(given)} models; there are {arms} actions: give one for each")
+    return lambda x: np.stack([np.asarray(model.predict(x)) for model in given], 1)
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
+
+
+def _given(words: str) -> Any:
+    """Return the public numbers that ``_described`` described, or some function where it named one."""
+    if words == str(None):
+        return None
+    try:
+        numbers = [float(word) for word in words.split(", ")]
+    except ValueError:
+        return len  # never called
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _described(given: Any) -> str:
+    """Public words on what was given; of a function its name."""
+    if given is None or isinstance(given, int | float):
+        return str(given)
+    if isinstance(given, Sequence):
+        return ", ".join(_described(part) for part in given)
+    return getattr(given, "__name__", None) or type(given).__name__

@@ -1,0 +1,421 @@
+"""DP-SGD inside `Trainer.fit`: a callback that any LightningModule with automatic optimization can use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelCheckpoint,
+    StochasticWeightAveraging,
+)
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor
+
+from torchdpcate._process import HeldSignals
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, PoissonLoader, PoissonSampler, StepAccount, check_limit
+from torchdpcate.fit.trainable import RecordLossModule
+from torchdpcate.fit.trainer import check_one_process
+from torchdpcate.privacy.charge import DP_SGD, Charge
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from torchdpcate.fit.engines import ChainEngine, Engine
+
+__all__ = ["DPSGD", "DPSGDPlan"]
+
+_MODES = ("auto", "chain", "ghost", "hooks")
+
+_BURST = 64
+"""Steps in one turn of the Trainer's loop, which needs longer for a turn than a short step takes."""
+
+_INSIDE = ("on_before_zero_grad", "on_before_backward", "on_after_backward")
+"""Hooks within a step that a burst does not call."""
+
+_OWN = (
+    *_INSIDE,
+    "training_step",
+    "backward",
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_batch_transfer",
+    "transfer_batch_to_device",
+    "on_after_batch_transfer",
+)
+"""What a module may do in a step, and a burst does not ask it for."""
+
+_LOADER_REMEDY = (
+    "train on poisson_loader(dataset, plan.sampling_rate, ...), with Trainer(use_distributed_sampler=False)"
+)
+
+
+class DPSGD(Callback):
+    r"""Trains a LightningModule by DP-SGD, with Opacus, and charges every step before it is taken.
+
+    Each step adds :math:`\sigma C` Gaussian noise to the sum of the clipped gradients of a Poisson sample and
+    divides by the expected batch size :math:`q n`.  The fit is refused unless its steps are those of the plan:
+    see `check_trainer`.  It ends after the plan's steps, whatever the Trainer allows, and the module is then an
+    ordinary one again, also after an exception.
+
+    A checkpoint holds the steps and the ledger entry, and a resumed fit continues both; the noise and the
+    sampling are never saved.
+
+    Ctrl-C and SIGTERM wait for the beginning of the next step; pressed again they are handled at once.
+
+    Guarantee:
+        (epsilon, delta) of `plan.steps` Poisson-sampled Gaussian steps under replace-one adjacency
+        (`privacy.accounting.dp_sgd_epsilon`), in real arithmetic, if the loss of one record depends on that
+        record alone, and nothing else about the fit was chosen by looking at the records.
+
+    Args:
+        plan: noise, clip norm, rate and number of steps.
+        noise: where the noise comes from; the loader's coins come from a source of its own.
+        ledger: where the steps are charged; None counts without charging.
+        block: the ledger's block whose records are sampled.
+        mode: `chain`, `ghost`, `hooks`, or `auto` (see `engines.choose_mode`).
+        charge: what the ledger's entry says that it is for.
+        max_physical_batch: most records that pass at once, which bounds memory; a step is the same in parts. For
+            `chain`; None passes a batch at once.
+
+    Attributes:
+        steps: steps behind the present weights.
+        spent: steps the budget was charged for, never fewer than `steps`.
+
+    Raises:
+        InputError: `mode` is unknown, `max_physical_batch` is no such number, or a private ledger is paired with a
+            fixed noise source.
+    """
+
+    def __init__(
+        self,
+        plan: DPSGDPlan,
+        noise: NoiseSource,
+        ledger: Ledger | None = None,
+        block: str = "nuisance",
+        mode: str = "auto",
+        charge: Charge | str = DP_SGD,
+        max_physical_batch: int | None = None,
+    ) -> None:
+        if mode not in _MODES:
+            raise InputError(f"mode={mode!r} is unknown; choose one of {', '.join(_MODES)}")
+        if ledger is not None and ledger.private and not noise.private:
+            raise InputError("noise is a fixed source, for tests only; use NoiseSource.system() with this ledger")
+        self.plan = plan
+        self.noise = noise
+        check_limit(max_physical_batch)
+        self.mode = mode
+        self.max_physical_batch = max_physical_batch
+        self._account = StepAccount(plan, ledger, block, charge)
+        self._engine: Engine | None = None
+        self._signals: HeldSignals | None = None
+        self._records: int | None = None
+        self._undo = ExitStack()
+
+    @property
+    def steps(self) -> int:
+        """Steps behind the present weights."""
+        return self._account.steps
+
+    @property
+    def spent(self) -> int:
+        """Steps the budget was charged for."""
+        return self._account.spent
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the fit, wrap module and optimizer, charge the first steps."""
+        from torchdpcate.fit.engines import ENGINES, ChainEngine, choose_mode
+
+        if sum(isinstance(callback, DPSGD) for callback in callbacks_of(trainer)) > 1:
+            raise InputError("callbacks hold more than one DPSGD; one run is charged once")
+        mode = choose_mode(pl_module) if self.mode == "auto" else self.mode
+        sampler = check_trainer(trainer, pl_module, self.plan)
+        if self.noise.private and not sampler.private:
+            raise InputError("train_dataloaders: the sampler's noise source is fixed; use NoiseSource.system()")
+        self.plan.check_precision(sum(p.numel() for p in pl_module.parameters() if p.requires_grad))
+        self._undo.enter_context(_exact_products())
+        self._signals = HeldSignals()
+        self._undo.enter_context(self._signals)
+        self._engine = ENGINES[mode](pl_module, self.plan, self.max_physical_batch)
+        self._undo.callback(self._engine.detach)
+        plain = trainer.optimizers[0]
+        self._undo.callback(setattr, trainer, "optimizers", [plain])
+        trainer.optimizers = [
+            self._engine.optimizer(
+                plain,
+                expected_batch=self.plan.sampling_rate * sampler.size,
+                noise=self.noise,
+                guard=lambda: self._before_step(trainer),
+                ahead=lambda: self._account.ahead,
+            )
+        ]
+        if isinstance(self._engine, ChainEngine) and bursts(trainer, pl_module):
+            self._undo.enter_context(_Bursts(trainer, pl_module, self._engine, self._account).attached())
+        self._account.open()
+        if self._account.exhausted:
+            trainer.should_stop = True
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Check the loader again: Lightning may have made a new one."""
+        check_sampler(trainer, self.plan)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Note how many records were sampled.
+
+        A Ctrl-C or SIGTERM that came since the last step is handled first: inside a step it might be dropped.
+        """
+        if self._signals is not None:
+            self._signals.deliver()
+        sizes: list[int] = []
+        apply_to_collection(batch, Tensor, lambda part: sizes.extend(part.shape[:1]))
+        self._records = sizes[0] if sizes else None
+
+    def _before_step(self, trainer: Trainer) -> None:
+        assert self._engine is not None
+        check_optimizer(trainer.optimizers[0], [p for _, p in self._engine.trainable])
+        self._engine.check_step(self._records)
+        self._account.count()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop after the last planned step."""
+        if self._account.exhausted:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Settle the ledger and unwrap; refuse weights that are not finite."""
+        signals = self._signals
+        self._finish()
+        if signals is not None:
+            signals.deliver()  # the ledger is settled
+        check_weights(pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Settle the ledger to the steps really taken and unwrap, also on Ctrl-C."""
+        self._finish()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Leave nothing wrapped."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._undo.close()
+        self._engine = self._signals = None
+        self._account.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Steps, ledger entry and plan, in plain types."""
+        return self._account.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint's run.
+
+        Raises:
+            InputError: the checkpoint is of another plan or block, or its ledger is not given.
+        """
+        self._account.load_state_dict(state_dict)
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Full float32 products, and none of torch's warnings about hooks on a first layer.
+
+    Reduced precision (TF32, bfloat16) would round clipped gradients apart from the norms that clipped them.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+def callbacks_of(trainer: Trainer) -> list[Callback]:
+    """The Trainer's callbacks."""
+    return list(trainer.callbacks)  # type: ignore[attr-defined]
+
+
+# ---- several steps in one turn of the Trainer's loop
+
+
+def bursts(trainer: Any, module: LightningModule) -> bool:
+    """Whether nobody would miss what the Trainer does around a step: no hook inside it, no logger, no validation.
+
+    Callbacks are called before and after each step as ever.
+    """
+    if not isinstance(module, RecordLossModule):
+        return False
+    replaced = set(vars(module)) - {"backward", "training_step"}  # the engine's own stand there
+    own = any(getattr(type(module), name) is not getattr(RecordLossModule, name) or name in replaced for name in _OWN)
+    heard = any(_overridden(callback, name) for callback in callbacks_of(trainer) for name in _INSIDE)
+    watched = trainer.loggers or trainer.enable_validation or trainer.datamodule
+    return not (own or heard or watched) and isinstance(trainer.train_dataloader, PoissonLoader)
+
+
+class _Bursts:
+    """The training step of a module that takes several steps, by Lightning's manual optimization.
+
+    Between them it does what the Trainer does between two turns, as far as it is seen: it calls the callbacks, fetches
+    and places a batch, and counts the step. What a callback requests by `should_stop` waits for one more step; the
+    index of a batch counts steps in the calls made here, and turns in those of the Trainer.
+
+    Args:
+        trainer: Its loop.
+        module: What trains.
+        engine: Clips, see `ChainEngine`.
+        account: Counts the steps.
+    """
+
+    def __init__(self, trainer: Trainer, module: LightningModule, engine: ChainEngine, account: StepAccount) -> None:
+        self.trainer, self.module, self.engine, self.account = trainer, module, engine, account
+        self.loader: Any = trainer.train_dataloader
+        self.starts, self.ends = (
+            [getattr(callback, name) for callback in callbacks_of(trainer) if _overridden(callback, name)]
+            for name in ("on_train_batch_start", "on_train_batch_end")
+        )
+        self.steps = 0
+        self.placed = trainer.strategy.root_device.type == "cpu" and trainer.precision == "32-true"
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Stand in the place of the module's training step."""
+        own = vars(self.module).get("training_step")
+        self.module.automatic_optimization = False
+        vars(self.module)["training_step"] = self.training_step
+        try:
+            yield
+        finally:
+            self.module.automatic_optimization = True
+            vars(self.module).pop("training_step", None)
+            if own is not None:
+                vars(self.module)["training_step"] = own
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        """Take some steps, the first one on `batch`; the Trainer calls what comes before it and after the last."""
+        trainer, module, optimizer = self.trainer, self.module, self.module.optimizers()
+        left = min(_BURST, trainer.max_steps - trainer.global_step if trainer.max_steps >= 0 else _BURST)
+        while True:
+            loss = self.engine.train(batch).detach()
+            optimizer.step()  # type: ignore[union-attr]
+            left, self.steps = left - 1, self.steps + 1
+            ends = left <= 0 or self.account.exhausted or trainer.should_stop or trainer.received_sigterm
+            following = None if ends else next(self.loader.batches, None)
+            if following is None:
+                return {"loss": loss}
+            for hook in self.ends:
+                hook(trainer, module, {"loss": loss}, batch, self.steps - 1)
+            batch = self._placed(following)
+            for hook in self.starts:
+                hook(trainer, module, batch, self.steps)
+
+    def _placed(self, batch: Any) -> Any:
+        """The batch where the module trains, in its precision."""
+        if self.placed:
+            return batch
+        return self.trainer.strategy.batch_to_device(self.trainer.precision_plugin.convert_input(batch))
+
+
+def _overridden(callback: Callback, name: str) -> bool:
+    return getattr(type(callback), name) is not getattr(Callback, name) or name in vars(callback)
+
+
+# ---- what a Trainer may not do while DP-SGD runs; each refusal says why and what to do instead
+
+
+def check_trainer(trainer: Trainer, module: LightningModule, plan: DPSGDPlan) -> PoissonSampler:
+    """Refuse a fit whose steps would not be those of `plan`; return the sampler that feeds it.
+
+    Raises:
+        InputError: naming the first setting that breaks the analysis, and the remedy.
+    """
+    check_one_process(trainer)
+    for broken in _settings(trainer, module):
+        raise InputError(broken)
+    for callback in callbacks_of(trainer):
+        if reason := _callback(callback):
+            raise InputError(f"callback {type(callback).__name__} {reason}")
+    check_optimizer(trainer.optimizers[0], [p for p in module.parameters() if p.requires_grad])
+    return check_sampler(trainer, plan)
+
+
+def _settings(trainer: Trainer, module: LightningModule) -> Iterator[str]:
+    if not module.automatic_optimization:
+        yield "automatic_optimization=False: DPSGD counts the Trainer's own steps; use automatic optimization"
+    if trainer.gradient_clip_val:
+        yield "gradient_clip_val clips batches, not records; leave it None and set plan.max_grad_norm"
+    if trainer.accumulate_grad_batches != 1:
+        yield f"accumulate_grad_batches={trainer.accumulate_grad_batches}: a step is one batch; set it to 1"
+    if trainer.precision not in ("32-true", "64-true"):
+        # a record's gradient would depend on the others: bfloat16 rounds by 4e-3, differently by the batch's size
+        yield f"precision={trainer.precision!r} rounds gradients; set Trainer(precision='32-true')"
+    if trainer.lr_scheduler_configs:
+        yield "configure_optimizers gave a scheduler; DP-SGD runs at a fixed, public learning rate"
+
+
+def _callback(callback: Callback) -> str | None:
+    if isinstance(callback, EarlyStopping):
+        return "stops by a private figure; fix the number of steps beforehand"
+    if isinstance(callback, ModelCheckpoint) and callback.monitor is not None:
+        return f"chooses by the private figure {callback.monitor!r}; set monitor=None"
+    if isinstance(callback, StochasticWeightAveraging | LearningRateFinder | BatchSizeFinder):
+        return "reads the records in passes that nobody counts; remove it"
+    if isinstance(callback, GradientAccumulationScheduler) and callback.going_to_accumulate_grad_batches():
+        return "accumulates batches, but a step is one Poisson sample; remove it"
+    return None
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, trainable: Sequence[torch.nn.Parameter]) -> None:
+    """Refuse an optimizer that does not train exactly the module's `trainable` parameters.
+
+    Raises:
+        InputError: some parameter is in one and not in the other.
+    """
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if held != {id(p) for p in trainable}:
+        raise InputError(
+            "configure_optimizers: the optimizer's parameters are not the module's trainable ones; what is "
+            "clipped is not what trains; pass self.parameters(), or freeze the rest by requires_grad=False"
+        )
+
+
+def check_weights(module: torch.nn.Module) -> None:
+    """Refuse a module whose training diverged.
+
+    Raises:
+        NumericalError: a weight is not finite.
+    """
+    if not all(bool(p.isfinite().all()) for p in module.parameters()):
+        raise NumericalError("training left weights that are not finite; lower learning_rate")
+
+
+def check_sampler(trainer: Trainer, plan: DPSGDPlan) -> PoissonSampler:
+    """The Poisson sampler of the loader the Trainer really uses, after whatever Lightning did to it.
+
+    Raises:
+        InputError: it is not our sampler, or not at the plan's rate.
+    """
+    loader = trainer.train_dataloader
+    sampler = getattr(loader, "batch_sampler", None)
+    if not isinstance(sampler, PoissonSampler):
+        found = type(sampler if sampler is not None else loader).__name__
+        raise InputError(f"train_dataloaders: batches come from a {found}, not a PoissonSampler; {_LOADER_REMEDY}")
+    if sampler.sampling_rate != plan.sampling_rate:
+        raise InputError(
+            f"train_dataloaders: sampling_rate={sampler.sampling_rate} but plan.sampling_rate="
+            f"{plan.sampling_rate}; {_LOADER_REMEDY}"
+        )
+    return sampler

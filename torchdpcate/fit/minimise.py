@@ -1,0 +1,414 @@
+"""Minimisers of weighted, perturbed, strongly convex sums, with certified stops; sums for ridge regressions."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.fit.descent import ConvexDomain, newton
+from torchdpcate.fit.losses import Loss
+from torchdpcate.privacy.exact_sums import exact_sum
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+MOST_NUMBERS = 500_000
+"""Features, times the runs of one batch, that a processor's cache holds."""
+
+
+def default_tolerance(slope: float, most: float) -> float:
+    """A public stop for ``minimise``: 1e-9 of the largest gradient of one record, slope times most.
+
+    A sum of n such gradients is exact to about 1e-16 n of it in float64, so that millions of records meet it. Noise
+    that hides the stop is some millionths of the other noise.
+
+    Example:
+        >>> default_tolerance(1.0, 2.0)
+        2e-09
+    """
+    return 1e-9 * slope * most
+
+
+def minimise(
+    psi: Tensor,
+    target: Tensor,
+    weights: Tensor,
+    loss: Loss,
+    gamma: float | Tensor,
+    linear_terms: Tensor,
+    tolerance: float,
+    domain: ConvexDomain | None = None,
+) -> Tensor:
+    r"""Minimise weighted, perturbed sums, one a row of ``linear_terms``.
+
+    .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
+
+    Without a domain the end's gradient norm is at most tau = ``tolerance``, so that it lies within tau / gamma of the
+    minimiser; in real arithmetic it is reached on all data, see ``newton``. On a domain the norm of the gradient
+    mapping G = L (theta - P(theta - F'(theta) / L)) is, L a bound of the curvature, and the distance at most
+    2 tau / gamma (Nesterov 2004, theorem 2.2.7). More features than records are fine, for gamma is positive.
+
+    Args:
+        psi: Features, [n, p], or [runs, n, p] for a data set a run.
+        target: t, [n] or [runs, n].
+        weights: w, not negative, [n] or [runs, n].
+        loss: The loss.
+        gamma: Strong convexity of the sum, one number or [runs].
+        linear_terms: b, [runs, p]; zeros for no linear term.
+        tolerance: tau.
+        domain: Set to which theta is confined.
+
+    Returns:
+        The minimisers, float64 [runs, p].
+
+    Raises:
+        InputError: If gamma is not positive, or there are not as many linear terms as data sets.
+        NumericalError: The tolerance was not reached, because it is finer than float64 resolves; nothing may be
+            released.
+
+    Example:
+        >>> from torchdpcate.fit import Squared
+        >>> psi, t, w = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double(), torch.ones(2).double()
+        >>> minimise(psi, t, w, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        [[0.5, 1.0]]
+    """
+    runs, p = linear_terms.shape
+    ridges = positive_ridges(gamma, runs, psi.device)
+    if psi.ndim == 3 and len(psi) != runs:
+        raise InputError(f"linear_terms: {runs} rows for {len(psi)} data sets; give one for each")
+    rows = max(1, MOST_NUMBERS // max(1, psi.shape[-2] * p))
+    parts = []
+    for k in range(0, runs, rows):
+        batch = slice(k, k + rows)
+        features = (psi[batch] if psi.ndim == 3 else psi).double()
+        targets, masses = ((part[batch] if part.ndim == 2 else part).double() for part in (target, weights))
+        problem = PerturbedSum(features, targets, masses, loss, ridges[batch], linear_terms[batch].to(features))
+        parts.append(problem.solve(tolerance, domain))
+    return torch.cat(parts) if parts else linear_terms.double()
+
+
+def positive_ridges(gamma: float | Tensor, runs: int, device: torch.device) -> Tensor:
+    """Return gamma of each run, float64 [runs].
+
+    Raises:
+        InputError: If one is not positive.
+    """
+    ridges = torch.as_tensor(gamma, dtype=torch.float64, device=device).expand(runs)
+    if not bool((ridges > 0).all()):
+        raise InputError(
+            f"ridge = {ridges.min().item():g}: the sum is not strongly convex (nor has it one minimiser with more "
+            "features than records); give a ridge above 0"
+        )
+    return ridges
+
+
+def newton_direction(gradient: Tensor, hessian: Tensor) -> Tensor:
+    """Return H^-1 g, [runs, p]; not a number where H is not positive definite."""
+    factor = torch.linalg.cholesky_ex(hessian).L
+    return torch.cholesky_solve(gradient[:, :, None], factor)[:, :, 0]
+
+
+def linear_predictor(psi: Tensor, theta: Tensor) -> Tensor:
+    """Return psi'theta, [runs, n], for features [n, p] or [runs, n, p] and coefficients [runs, p]."""
+    return theta @ psi.T if psi.ndim == 2 else (psi @ theta[:, :, None])[:, :, 0]
+
+
+class PerturbedSum:
+    """F of one batch of runs: features [n, p] or [runs, n, p], the rest alike, gamma [runs], linear terms [runs, p]."""
+
+    def __init__(
+        self, psi: Tensor, target: Tensor, weights: Tensor, loss: Loss, gamma: Tensor, linear_terms: Tensor
+    ) -> None:
+        self.psi, self.target, self.weights, self.loss = psi, target, weights, loss
+        self.gamma, self.linear_terms = gamma, linear_terms
+
+    def solve(self, tolerance: float, domain: ConvexDomain | None) -> Tensor:
+        """Minimisers [runs, p]; see ``minimise``."""
+        start = torch.zeros_like(self.linear_terms)
+        if domain is None:
+            return newton(self.evaluate, self._newton_step, start, tolerance, bounds=self._curvatures)[0]
+        most = self._most_curvature()
+
+        def measure(theta: Tensor, gradient: Tensor) -> Tensor:
+            return _mapping(theta, gradient, most, domain).norm(dim=1)
+
+        def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
+            enough = 1e-3 * measure(theta, gradient).clamp_min(tolerance)
+            return theta - _constrained_quadratic(theta, gradient, self.hessian(second), domain, enough)
+
+        ends: dict[str, Any] = {"bounds": lambda: (self.gamma, most), "project": domain.project}
+        return newton(self.evaluate, step, start, tolerance, measure=measure, **ends)[0]
+
+    def evaluate(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [runs], gradients [runs, p] and each record's weighted curvature [runs, n]."""
+        u = linear_predictor(self.psi, theta)
+        slopes = self.loss(u, self.target)
+        pulls = self.weights * slopes.first
+        pull = pulls @ self.psi if self.psi.ndim == 2 else (pulls[:, None] @ self.psi)[:, 0]
+        value = (self.weights * slopes.value).sum(1) + (
+            theta * (self.gamma[:, None] / 2 * theta + self.linear_terms)
+        ).sum(1)
+        return value, pull + self.gamma[:, None] * theta + self.linear_terms, self.weights * slopes.second
+
+    def _newton_step(self, theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
+        return newton_direction(gradient, self.hessian(second))
+
+    def hessian(self, second: Tensor) -> Tensor:
+        """Hessians [runs, p, p] from each record's weighted curvature [runs, n]."""
+        H = (self.psi.mT * second[:, None]) @ self.psi
+        H.diagonal(dim1=1, dim2=2).add_(self.gamma[:, None])
+        return H
+
+    def _curvatures(self) -> tuple[Tensor, Tensor]:
+        """Least and largest eigenvalue [runs] that the Hessian can have anywhere; the trace bounds the largest."""
+        norms = (self.weights * self.psi.square().sum(-1)).sum(-1)
+        return self.gamma, self.loss.curvature * norms + self.gamma
+
+    def _most_curvature(self) -> Tensor:
+        """L [runs]: the largest eigenvalue that the Hessian can have anywhere, a little rounded up."""
+        gram = (self.psi.mT * self.weights[..., None, :]) @ self.psi
+        return self.loss.curvature * torch.linalg.eigvalsh(gram)[..., -1] * (1 + 1e-9) + self.gamma
+
+
+def _mapping(theta: Tensor, gradient: Tensor, most: Tensor, domain: ConvexDomain) -> Tensor:
+    """Gradient mapping [runs, p] with curvature bound ``most`` [runs]."""
+    return most[:, None] * (theta - domain.project(theta - gradient / most[:, None]))
+
+
+def _constrained_quadratic(
+    theta: Tensor, gradient: Tensor, hessian: Tensor, domain: ConvexDomain, enough: Tensor
+) -> Tensor:
+    """Minimiser [runs, p] over the domain of gradient'(t - theta) + (t - theta)'H(t - theta)/2.
+
+    By accelerated projected gradients with the momentum for its condition number (Nesterov 2004, scheme 2.2.11),
+    until the gradient mapping's norm is ``enough`` [runs]. No step costs more than p^2 a run.
+    """
+    ends = torch.linalg.eigvalsh(hessian)
+    low, high = ends[:, 0].clamp_min(1e-16 * ends[:, -1]), ends[:, -1] * (1 + 1e-9)
+    ratio = (low / high).sqrt()
+    momentum = ((1 - ratio) / (1 + ratio))[:, None]
+    point = ahead = theta
+    for _ in range(100 + int(50 / ratio.min().item())):
+        slope = gradient + (hessian @ (ahead - theta)[:, :, None])[:, :, 0]
+        new = domain.project(ahead - slope / high[:, None])
+        if bool((high * (new - ahead).norm(dim=1) <= enough).all()):
+            return new
+        point, ahead = new, new + momentum * (new - point)
+    return point  # the damped Newton loop looks at what it brings
+
+
+Batches = Callable[[], Iterable[tuple[Tensor, ...]]]
+"""Reads all records anew, batch by batch: features [b, p] or [runs, b, p], targets and, if not all are one, weights
+[b] or [runs, b]."""
+
+_LEAST_RECORDS = 64  # of a piece: smaller ones cost more in calls than their memory is worth
+
+
+def summed(batches: Batches, loss: Loss, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return value [runs], gradient [runs, p] and Hessian [runs, p, p] of a sum over all records at theta [runs, p].
+
+    .. math:: F(\theta) = \sum_i \ell(\psi_i^\top\theta, t_i)
+
+    One pass, in memory that grows with neither the records nor a batch's size.
+
+    Args:
+        batches: Reads the records.
+        loss: The loss.
+        theta: Where, one point a run.
+
+    Example:
+        >>> from torchdpcate.fit import Squared
+        >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
+        >>> value, gradient, hessian = summed(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double())
+        >>> value.tolist(), gradient.tolist(), hessian.tolist()
+        ([5.0], [[-2.0, -4.0]], [[[2.0, 0.0], [0.0, 2.0]]])
+    """
+    runs, p = theta.shape
+    none, flat = theta.new_zeros(runs), torch.zeros_like(theta)
+    value, gradient, hessian = theta.new_zeros(runs), torch.zeros_like(theta), theta.new_zeros(runs, p, p)
+    for psi, target, weights in _pieces(batches(), runs):
+        part = PerturbedSum(psi, target, weights, loss, none, flat)
+        own_value, own_gradient, second = part.evaluate(theta)
+        value, gradient, hessian = value + own_value, gradient + own_gradient, hessian + part.hessian(second)
+    return value, gradient, hessian
+
+
+def summed_gradient(batches: Batches, loss: Loss, theta: Tensor, n: int, bound: float) -> Tensor:
+    r"""Return the gradient [runs, p] of a sum over all records at theta [runs, p] alone, exact on a public grid.
+
+    .. math:: F'(\theta) = \sum_i \ell'(\psi_i^\top\theta, t_i)\, \psi_i
+
+    The low bits of such a sum do not depend on the order of the records, see ``privacy.exact_sum``.
+
+    Args:
+        batches: Reads the records.
+        loss: The loss.
+        theta: Where, one point a run.
+        n: How many records there are, public.
+        bound: Public bound of |l' psi_j|; ``sum_grid`` of both adds to what one record moves an entry by.
+
+    Example:
+        >>> from torchdpcate.fit import Squared
+        >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
+        >>> summed_gradient(lambda: [(psi, t)], Squared(2.0), torch.zeros(1, 2).double(), 2, 4.0).tolist()
+        [[-2.0, -4.0]]
+    """
+    gradient = torch.zeros_like(theta)
+    for psi, target, weights in _pieces(batches(), len(theta)):
+        pulls = weights * loss(linear_predictor(psi, theta), target).first
+        gradient = gradient + exact_sum(pulls[:, :, None] * psi, n, bound, dim=1)
+    return gradient
+
+
+def minimise_batches(
+    batches: Batches, loss: Loss, gamma: float | Tensor, linear_terms: Tensor, tolerance: float
+) -> Tensor:
+    r"""Minimise perturbed sums, one a row of ``linear_terms``, in constant memory: each step is a pass.
+
+    .. math:: F(\theta) = \sum_i w_i\,\ell(\psi_i^\top\theta, t_i) + \tfrac{\gamma}{2}\|\theta\|^2 + b^\top\theta
+
+    The stop, and why it is always reached, are those of ``minimise`` without a domain.
+
+    Args:
+        batches: Reads the records, in the same order each time.
+        loss: The loss.
+        gamma: Strong convexity of the sum, one number or [runs].
+        linear_terms: b, [runs, p]; zeros for no linear term.
+        tolerance: Largest norm of the gradient at the end.
+
+    Returns:
+        The minimisers, float64 [runs, p].
+
+    Raises:
+        InputError: If gamma is not positive.
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
+
+    Example:
+        >>> from torchdpcate.fit import Squared
+        >>> psi, t = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
+        >>> one_by_one = lambda: zip(psi[:, None], t[:, None])
+        >>> minimise_batches(one_by_one, Squared(2.0), 2.0, torch.zeros(1, 2), 1e-9).tolist()
+        [[0.5, 1.0]]
+    """
+    linear_terms = linear_terms.double()
+    ridges = positive_ridges(gamma, len(linear_terms), linear_terms.device)
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        value, gradient, hessian = summed(batches, loss, theta)
+        hessian.diagonal(dim1=1, dim2=2).add_(ridges[:, None])
+        pull = ridges[:, None] * theta
+        return value + (theta * (pull / 2 + linear_terms)).sum(1), gradient + pull + linear_terms, hessian
+
+    def step(theta: Tensor, gradient: Tensor, hessian: Tensor) -> Tensor:
+        return newton_direction(gradient, hessian)
+
+    def curvatures() -> tuple[Tensor, Tensor]:
+        norms = torch.zeros_like(ridges)
+        for psi, _, weights in _pieces(batches(), len(linear_terms)):
+            norms = norms + (weights * psi.square().sum(-1)).sum(-1)
+        return ridges, loss.curvature * norms + ridges
+
+    return newton(evaluate, step, torch.zeros_like(linear_terms), tolerance, bounds=curvatures)[0]
+
+
+def _pieces(batches: Iterable[tuple[Tensor, ...]], runs: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Split batches, with their weights, so that an array of a piece's features for all runs fits into a cache."""
+    for psi, target, *given in batches:
+        records = max(_LEAST_RECORDS, MOST_NUMBERS // max(1, runs * psi.shape[-1]))
+        columns = (target, *(given or [torch.ones_like(target)]))
+        yield from zip(psi.double().split(records, -2), *(c.double().split(records, -1) for c in columns), strict=True)
+
+
+class NormalEquations:
+    r"""The sums A = sum v v' [p, p], b = sum s v [p] and n of weighted features v and targets s.
+
+    They are all that ridge regression needs to know of the records:
+
+    .. math:: \theta(\lambda) = (A_+ + n\lambda I)^{-1} b
+        = \arg\min_\theta \tfrac1n\sum_i (s_i - v_i^\top\theta)^2 + \lambda\|\theta\|^2
+
+    with A_+ the positive part, which is A itself unless noise was added to it. Batches are added as they come, on
+    the CPU or a GPU, and the sums of several processes by ``all_reduce``: a batch and p^2 numbers lie in memory.
+    Not private, unless a mechanism released them.
+
+    Args:
+        size: Number of features p.
+        device: Where the sums are kept; batches must be there too.
+
+    Attributes:
+        matrix: A, float64 [p, p].
+        vector: b, float64 [p].
+        n: Number of records added.
+
+    Example:
+        >>> equations = NormalEquations(2)
+        >>> for v, s in ((torch.eye(2), torch.ones(2)), (torch.ones(1, 2), torch.ones(1))):
+        ...     equations.add(v.double(), s.double())
+        >>> equations.n, equations.solve(1.0)
+        (3, tensor([0.3333, 0.3333], dtype=torch.float64))
+    """
+
+    def __init__(self, size: int, device: str | torch.device = "cpu") -> None:
+        self.matrix = torch.zeros(size, size, dtype=torch.float64, device=device)
+        self.vector = torch.zeros(size, dtype=torch.float64, device=device)
+        self.n = 0
+
+    @classmethod
+    def of(cls, matrix: Tensor, vector: Tensor, n: int) -> "NormalEquations":
+        """Return the equations with these sums."""
+        equations = cls(0)
+        equations.matrix, equations.vector, equations.n = matrix, vector, n
+        return equations
+
+    def add(self, v: Tensor, s: Tensor) -> None:
+        """Add a batch of records.
+
+        Args:
+            v: Weighted features w psi(x), float64 [B, p].
+            s: Targets, float64 [B].
+
+        Raises:
+            InputError: Shapes that do not fit.
+        """
+        if v.ndim != 2 or v.shape[1] != len(self.vector) or s.shape != v.shape[:1]:
+            raise InputError(
+                f"v {tuple(v.shape)}, s {tuple(s.shape)}: give v [B, {len(self.vector)}] and s [B] of the same records"
+            )
+        self.matrix.addmm_(v.T, v)
+        self.vector.addmv_(v.T, s)
+        self.n += len(s)
+
+    def merge(self, other: "NormalEquations") -> None:
+        """Add the sums of other records."""
+        self.matrix += other.matrix.to(self.matrix)
+        self.vector += other.vector.to(self.vector)
+        self.n += other.n
+
+    def all_reduce(self, group: "ProcessGroup | None" = None) -> None:
+        """Replace the sums of each process by those of all, by ``torch.distributed``; all of them must call it.
+
+        Args:
+            group: The processes; None takes all.
+        """
+        import torch.distributed as dist
+
+        count = torch.tensor(float(self.n), dtype=torch.float64, device=self.matrix.device)
+        for part in (self.matrix, self.vector, count):
+            dist.all_reduce(part, group=group)
+        self.n = int(count)
+
+    def solve(self, ridge: float | Tensor) -> Tensor:
+        """Return theta(ridge), [p], or [k, p] for k ridges at once: one eigendecomposition serves them all.
+
+        Raises:
+            InputError: A ridge that is not positive.
+        """
+        ridges = torch.as_tensor(ridge, dtype=torch.float64, device=self.matrix.device)
+        if not bool(((ridges > 0) & ridges.isfinite()).all()):
+            raise InputError(f"ridge = {ridge}: give positive numbers")
+        values, vectors = torch.linalg.eigh(self.matrix)
+        filters = 1 / (values.clamp(min=0) + self.n * ridges[..., None])
+        return (filters * (vectors.T @ self.vector)) @ vectors.T

@@ -1,0 +1,187 @@
+"""All kinds of nuisances: the mean of several, the kind that a file names, public ranges of their predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchdpcate.data.domain import Domain
+from torchdpcate.errors import InputError
+from torchdpcate.fit.convex_model import ConvexNuisances
+from torchdpcate.fit.networks import Nuisances
+from torchdpcate.fit.nuisances import NuisanceModel, NuisanceValues
+
+
+class AveragedNuisances(NuisanceModel):
+    """Mean of the predictions of nuisances that were trained, and paid for, apart: those of cross-fitting.
+
+    Args:
+        members: nuisances of the same domain.
+
+    Raises:
+        InputError: fewer than two.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> pair = AveragedNuisances([Nuisances(Domain([0], [1], 0, 1), width=4) for _ in range(2)])
+        >>> pair.predict(torch.rand(5, 1)).mu1.shape
+        torch.Size([5])
+    """
+
+    kind = "averaged"
+
+    def __init__(self, members: Sequence[NuisanceModel]) -> None:
+        super().__init__()
+        if len(members) < 2:
+            raise InputError(f"members has {len(members)}; an average needs at least two")
+        self._of = tuple(members)
+        self.members = nn.ModuleList(members)
+
+    def predict(self, x: Tensor) -> NuisanceValues:
+        """Mean nuisances at raw covariates `x` `[B, q]`."""
+        values = [member.predict(x) for member in self._of]
+        return NuisanceValues(*(torch.stack(parts).mean(0) for parts in zip(*values, strict=True)))
+
+    def networks(self) -> tuple[Nuisances, ...]:
+        """The members, if all of them are networks."""
+        networks = tuple(network for member in self._of for network in member.networks())
+        return networks if len(networks) == len(self._of) else ()
+
+    def representation(self, x: Tensor) -> Tensor:
+        """Hidden layers of all members side by side, over the root of their number."""
+        layers = [member.representation(x) for member in self._of]
+        return torch.cat(layers, 1) / math.sqrt(len(layers))
+
+    def config(self) -> dict[str, Any]:
+        """Plain types from which `from_config` makes modules of the same shapes."""
+        return {"kind": self.kind, "members": [member.config() for member in self._of]}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AveragedNuisances:
+        """Modules of the shapes that `config` describes, with fresh weights."""
+        return cls([nuisances_from_config(member) for member in config["members"]])
+
+    @classmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the members' weights, by member and name.
+
+        Raises:
+            InputError: a member that is an average itself, which no fit makes.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for i, member in enumerate(config["members"]):
+            if member.get("kind") == cls.kind:
+                raise InputError("members: an average of averages; give the nuisances that were trained")
+            found |= {f"members.{i}.{name}": shape for name, shape in nuisance_shapes(member).items()}
+        return found
+
+
+def nuisances_from_config(config: Mapping[str, Any]) -> NuisanceModel:
+    """Nuisances of the kind and shape that `config` describes, with fresh weights.
+
+    Raises:
+        InputError: a kind that there is not.
+    """
+    return _kind(config).from_config({name: value for name, value in config.items() if name != "kind"})
+
+
+def nuisance_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights of the nuisances that `config` describes, by name; nothing is made.
+
+    Raises:
+        InputError: a kind that there is not.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> one = Nuisances(Domain([0], [1], 0, 1), width=4)
+        >>> nuisance_shapes(one.config()) == {k: tuple(v.shape) for k, v in one.state_dict().items()}
+        True
+    """
+    return _kind(config).shapes(config)
+
+
+def _kind(config: Mapping[str, Any]) -> type[NuisanceModel]:
+    """The class that `config` names; networks if it names none."""
+    kinds: dict[str, type[NuisanceModel]] = {cls.kind: cls for cls in (Nuisances, ConvexNuisances, AveragedNuisances)}
+    kind = config.get("kind", Nuisances.kind)
+    if kind not in kinds:
+        raise InputError(f"nuisances of kind {kind!r}: this version knows {', '.join(kinds)}")
+    return kinds[kind]
+
+
+_ROUNDING = 2.0**-44
+"""What float64 may be off by in a sum, over the number of its terms and their absolute sum."""
+
+
+def nuisance_range(model: NuisanceModel, domain: Domain) -> tuple[Tensor, Tensor]:
+    r"""Return intervals of released nuisances over the domain: of P(A = 1) [2], and of both outcomes [2, 2].
+
+    Exact for `ConvexNuisances`, which are additive: each coordinate's polynomial has its own range. For networks by
+    interval arithmetic, layer by layer; for others the clips alone. Then pushed outwards by more than float64 rounds,
+    so that predictions lie within on any machine: sums by `_ROUNDING`, what follows from them by 2^-48 of its size.
+
+    Args:
+        model: Nuisances that a mechanism paid for, in float64; what is returned follows from them.
+        domain: The public bounds that they were trained with.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> domain = Domain([0.0], [1.0], -1.0, 1.0)
+        >>> pi, mu = nuisance_range(ConvexNuisances(domain), domain)
+        >>> [round(end, 12) for end in pi.tolist()], mu.abs().amax().item() < 1e-12
+        ([0.5, 0.5], True)
+    """
+    low, high = domain.outcome_low, domain.outcome_high  # a propensity that is known has its own
+    infinite = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
+    logit, mean = infinite, infinite.expand(2, 2)
+    if isinstance(model, ConvexNuisances):
+        logit = _additive_range(model.propensity, domain.dimension)
+        mean = torch.stack([_additive_range(theta, domain.dimension) for theta in model.outcomes]) + model.median
+    elif isinstance(model, Nuisances):
+        logit = _network_range(model.propensity.net, domain.dimension)[0]
+        mean = _network_range(model.outcome.net, domain.dimension) * domain.outcome_range + low
+    outwards = 2.0**-48 * torch.tensor([-1.0, 1.0], dtype=torch.float64)
+    pi, mean = torch.sigmoid(logit) + outwards, mean + outwards * max(abs(low), abs(high))
+    if domain.known_propensity is not None:
+        pi = torch.tensor(domain.known_propensity.bounds, dtype=torch.float64)
+    return pi.clamp(domain.overlap, 1 - domain.overlap), mean.clamp(low, high)
+
+
+def _additive_range(theta: Tensor, width: int) -> Tensor:
+    """Return least and largest value over [-1, 1]^width of an additive Legendre series, see `additive_legendre`."""
+    # degree by degree: coefficient k of coordinate j stands at (k - 1) width + j, after the intercept
+    series = np.vstack([np.zeros(width), theta[1:].reshape(-1, width).cpu().numpy()])
+    ends = theta[0].item() + np.sum([_series_range(column) for column in series.T], axis=0)
+    # |P_k| <= 1, so the terms' absolute sum is that of the coefficients
+    slack = _ROUNDING * len(theta) * theta.abs().sum().item()
+    return torch.tensor([ends[0] - slack, ends[1] + slack], dtype=torch.float64) / len(theta) ** 0.5
+
+
+def _series_range(series: np.ndarray) -> tuple[float, float]:
+    """Return least and largest value of one Legendre series over [-1, 1]."""
+    function = np.polynomial.Legendre(series)
+    turns = function.deriv().trim().roots()
+    # real roots may come with a rounded imaginary part; a point more costs nothing
+    values = function(np.concatenate([[-1.0, 1.0], np.clip(turns.real, -1, 1)]))
+    return values.min(), values.max()
+
+
+def _network_range(net: nn.Sequential, width: int) -> Tensor:
+    """Return bounds [outputs, 2] of what layers give on [-1, 1]^width, by interval arithmetic."""
+    centre, radius = torch.zeros(width, dtype=torch.float64), torch.ones(width, dtype=torch.float64)
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            weight = layer.weight.detach().cpu().double()
+            bias = layer.bias.detach().cpu().double()
+            terms = weight.abs() @ (centre.abs() + radius) + bias.abs()
+            slack = _ROUNDING * (weight.shape[1] + 1) * terms
+            centre, radius = weight @ centre + bias, weight.abs() @ radius + slack
+        else:  # a rectifier, monotone
+            low, high = layer(centre - radius), layer(centre + radius)
+            centre, radius = (low + high) / 2, (high - low) / 2
+    return torch.stack([centre - radius, centre + radius], 1)

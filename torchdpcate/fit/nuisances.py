@@ -1,0 +1,196 @@
+"""What trained nuisances offer, whatever made them, and how a user chooses them; propensities that are known."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.guarantee import Condition, user_code
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from torchdpcate.data.domain import Domain
+    from torchdpcate.data.records import CausalData
+    from torchdpcate.fit.networks import Nuisances
+    from torchdpcate.privacy.accounting import EventCount
+    from torchdpcate.privacy.budget import PrivacyBudget
+    from torchdpcate.privacy.session import FitSession
+
+
+class NuisanceValues(NamedTuple):
+    """Nuisances at covariates `[B, q]`, clipped to the domain.
+
+    Attributes:
+        pi: propensity `[B]` in [overlap, 1 - overlap].
+        mu0: mean outcome of the untreated `[B]`, in the outcome's units and bounds.
+        mu1: mean outcome of the treated `[B]`, likewise.
+    """
+
+    pi: Tensor
+    mu0: Tensor
+    mu1: Tensor
+
+
+class NuisanceModel(nn.Module, ABC):
+    r"""The nuisances :math:`\eta = (\pi, \mu_0, \mu_1)` of one domain, as a module.
+
+    Attributes:
+        kind: the name under which a release file knows the class.
+    """
+
+    kind: str
+
+    @abstractmethod
+    def predict(self, x: Tensor) -> NuisanceValues:
+        """Nuisances at raw covariates `x` `[B, q]`, clipped to the domain; differentiable.
+
+        A propensity that the domain knows takes the place of a fitted one; of one that only records carry, which are
+        requested by `values`, the middle of its bounds.
+        """
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Plain types from which `from_config` makes a module of the same shape (weights not included)."""
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, config: Mapping[str, Any]) -> NuisanceModel:
+        """Module of the shape that `config` describes, with fresh weights."""
+
+    @classmethod
+    @abstractmethod
+    def shapes(cls, config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights of the module that `config` describes, without making it."""
+
+    def values(self, records: CausalData) -> NuisanceValues:
+        """Nuisances at records: as `predict`, with the propensity that the records carry where it is known."""
+        found = self.predict(records.x)
+        return found if records.propensity is None else found._replace(pi=records.propensity.to(found.pi))
+
+    def effect(self, x: Tensor) -> Tensor:
+        """The plug-in effect mu1 - mu0 `[B]` at raw covariates `x` `[B, q]`."""
+        values = self.predict(x)
+        return values.mu1 - values.mu0
+
+    def networks(self) -> tuple[Nuisances, ...]:
+        """The networks whose mean prediction this is; none if other models have a part in it."""
+        return ()
+
+    def representation(self, x: Tensor) -> Tensor:
+        """Hidden layer of the outcome model `[B, width]` at raw covariates.
+
+        Raises:
+            InputError: the model has none.
+        """
+        raise InputError(
+            f"features = representation: the nuisances ({self.kind}) have no hidden layer; use nuisance=mlp, or "
+            "other features"
+        )
+
+
+class NuisanceRecipe(ABC):
+    """Public settings of the nuisances."""
+
+    def conditions(self, trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+        """Return what a guarantee rests on where it rests on these nuisances: nothing but that of a user's own class.
+
+        Args:
+            trainer: makes a Lightning Trainer from keyword arguments; None is `default_trainer`.
+        """
+        return user_code("nuisances", self)
+
+    @abstractmethod
+    def check(self, n: int, domain: Domain, budget: PrivacyBudget | None, also: Sequence[EventCount]) -> None:
+        """Refuse, before anything is trained or spent, what could not be trained on a block of `n` records.
+
+        Args:
+            n: records of the block, public.
+            domain: public bounds.
+            budget: what the block may spend on nuisances and `also`; None trains without privacy.
+            also: other charges on the same block, composed jointly.
+
+        Raises:
+            InputError: settings that do not fit.
+        """
+
+    @abstractmethod
+    def fit(
+        self,
+        records: CausalData,
+        domain: Domain,
+        *,
+        budget: PrivacyBudget | None,
+        also: Sequence[EventCount],
+        session: FitSession,
+        trainer: Callable[..., Trainer],
+        seed: int,
+    ) -> NuisanceModel:
+        """Return nuisances trained on a block, in float64 on the CPU, frozen.
+
+        Args:
+            records: the block.
+            domain: public bounds.
+            budget: see `check`.
+            also: see `check`.
+            session: pays before any noise is drawn, and is where noise and sampling come from.
+            trainer: makes a Lightning Trainer from keyword arguments.
+            seed: public seed of initial weights and (without privacy) batches.
+
+        Raises:
+            BudgetError: the block cannot pay.
+            NumericalError: training diverged.
+        """
+
+
+def propensity_at(x: Tensor, domain: Domain) -> Tensor | None:
+    """Return the propensity that the domain knows, [n], at raw covariates x [n, q]; None if it knows none.
+
+    Where it is known of records alone, this is the middle of its bounds, for points that are no records.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> propensity_at(torch.zeros(2, 1), Domain([0.0], [1.0], -1.0, 1.0, propensity=0.3)).tolist()
+        [0.3, 0.3]
+    """
+    known = domain.known_propensity
+    if known is None:
+        return None
+    return known.at(x) if known.column is None else x.new_full((len(x),), known.middle, dtype=torch.float64)
+
+
+def propensity_column(
+    name: str, domain: Domain, overlap: float, *, strict: bool = False, what: str = "propensity"
+) -> tuple[int, tuple[float, float]]:
+    """Return the position of the column, and the range of its values clipped to the overlap.
+
+    Args:
+        name: Of the covariate that holds P(A = 1 | x).
+        domain: Public bounds.
+        overlap: Least propensity of either arm.
+        strict: Whether the column's public bounds must lie strictly between 0 and 1.
+        what: Name of the setting, for messages.
+
+    Raises:
+        InputError: No such covariate, or bounds that are no probabilities.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> propensity_column("p", Domain([0.1], [0.8], -1.0, 1.0, names=["p"]), overlap=0.2)
+        (0, (0.2, 0.8))
+    """
+    if name not in domain.names:
+        raise InputError(f"{what} = {name!r}: no such covariate; choose one of {', '.join(domain.names)}")
+    column = domain.names.index(name)
+    low, high = float(domain.covariate_low[column]), float(domain.covariate_high[column])
+    if not 0 <= low <= high <= 1 or (strict and (low == 0 or high == 1)):
+        raise InputError(
+            f"{what} = {name!r}: its public bounds [{low:g}, {high:g}] must lie {'strictly ' if strict else ''}between "
+            "0 and 1; narrow them in the domain"
+        )
+    return column, (min(max(low, overlap), 1 - overlap), min(max(high, overlap), 1 - overlap))

@@ -1,0 +1,177 @@
+"""The Trainer that fits small modules quietly; Lightning is imported when one is made."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchdpcate._process import refuse_torchrun
+from torchdpcate.errors import InputError
+from torchdpcate.privacy.guarantee import Condition
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+
+def default_trainer(
+    *, progress: bool = False, logger: Any = None, log_folder: str | None = None, **settings: Any
+) -> Trainer:
+    """A quiet Trainer on one device: no logger unless one is named, no checkpoints, no summary.
+
+    Args:
+        progress: show a progress bar.
+        logger: `csv`, `tensorboard` or `mlflow`, which write the losses of each training into `log_folder`; or one of
+            Lightning's own, which writes where it was told. A loss is the curator's: nothing pays for it.
+        log_folder: the curator's folder for it.
+        settings: further arguments of `lightning.Trainer`, which win over ours.
+
+    Raises:
+        InputError: a device or a logger that is not there, several devices, a logger without its folder, or settings
+            that Lightning refuses.
+
+    Example:
+        >>> default_trainer(accelerator="cpu", max_steps=5).max_steps
+        5
+    """
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    from torchdpcate.fit.watching import CuratorsLogger, LossLog, TrainingBar
+
+    callbacks = list(settings.pop("callbacks", None) or [])
+    if progress:
+        callbacks.append(TrainingBar())
+    if isinstance(logger, str):
+        if log_folder is None:
+            raise InputError(
+                f"logger = {logger}: give log_folder, a folder of the curator's, for losses must not leave"
+            )
+        logger = CuratorsLogger(logger, log_folder)
+        callbacks.append(LossLog())
+        settings.setdefault("log_every_n_steps", 1)
+    quiet: dict[str, Any] = {
+        "devices": 1,
+        "logger": logger or False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "num_sanity_val_steps": 0,
+        "use_distributed_sampler": False,
+    }
+    try:
+        with quiet_lightning():
+            trainer = Trainer(callbacks=callbacks, **{**quiet, **settings})
+    except MisconfigurationException as error:
+        raise InputError(f"trainer: {' '.join(str(error).split())}; use trainer=cpu or correct its settings") from None
+    check_one_process(trainer)
+    return trainer
+
+
+def check_one_process(trainer: Trainer) -> None:
+    """Refuse several processes, each of which would fit, charge and release on its own; call before `fit`.
+
+    Raises:
+        InputError: torchrun's, or those of a strategy of Lightning's.
+    """
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    refuse_torchrun()
+    if not isinstance(trainer.strategy, SingleDeviceStrategy):
+        raise InputError(
+            f"trainer: {type(trainer.strategy).__name__} of {trainer.num_devices} device(s): training takes one "
+            "process on one device; give devices=1 and no strategy"
+        )
+
+
+GPU_ROUNDING = Condition(
+    "float32 on a GPU",
+    "what a record adds to a clipped sum of DP-SGD follows from it alone, to 2^-17 of the clip norm; "
+    "there kernels are chosen by the batch's size, and sums are float32",
+)
+
+
+def rounding_conditions(trainer: Callable[..., Trainer] | None) -> tuple[Condition, ...]:
+    """Return what DP-SGD in float32 under a Trainer rests on: nothing on the CPU, whose rounding is measured.
+
+    Args:
+        trainer: makes a Trainer from keyword arguments; None is `default_trainer`.
+
+    Example:
+        >>> rounding_conditions(partial(default_trainer, accelerator="cpu"))
+        ()
+    """
+    if not torch.accelerator.is_available():
+        return ()
+    settings, own = _settings(trainer or default_trainer)
+    if own and settings.get("accelerator") == "cpu":
+        return ()
+    return () if (trainer or default_trainer)().strategy.root_device.type == "cpu" else (GPU_ROUNDING,)
+
+
+def _settings(trainer: Callable[..., Trainer]) -> tuple[dict[str, Any], bool]:
+    """Return what a maker of Trainers sets, and whether it is the library's own: Lightning is then not needed."""
+    settings = trainer.keywords if isinstance(trainer, partial) else {}
+    return settings, (trainer.func if isinstance(trainer, partial) else trainer) is default_trainer
+
+
+def check_device(trainer: Callable[..., Trainer]) -> None:
+    """Refuse a Trainer whose device is not there, before anything is spent.
+
+    Lightning is not imported for the library's own on the CPU, which is always there.
+
+    Args:
+        trainer: makes a Trainer from keyword arguments.
+
+    Raises:
+        InputError: a device that is not there, or settings that Lightning refuses.
+
+    Example:
+        >>> check_device(default_trainer)
+    """
+    settings, own = _settings(trainer)
+    if not own or settings.get("accelerator", "cpu") != "cpu":
+        trainer()
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Keep Lightning's banners, and its advice that a small data set does not need, off the console."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric", "opacus")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for advice in (
+            ".*does not have many workers.*",
+            ".*`max_epochs` was not set.*",
+            ".*GPU available but not.*",
+            ".*treespec, LeafSpec.*",
+        ):
+            warnings.filterwarnings("ignore", advice)
+        try:
+            for logger in loggers:
+                logger.setLevel(max(logger.level, logging.WARNING))
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C stay a KeyboardInterrupt: Lightning exits the process instead, and leaves SIGINT ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, KeyboardInterrupt):
+            raise exit_.__context__ from None
+        raise
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and handler is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, handler)

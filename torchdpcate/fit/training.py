@@ -1,0 +1,178 @@
+"""Training nuisances with a Lightning Trainer, privately or not, by the same code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchdpcate._process import gpu_memory, terminable, threads_for
+from torchdpcate.data.records import CausalData
+from torchdpcate.errors import InputError
+from torchdpcate.fit.dp_sgd import DPSGD, check_weights
+from torchdpcate.fit.dp_sgd_plan import DPSGDPlan, poisson_loader, shuffled_loader
+from torchdpcate.fit.trainer import check_one_process, interruptible, quiet_lightning
+from torchdpcate.privacy.ledger import Ledger
+from torchdpcate.privacy.noise import NoiseSource
+
+Module = TypeVar("Module", bound=LightningModule)
+TrainerFactory = Callable[..., Trainer]
+
+_LESS = "lower max_physical_batch, of a private run, or batch_size"
+
+
+def train(
+    module: Module,
+    records: CausalData,
+    trainer_factory: TrainerFactory,
+    *,
+    batch_size: int,
+    epochs: int,
+    seed: int,
+    plan: DPSGDPlan | None = None,
+    noise: NoiseSource | None = None,
+    ledger: Ledger | None = None,
+    block: str = "nuisance",
+    mode: str = "auto",
+    average: float = 0.5,
+    ckpt_path: str | Path | None = None,
+    max_physical_batch: int | None = None,
+) -> Module:
+    """Train `module` on `records`: by DP-SGD with a plan, by ordinary shuffled batches without one.
+
+    Args:
+        module: takes batches (x `[B, q]`, a `[B]`, y `[B]`) in float32; the caller has seeded its weights.
+        records: the block that trains.
+        trainer_factory: makes a Trainer from `max_epochs`, `max_steps` and `callbacks`, as `default_trainer`.
+        batch_size: records in a batch (not private; the plan's rate rules otherwise).
+        epochs: passes over the records (not private; the plan's steps rule otherwise).
+        seed: order of the batches, and whatever the module draws; never the noise.
+        plan: the DP-SGD run; None trains without privacy.
+        noise: source of noise and sampling; needed with a plan.
+        ledger: where a private run is charged.
+        block: the ledger's block.
+        mode: how gradients are clipped, see `DPSGD`.
+        average: share of the last steps whose weights are averaged, see `TailAverage`; 0 keeps the last.
+        ckpt_path: checkpoint to resume from, with its ledger entry.
+        max_physical_batch: most records that pass at once under a plan, see `DPSGD`.
+
+    Returns:
+        The module itself, trained, in eval mode, on the device of the records; it keeps no hold of them.
+
+    Raises:
+        InputError: `batch_size` exceeds the records, a plan comes without a noise source, the checkpoint is damaged
+            or holds more than plain types and tensors, or a GPU has too little memory.
+        BudgetError: the ledger cannot pay the plan.
+        NumericalError: training diverged.
+        KeyboardInterrupt: on Ctrl-C; the ledger then counts the steps taken.
+        SystemExit: on SIGTERM, likewise, with code 143.
+
+    Guarantee:
+        That of `DPSGD`, if `records` are the ledger's block.
+    """
+    dataset = TensorDataset(*(part.to(torch.float32) for part in (records.x, records.a, records.y)))
+    size = sum(parameter.numel() for parameter in module.parameters())
+    if ckpt_path is not None:
+        _check_readable(ckpt_path)
+    with quiet_lightning(), interruptible(), terminable(), threads_for(size), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        callbacks: list[Callback] = []
+        if plan is None:
+            loader: DataLoader = shuffled_loader(dataset, _checked(batch_size, records.n), seed)
+            steps, limits = epochs * len(loader), {"max_epochs": epochs, "max_steps": -1}
+        else:
+            if noise is None:
+                raise InputError("noise=None with a plan; pass NoiseSource.system()")
+            loader = poisson_loader(dataset, plan.sampling_rate, plan.steps, noise)
+            # one pass holds all steps; a second is there for a resumed run whose pass ends early
+            steps, limits = plan.steps, {"max_epochs": 2, "max_steps": plan.steps}
+            callbacks.append(DPSGD(plan, noise, ledger, block, mode, max_physical_batch=max_physical_batch))
+        if average:
+            callbacks.append(TailAverage(steps, average))
+        # Weights alone, whatever the environment says: a checkpoint is a pickle, and could hold code.
+        try:
+            with gpu_memory("training", _LESS):
+                trainer = trainer_factory(callbacks=callbacks, **limits)
+                check_one_process(trainer)
+                trainer.fit(module, loader, ckpt_path=ckpt_path, weights_only=True)
+        finally:
+            _let_go(module)
+    check_weights(module)
+    return module.to(records.x.device).eval()
+
+
+def _let_go(module: LightningModule) -> None:
+    """Take from a module what its fit left on it: the trainer, whose loaders hold the records, and gradients."""
+    module.trainer = None
+    for parameter in module.parameters():
+        parameter.grad = None
+
+
+def _check_readable(path: str | Path) -> None:
+    """Refuse a checkpoint that cannot be read without running code."""
+    try:
+        torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # zip, pickle and torch each have their own
+        why = " ".join(str(error).split())[:120]
+        raise InputError(f"ckpt_path = {path}: not a checkpoint, or damaged ({why}); train anew") from None
+
+
+def _checked(batch_size: int, n: int) -> int:
+    if not 1 <= batch_size <= n:
+        raise InputError(f"batch_size={batch_size} must be between 1 and the block's n={n} records")
+    return batch_size
+
+
+class TailAverage(Callback):
+    """Leaves the module with the mean of its weights over the last steps of the fit.
+
+    A function of weights that DP-SGD has already paid for costs no privacy (post-processing), and averaging
+    removes much of the noise of single steps (Polyak and Juditsky 1992; De et al. 2022 for DP-SGD).
+
+    Args:
+        steps: steps of the fit.
+        share: part of them to average, in (0, 1]; 0.5 is the later half.
+
+    Raises:
+        InputError: `share` outside (0, 1].
+    """
+
+    def __init__(self, steps: int, share: float = 0.5) -> None:
+        if not 0 < share <= 1:
+            raise InputError(f"average={share!r} must be in (0, 1], the share of the steps to average")
+        self.first = min(round(steps * (1 - share)), steps - 1)
+        self._steps, self._mean = 0, list[Tensor]()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        """Take the weights after a step of the tail into the mean."""
+        self._steps += 1
+        taken = self._steps - self.first
+        if taken < 1:
+            return
+        weights = [p.detach() for p in pl_module.parameters()]
+        if taken == 1:
+            self._mean = [weight.clone() for weight in weights]
+        else:
+            pairs = zip(self._mean, weights, strict=True)
+            self._mean = [mean.to(weight) + (weight - mean.to(weight)) / taken for mean, weight in pairs]
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put the mean in place, unless the run ended before its tail began."""
+        if self._mean:
+            with torch.no_grad():
+                for mean, weight in zip(self._mean, pl_module.parameters(), strict=True):
+                    weight.copy_(mean)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mean so far and the steps behind it, for a checkpoint."""
+        return {"steps": self._steps, "mean": self._mean}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up a checkpoint's mean."""
+        self._steps, self._mean = state_dict["steps"], state_dict["mean"]

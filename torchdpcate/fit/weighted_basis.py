@@ -1,0 +1,271 @@
+"""Features of standardised covariates, each with an weight of its own; of both arms of a study."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+MOST = 3.0
+"""Standardised covariates are clipped to [-MOST, MOST]."""
+_STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
+_SINE = 2.5  # of the waves: about one period over four standard deviations
+PRODUCTS = ("x", "t")
+"""Kinds of two covariates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    r"""z = clip((u - mean) / sd, -3, 3) for covariates u scaled to [-1, 1].
+
+    Its numbers are released before anything else is computed from z, so that z is a public map of each record, and a
+    clip bounds what one record can do.
+
+    Attributes:
+        mean: Released means, float64 [k].
+        sd: Released standard deviations, float64 [k], positive.
+
+    Example:
+        >>> Standardisation(torch.zeros(1).double(), torch.full((1,), 0.25).double())(torch.tensor([[0.5], [1.0]])).T
+        tensor([[2., 3.]], dtype=torch.float64)
+    """
+
+    mean: Tensor
+    sd: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Return z [n, k] of scaled covariates u [n, k]."""
+        device = u.device
+        return ((u.double() - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
+
+    @classmethod
+    def none(cls, k: int) -> "Standardisation":
+        """Return that which leaves k scaled covariates as they are.
+
+        Args:
+            k: How many.
+        """
+        zero = torch.zeros(k, dtype=torch.float64)
+        return cls(zero, zero + 1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return its numbers by name."""
+        return {"mean": self.mean, "sd": self.sd}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Standardisation":
+        """Inverse of ``tensors``.
+
+        Raises:
+            ValueError: Numbers of shapes that do not fit, or a spread that is not positive.
+        """
+        mean, sd = tensors["mean"], tensors["sd"]
+        if not mean.shape == sd.shape == (len(mean),) or not bool((sd > 0).all()):
+            raise ValueError("standardisation: mean and sd [k], sd positive")
+        if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in (mean, sd)):
+            raise ValueError("standardisation: numbers are not finite float64")
+        return cls(mean, sd)
+
+
+class Feature(NamedTuple):
+    """A feature of one covariate, or of two.
+
+    Attributes:
+        kind: ``1`` linear, ``2`` square, ``x`` product of two, ``s`` sine, ``c`` cosine, ``t`` product with a step.
+        i: Position of the covariate.
+        j: Position of the other one of a product, or of the one that steps; else i again.
+    """
+
+    kind: str
+    i: int
+    j: int
+
+
+def step(z: Tensor) -> Tensor:
+    r"""Return a step at zero less what a line has of it, at most 1.511 in size: of mean square .786 for a normal z.
+
+    .. math:: h(z) = \frac{\tanh(2.5 z) - .787\, \mathrm{clip}(z, \pm 2)}{.38}
+
+    A product :math:`z_i h(z_j)` is then nearly uncorrelated with :math:`z_i z_j`.
+
+    Example:
+        >>> step(torch.tensor([-0.5, 0.0, 2.0], dtype=torch.float64)).round(decimals=3).tolist()
+        [-1.197, 0.0, -1.511]
+    """
+    return (_STEEP * z).tanh_().sub_(z.clamp(-_FLAT, _FLAT), alpha=_SLOPE).div_(_SIZE)
+
+
+# of mean square one for a standard normal covariate, but for waves (about one) and steps (.786). The first argument
+# holds the covariates and becomes the features in place: copies of some megabytes cost more than the arithmetic.
+_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "1": lambda a, b: a,
+    "2": lambda a, b: a.square_().sub_(1).div_(math.sqrt(2)),
+    "x": lambda a, b: a.mul_(b),
+    "s": lambda a, b: a.mul_(_SINE).sin_().mul_(math.sqrt(2)),
+    "c": lambda a, b: a.mul_(_SINE).cos_().mul_(math.sqrt(2)),
+    "t": lambda a, b: a.mul_(step(b)),
+}
+KINDS = tuple(_FUNCTIONS)
+"""Kinds of features, in the order in which a basis has them."""
+
+
+def lengths(psi: Tensor) -> Tensor:
+    """Return the norms of features psi [n, p] of records, [n]; faster than ``norm`` where they lie feature by feature.
+
+    Example:
+        >>> lengths(torch.tensor([[3.0, 4.0]]))
+        tensor([5.])
+    """
+    return psi.square().sum(1).sqrt()
+
+
+def all_features(
+    two_levels: Sequence[bool], kinds: Sequence[str] = KINDS, heads: int | None = None
+) -> tuple[Feature, ...]:
+    """Return the features of k covariates; those with two levels have a linear part and products, and do not step.
+
+    Args:
+        two_levels: Whether each covariate has two levels, by its schema.
+        kinds: Which kinds.
+        heads: How many of them, the first ones, have more than a linear feature; None: all.
+
+    Example:
+        >>> [f"{f.kind}{f.i}{f.j}" for f in all_features([False, True], "12x")]
+        ['100', '111', '200', 'x01']
+    """
+    k, found = len(two_levels), []
+    rich = k if heads is None else heads
+    for kind in kinds:
+        if kind == "x":
+            found += [Feature(kind, i, j) for i in range(rich) for j in range(i + 1, rich)]
+        elif kind == "t":
+            found += [Feature(kind, i, j) for i in range(rich) for j in range(rich) if i != j and not two_levels[j]]
+        elif kind == "1":
+            found += [Feature(kind, i, i) for i in range(k)]
+        else:
+            found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedBasis:
+    r"""psi(z) = (sqrt(e_0), sqrt(e_1) f_1(z), ..., sqrt(e_p) f_p(z)) with public weights e of sum one.
+
+    One draw of isotropic noise on the coefficients then costs the constant 1/e_0 and feature j 1/e_j: feature_weights
+    say how a step's budget is divided among features.
+
+    Attributes:
+        features: f_1 .. f_p, those of one kind next to each other.
+        feature_weights: e, float64 [1 + p], positive.
+
+    Example:
+        >>> basis = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.75, 0.25]).double())
+        >>> basis(torch.tensor([[2.0]]).double())
+        tensor([[0.8660, 1.0000]], dtype=torch.float64)
+    """
+
+    features: tuple[Feature, ...]
+    feature_weights: Tensor
+
+    @property
+    def dimension(self) -> int:
+        """Number of coefficients, 1 + p."""
+        return 1 + len(self.features)
+
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """Positions of the coefficients of each kind."""
+        found: dict[str, list[int]] = {}
+        for position, feature in enumerate(self.features, 1):
+            found.setdefault(feature.kind, []).append(position)
+        return found
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """Return psi [n, 1 + p] of standardised covariates z [n, k], feature by feature in memory; no graph of z."""
+        rows, start = z.T.contiguous(), 1  # a covariate lies in one piece, as do features made of it
+        psi = z.new_empty(self.dimension, len(z))
+        psi[0] = 1
+        for kind, group in groupby(self.features, key=lambda feature: feature.kind):
+            pairs = list(group)
+            part = psi[start : start + len(pairs)]
+            torch.index_select(rows, 0, torch.tensor([f.i for f in pairs], device=z.device), out=part)
+            _FUNCTIONS[kind](part, rows[[f.j for f in pairs]] if kind in PRODUCTS else part)
+            start += len(pairs)
+        return psi.mul_(self.feature_weights.sqrt().to(z)[:, None]).T
+
+    def config(self) -> list[list[Any]]:
+        """Return the features as plain types."""
+        return [list(feature) for feature in self.features]
+
+    @classmethod
+    def from_config(cls, config: Any, feature_weights: Tensor, covariates: int) -> "WeightedBasis":
+        """Inverse of ``config``.
+
+        Args:
+            config: Features as plain types.
+            feature_weights: e.
+            covariates: Number of covariates k.
+
+        Raises:
+            ValueError: No such features, or feature_weights that do not fit.
+        """
+        features = tuple(Feature(str(kind), int(i), int(j)) for kind, i, j in config)
+        known = all(f.kind in KINDS and 0 <= f.i < covariates and 0 <= f.j < covariates for f in features)
+        order = [KINDS.index(f.kind) for f in features] if known else []
+        if not known or order != sorted(order) or len(set(features)) < len(features):
+            raise ValueError("basis: features of unknown kind, of covariates that are not there, or out of order")
+        fits = feature_weights.shape == (1 + len(features),) and feature_weights.dtype == torch.float64
+        if not fits or not bool((feature_weights > 0).all()) or not bool(feature_weights.isfinite().all()):
+            raise ValueError("basis: feature_weights are positive float64 numbers, one a coefficient")
+        return cls(features, feature_weights)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmBasis:
+    r"""psi(z, a) = (psi_shared(z), (2a - 1) psi_contrast(z)), of public weights whose sum is one.
+
+    The outcome's means of both arms come from one regression on it, :math:`m_a(x) = \psi(z, a)^\top\theta`.
+
+    Attributes:
+        shared: Features that both arms share, a constant among them.
+        contrast: Features of half the difference of the arms, a constant among them; None where they do not differ.
+
+    Example:
+        >>> from torchdpcate.fit.weighted_basis import Feature
+        >>> shared = WeightedBasis((Feature("1", 0, 0),), torch.tensor([0.64, 0.16]).double())
+        >>> basis = ArmBasis(shared, WeightedBasis((), torch.tensor([0.2]).double()))
+        >>> treated, control = (basis(torch.ones(1, 1).double(), torch.tensor([a]).double()) for a in (1.0, 0.0))
+        >>> (treated - control).square().round(decimals=4).tolist(), round(treated.square().sum().item(), 6)
+        ([[0.0, 0.0, 0.8]], 1.0)
+    """
+
+    shared: WeightedBasis
+    contrast: WeightedBasis | None
+
+    @property
+    def feature_weights(self) -> Tensor:
+        """Energies of all features, float64 [p]."""
+        parts = (
+            [self.shared.feature_weights]
+            if self.contrast is None
+            else [self.shared.feature_weights, self.contrast.feature_weights]
+        )
+        return torch.cat(parts)
+
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """Positions of the coefficients of each kind; the contrast's constant is a kind of its own."""
+        found, first = dict(self.shared.parts), self.shared.dimension
+        if self.contrast is not None:
+            found["contrast"] = [first]
+            for kind, positions in self.contrast.parts.items():
+                found[f"contrast {kind}"] = [first + position for position in positions]
+        return found
+
+    def __call__(self, z: Tensor, a: Tensor) -> Tensor:
+        """Return psi [n, p] of standardised covariates z [n, k] and arms a in {0, 1}, [n]."""
+        shared = self.shared(z)
+        return shared if self.contrast is None else torch.cat([shared, (2 * a - 1)[:, None] * self.contrast(z)], 1)

@@ -1,0 +1,465 @@
+"""Linear heads: features of a block as a matrix that need not lie in memory, ridge fits, and worst pairs."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError, NumericalError
+from torchdpcate.fit.descent import conjugate_gradients, newton
+from torchdpcate.fit.feature_maps import FeatureMap, batches
+from torchdpcate.fit.losses import Huber
+
+_DENSE_NUMBERS = 2**27  # of a matrix of features that is kept: 1 GiB
+_FACTORED = 8_192  # the largest matrix that is factored: 512 MiB
+_MOST_ITERATIONS = 10_000  # of conjugate gradients
+_RESOLVED = 1e-8  # a true relative residual that float64 resolves whatever the ridge
+
+
+class Design(ABC):
+    r"""Features Psi [n, p] of n records: products with Psi, with its transpose, and solves with its curvature.
+
+    Memory is that of the smaller of a p by p and an n by n matrix, or of a few vectors where both are large.
+
+    Attributes:
+        shape: (n, p).
+    """
+
+    shape: tuple[int, int]
+
+    @cached_property
+    def kernel(self) -> Tensor:
+        """Psi Psi', [n, n]; cached, because every step of a fit needs it."""
+        return self._inner_products()
+
+    @abstractmethod
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+
+    @abstractmethod
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n], for each row of theta [runs, p]."""
+
+    @abstractmethod
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p], for each row of r [runs, n]."""
+
+    @abstractmethod
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p], for each row of weights [runs, n]."""
+
+    @abstractmethod
+    def _inner_products(self) -> Tensor:
+        """Return Psi Psi', [n, n]."""
+
+    def solve(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float = 1e-6) -> Tensor:
+        r"""Return (ridge I + Psi' diag(weights) Psi)^{-1} rhs, [runs, p].
+
+        By a Cholesky factor of this matrix, or where p > n of the n by n one of Woodbury's identity; by conjugate
+        gradients where both are too large to be factored. A factor that failed shows in the residual, which is
+        the caller's to check.
+
+        Args:
+            weights: Of the records, not negative, [runs, n], or [1, n] for all runs.
+            ridge: Positive.
+            rhs: Right-hand sides, [runs, p].
+            tolerance: Largest relative residual of conjugate gradients, where float64 resolves it.
+
+        Raises:
+            NumericalError: Conjugate gradients missed their tolerance.
+        """
+        n, p = self.shape
+        if min(n, p) > _FACTORED:
+            return self._conjugate_gradients(weights, ridge, rhs, tolerance)
+        if p <= n:
+            return _cholesky_solve(self.gram(weights), ridge, rhs)
+        root = weights.sqrt()
+        inner = _cholesky_solve(root[:, :, None] * self.kernel * root[:, None, :], ridge, root * self.apply(rhs))
+        return (rhs - self.adjoint(root * inner)) / ridge
+
+    def _conjugate_gradients(self, weights: Tensor, ridge: float, rhs: Tensor, tolerance: float) -> Tensor:
+        def apply(V: Tensor, which: Tensor) -> Tensor:
+            own = weights if len(weights) == 1 else weights[which]
+            rows = V.T.contiguous()
+            return (ridge * rows + self.adjoint(own * self.apply(rows))).T.contiguous()
+
+        x, left = conjugate_gradients(apply, rhs.T, tolerance, _MOST_ITERATIONS)
+        if not left <= max(tolerance, _RESOLVED):
+            raise NumericalError(
+                f"conjugate gradients left a relative residual of {left:.1e}, within {_MOST_ITERATIONS:,} steps: "
+                "nothing is released; raise second_stage.ridge"
+            )
+        return x.T
+
+
+class DenseDesign(Design):
+    """Features in memory.
+
+    Args:
+        psi: Features, [n, p].
+
+    Example:
+        >>> design = DenseDesign(torch.tensor([[1.0, 2.0]]))
+        >>> design.apply(torch.ones(1, 2)), design.adjoint(torch.ones(1, 1))
+        (tensor([[3.]]), tensor([[1., 2.]]))
+    """
+
+    def __init__(self, psi: Tensor) -> None:
+        self.psi, self.shape = psi, (psi.shape[0], psi.shape[1])
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+        return self.psi[rows]
+
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n]."""
+        return theta @ self.psi.T
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p]."""
+        return r @ self.psi
+
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p]."""
+        return (self.psi.T * weights[:, None]) @ self.psi
+
+    def _inner_products(self) -> Tensor:
+        return self.psi @ self.psi.T
+
+
+class LazyDesign(Design):
+    """Features of a map, worked out anew in batches each time they are needed; never all at once.
+
+    A map that knows a shorter way to a product takes it: with ``Tangent`` features no batch of them is ever formed.
+
+    Args:
+        features: The map, set up.
+        x: Covariates of the records, [n, q].
+    """
+
+    def __init__(self, features: FeatureMap, x: Tensor) -> None:
+        self.features, self.x, self.shape = features, x, (x.shape[0], features.dimension)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Return the features of these records, [k, p]."""
+        return self.features(self.x[rows])
+
+    def apply(self, theta: Tensor) -> Tensor:
+        """Return Psi theta, [runs, n]."""
+        return self.features.product(theta, self.x)
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        """Return Psi' r, [runs, p]."""
+        return self.features.adjoint(r, self.x)
+
+    def gram(self, weights: Tensor) -> Tensor:
+        """Return Psi' diag(weights) Psi, [runs, p, p]."""
+        p = self.shape[1]
+        total = weights.new_zeros(weights.shape[0], p, p)
+        for part, some in zip(batches(self.x, p), batches(weights, p, 1), strict=True):
+            psi = self.features(part)
+            total += (psi.T * some[:, None]) @ psi
+        return total
+
+    def _inner_products(self) -> Tensor:
+        return self.features.covariance(self.x, self.x)
+
+
+def features_of(features: FeatureMap, x: Tensor) -> Tensor | Design:
+    """Return the features of records x [n, q]: the matrix [n, p] if it is small enough to keep, else a design."""
+    return features(x) if x.shape[0] * features.dimension <= _DENSE_NUMBERS else LazyDesign(features, x)
+
+
+def _cholesky_solve(matrix: Tensor, ridge: float, rhs: Tensor) -> Tensor:
+    """``(matrix + ridge I)^{-1} rhs`` for matrices [runs or 1, m, m], which are overwritten, and rhs [runs, m]."""
+    matrix.diagonal(dim1=-2, dim2=-1).add_(ridge)
+    factor = torch.linalg.cholesky_ex(matrix).L
+    if len(factor) == 1:
+        return torch.cholesky_solve(rhs.T, factor[0]).T
+    return torch.cholesky_solve(rhs[:, :, None], factor)[:, :, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Minimiser:
+    """A minimiser and how exactly it was found. The curator's: neither field is private.
+
+    Attributes:
+        theta: Coefficients, float64 [p].
+        gradient_norm: Euclidean norm of the gradient of the mean objective at ``theta``.
+    """
+
+    theta: Tensor
+    gradient_norm: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProblem:
+    r"""Weighted ridge regression of s on v = w psi(x), squared or Huber.
+
+    .. math:: F(\theta) = \tfrac1n \sum_i \ell(s_i - v_i^\top\theta) + \lambda\|\theta\|^2
+
+    with l(r) = r^2, or the Huber loss H_tau(r) = r^2 if |r| <= tau, else 2 tau |r| - tau^2. No one half
+    anywhere.
+
+    Attributes:
+        psi: Features psi(x), float64 [n, p], rows of norm at most one; a ``Design`` where they would fill the memory.
+        s: Targets, float64 [n].
+        w: Weights, float64 [n].
+        ridge: lambda > 0, public.
+        weight_bound: Public bound B of ||v||.
+        target_bound: Public bound S of |s|.
+        threshold: Public or private Huber threshold tau; infinity means the squared loss.
+    """
+
+    psi: Tensor | Design
+    s: Tensor
+    w: Tensor
+    ridge: float
+    weight_bound: float
+    target_bound: float
+    threshold: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuse a ridge or a threshold under which the head has no bounded sensitivity."""
+        if not (self.ridge > 0 and math.isfinite(self.ridge)):
+            raise InputError(
+                f"second_stage.ridge = {self.ridge}: the sensitivity is bounded only with a positive ridge"
+            )
+        if not self.threshold > 0:
+            raise InputError(f"second_stage.threshold = {self.threshold}: give a positive Huber threshold")
+
+    @property
+    def n(self) -> int:
+        """Number of records of the second-stage block (public)."""
+        return self.s.shape[0]
+
+    @property
+    def squared(self) -> bool:
+        """Whether the loss is squared."""
+        return math.isinf(self.threshold)
+
+    @cached_property
+    def design(self) -> Design:
+        """The features, without weights."""
+        return self.psi if isinstance(self.psi, Design) else DenseDesign(self.psi)
+
+    @property
+    def v(self) -> Tensor:
+        """Weighted features, [n, p]; all of them in memory."""
+        return self.w[:, None] * self.psi[:]
+
+    @property
+    def tolerance(self) -> float:
+        """Public bound that every fit's gradient norm keeps: 1e-10 B min(tau, S)."""
+        return 1e-10 * self.weight_bound * min(self.threshold, self.target_bound)
+
+    @property
+    def condition(self) -> float:
+        """Eta = B^2 / (n ridge), the most one record can multiply the curvature by, less one."""
+        return self.weight_bound**2 / (self.n * self.ridge)
+
+    @property
+    def curvature(self) -> Tensor:
+        """A = ridge I + mean v v', [p, p]: half the Hessian of the squared loss."""
+        A = self.design.gram(self.w[None].square() / self.n)[0]
+        A.diagonal().add_(self.ridge)
+        return A
+
+    def solve_curvature(self, rhs: Tensor) -> Tensor:
+        """Return A^{-1} of each row of rhs [k, p]; A itself is formed only where p is the least of n and p."""
+        return self.design.solve(self.w[None].square() / self.n, self.ridge, rhs, tolerance=1e-12)
+
+
+def huber_sensitivity(weight_bound: float, threshold: float, ridge: float, n: int) -> float:
+    r"""Return the replace-one sensitivity of the Huber head, 2 B tau / (ridge n), in coefficient units.
+
+    F is 2 ridge-strongly convex and a record's gradient is at most 2 tau B, whatever its outcome. The
+    bound is attained. Source: theory note ``dp_cate``, section 3.3.
+
+    Example:
+        >>> round(huber_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        0.133333333
+    """
+    return 2 * weight_bound * threshold / (ridge * n)
+
+
+def squared_sensitivity(weight_bound: float, target_bound: float, ridge: float, n: int) -> float:
+    r"""Return the replace-one sensitivity of the squared head; no bound is smaller for all n.
+
+    .. math:: \frac{2 B S}{\lambda n}\,\sin t\,(1 + \tfrac{\beta}{2}\cos t), \qquad
+        \cos t = \frac{\sqrt{1 + 2\beta^2} - 1}{2\beta}, \quad \beta = B/\sqrt\lambda
+
+    The largest over t. Source: docs/guarantees/output_perturbation.md; the pair that attains it as n grows is
+    ``worst_pair``.
+
+    Example:
+        >>> round(squared_sensitivity(0.9, 1.0, 0.01, 1350), 9)
+        0.397714482
+    """
+    beta = weight_bound / math.sqrt(ridge)
+    cos = beta / (math.sqrt(1 + 2 * beta**2) + 1)
+    return 2 * weight_bound * target_bound / (ridge * n) * math.sqrt(1 - cos**2) * (1 + beta / 2 * cos)
+
+
+def sensitivity(problem: LinearProblem) -> float:
+    """Return how far one replaced record moves the returned fit, its inexactness included.
+
+    The exact minimiser moves by ``huber_sensitivity`` or ``squared_sensitivity``; a fit whose gradient
+    norm is at most tol lies within tol / (2 ridge) of it on either data set.
+    """
+    exact = (
+        squared_sensitivity(problem.weight_bound, problem.target_bound, problem.ridge, problem.n)
+        if problem.squared
+        else huber_sensitivity(problem.weight_bound, problem.threshold, problem.ridge, problem.n)
+    )
+    return exact + problem.tolerance / problem.ridge
+
+
+def solve(problem: LinearProblem) -> Minimiser:
+    """Minimise F(theta) by Newton steps with backtracking.
+
+    The Huber objective is piecewise quadratic, so Newton's method ends after finitely many steps.
+
+    Args:
+        problem: The regression.
+
+    Returns:
+        The fit, with a gradient norm of at most ``problem.tolerance``.
+
+    Raises:
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
+
+    Example:
+        >>> psi = torch.eye(2, dtype=torch.float64)
+        >>> s = torch.tensor([1.0, 2.0], dtype=torch.float64)
+        >>> fit = solve(LinearProblem(psi, s, torch.ones_like(s), 0.5, 1.0, 2.0))
+        >>> [round(t, 6) for t in fit.theta.tolist()]
+        [0.5, 1.0]
+    """
+    theta, norm = _newton(problem, problem.w.new_zeros(1, problem.design.shape[1]))
+    return Minimiser(theta[0], norm[0].item())
+
+
+def solve_perturbed(problem: LinearProblem, linear_terms: Tensor) -> Tensor:
+    """Minimise F(theta) + b'theta for many linear terms b at once.
+
+    Args:
+        problem: The regression.
+        linear_terms: Linear terms of objective perturbation, float64 [runs, p].
+
+    Returns:
+        Minimisers [runs, p], each with a gradient norm (linear term included) of at most ``problem.tolerance``.
+
+    Raises:
+        NumericalError: The tolerance is finer than float64 resolves; nothing may be released.
+    """
+    rows = max(1, _MOST_NUMBERS // math.prod(problem.design.shape))
+    return torch.cat([_newton(problem, part)[0] for part in linear_terms.split(rows)])
+
+
+_MOST_NUMBERS = 20_000_000  # in one batch of weighted features
+
+
+def _newton(problem: LinearProblem, linear_terms: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the minimisers [runs, p] of the perturbed objectives and their gradient norms [runs]."""
+    share, loss = problem.w.square() / problem.n, Huber(problem.threshold)
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [runs], gradients [runs, p], curvature of each record's loss [runs, n]."""
+        slopes = loss(problem.w * problem.design.apply(theta), problem.s)
+        value = slopes.value.mean(1) + problem.ridge * theta.square().sum(1) + (linear_terms * theta).sum(1)
+        pull = problem.design.adjoint(slopes.first * problem.w) / problem.n
+        return value, pull + 2 * problem.ridge * theta + linear_terms, slopes.second
+
+    def step(theta: Tensor, gradient: Tensor, second: Tensor) -> Tensor:
+        return problem.design.solve(second / 2 * share, problem.ridge, gradient / 2)
+
+    def bounds() -> tuple[Tensor, Tensor]:
+        # a record's loss curves by 2 ||v||^2 at most: public, so that the steps have a public bound on all records
+        least = torch.full_like(linear_terms[:, 0], 2 * problem.ridge)
+        return least, least + 2 * problem.weight_bound**2
+
+    start, remedy = torch.zeros_like(linear_terms), "raise second_stage.ridge"
+    return newton(evaluate, step, start, problem.tolerance, what="the linear head", remedy=remedy, bounds=bounds)
+
+
+_ANGLES, _LENGTHS = 4_001, 201  # of the grid
+
+
+@dataclass(frozen=True, eq=False)
+class WorstPair:
+    """Two regressions that differ in record 0 alone.
+
+    Attributes:
+        first: The regression on D.
+        second: The regression on its neighbour D'.
+    """
+
+    first: LinearProblem
+    second: LinearProblem
+
+    @property
+    def change(self) -> float:
+        """Distance of the two minimisers, coefficients as they are solved for."""
+        return (solve(self.first).theta - solve(self.second).theta).norm().item()
+
+    @property
+    def share(self) -> float:
+        """Share of the proved sensitivity that the pair reaches; never above one."""
+        return self.change / sensitivity(self.first)
+
+
+def worst_pair(
+    weight_bound: float, target_bound: float, ridge: float, n: int, threshold: float = math.inf
+) -> WorstPair:
+    r"""Return the mirrored pair: a record jumps across the line on which all others lie, in two dimensions.
+
+    The other n - 1 records are alike: v = (u, 0), s = S with u near sqrt(ridge), which makes theta as long as it
+    gets, about S / (2 sqrt(ridge)), and leaves the second direction to the ridge alone. Record 0 has s = -S and
+    v = B (cos t, sin t) on D, v = B (cos t, -sin t) on D'. By symmetry the minimisers are mirrored too, 2 y apart.
+    With q = (n-1)/n u S, a = ridge + (n-1)/n u^2 and k = B^2 / n the squared loss has
+
+    .. math:: y = \sin t\,\frac{a S B / n + k q \cos t}{a\lambda + a k \sin^2 t + \lambda k \cos^2 t}
+
+    and the Huber loss y or B tau sin(t) / (ridge n), whichever is less. t and u are the best of a fine grid.
+
+    Source: found by searches over data sets (``experiments.audit.worst_problem``). No search went beyond it
+    for the squared loss and for tau <= S, and by less than one per cent for larger tau. For the squared loss as n
+    grows, cos t = (sqrt(1 + 2 beta^2) - 1) / (2 beta) with beta = B / sqrt(ridge), and the change tends to
+    the proved sensitivity.
+
+    Args:
+        weight_bound: Public bound B of ||v||.
+        target_bound: Public bound S of |s|.
+        ridge: lambda, positive.
+        n: Records, at least 2.
+        threshold: Huber threshold; infinity means the squared loss.
+
+    Raises:
+        InputError: Fewer than two records, or a bad ridge or threshold.
+
+    Example:
+        >>> round(worst_pair(0.9, 1.0, 0.01, 1350).share, 3), round(worst_pair(0.9, 1.0, 0.01, 1350, 0.5).share, 6)
+        (0.955, 1.0)
+    """
+    if n < 2:
+        raise InputError(f"n = {n}: neighbours that are not all there is need at least 2 records")
+    rest = (n - 1) / n
+    angle = torch.linspace(0, math.pi / 2, _ANGLES, dtype=torch.float64)[1:, None]
+    u = (math.sqrt(ridge) * torch.logspace(-0.5, 0.5, _LENGTHS, dtype=torch.float64)).clamp(max=weight_bound)
+    cos, sin, q, a, k = angle.cos(), angle.sin(), rest * u * target_bound, ridge + rest * u**2, weight_bound**2 / n
+    top = a * target_bound * weight_bound / n + k * q * cos
+    y = sin * top / (a * ridge + a * k * sin**2 + ridge * k * cos**2)
+    best, length = divmod(int(torch.minimum(y, weight_bound * threshold / (ridge * n) * sin).argmax()), _LENGTHS)
+    psi = torch.zeros(n, 2, dtype=torch.float64)
+    psi[:, 0] = 1.0
+    s, w = torch.full((n,), target_bound, dtype=torch.float64), torch.full((n,), float(u[length]), dtype=torch.float64)
+    s[0], w[0] = -target_bound, weight_bound
+    pair = []
+    for side in (1.0, -1.0):
+        psi[0] = torch.cat([cos[best], side * sin[best]])
+        pair.append(LinearProblem(psi.clone(), s, w, ridge, weight_bound, target_bound, threshold))
+    return WorstPair(*pair)

@@ -1,0 +1,264 @@
+"""What a user chooses of a second stage: public settings, and how they become a fitted stage."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from torchdpcate.errors import InputError
+from torchdpcate.fit.feature_maps import FeatureMap, Legendre
+from torchdpcate.fit.tangent_features import Tangent
+from torchdpcate.fit.trainer import interruptible, quiet_lightning
+from torchdpcate.fit.user_maps import on_domain
+from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from torchdpcate.fit.nuisances import NuisanceModel
+
+
+_NONPRIVATE_RIDGE = 1e-4
+
+
+@dataclass(frozen=True)
+class PrivateThreshold:
+    """A private Huber threshold: a private quantile of |s| on the nuisance block.
+
+    Attributes:
+        quantile: Which quantile of |s| becomes the threshold, in (0, 1).
+        budget_fraction: Fraction of the nuisance block's epsilon that it is charged (pure), in (0, 1).
+        points: Size of the public geometric grid from S / 1000 to S.
+    """
+
+    quantile: float = 0.9
+    budget_fraction: float = 0.05
+    points: int = 200
+
+    def __post_init__(self) -> None:
+        """Refuse a quantile or a budget fraction outside (0, 1)."""
+        for name in ("quantile", "budget_fraction"):
+            value = getattr(self, name)
+            if not 0 < value < 1:
+                raise InputError(f"second_stage.private_threshold.{name} = {value}: give a number strictly in (0, 1)")
+        if self.points < 2:
+            raise InputError(f"second_stage.private_threshold.points = {self.points}: give at least 2 grid points")
+
+
+class SecondStage(ABC):
+    """Public settings of a second stage.
+
+    Attributes:
+        choice: What users write after ``second_stage=``.
+        private_threshold: The Huber threshold to find before fitting, or None.
+    """
+
+    choice: ClassVar[str]
+    private_threshold: PrivateThreshold | None = None
+
+    @abstractmethod
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: NuisanceModel,
+        *,
+        threshold: float,
+        budget: PrivacyBudget | None,
+        trainer: Callable[..., Trainer],
+        seed: int,
+    ) -> FittedStage:
+        """Return the fitted stage, not private.
+
+        Args:
+            block: The second-stage block.
+            nuisances: Trained nuisances.
+            threshold: Private Huber threshold; infinity where there is none.
+            budget: The block's budget, from which public settings may be worked out; None without privacy.
+            trainer: Makes a Lightning Trainer; heads that train, train under it.
+            seed: Public seed of initial weights and batches.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgeSecondStage(SecondStage):
+    """Settings of the second stages that are strongly convex: certified releases.
+
+    Attributes:
+        ridge: lambda in F = mean loss + lambda ||f||^2, positive, public; None works it out by
+            ``ridge_for`` from public facts.
+        noise_ratio: Noise allowed in an answer, in Huber thresholds, from which a ridge is worked out.
+        loss: One of ``losses``.
+        threshold: A public Huber threshold in outcome units; None takes a private one.
+        private_threshold: How a private threshold is found.
+    """
+
+    choice = "linear, tangent or kernel_ridge"
+    losses: ClassVar[tuple[str, ...]] = ("huber", "squared")
+
+    ridge: float | None = None
+    noise_ratio: float = 0.5
+    loss: str = "huber"
+    threshold: float | None = None
+    private_threshold: PrivateThreshold | None = field(default_factory=PrivateThreshold)
+
+    def __post_init__(self) -> None:
+        """Check the settings; drop the private threshold where none is needed."""
+        if self.loss not in self.losses:
+            raise InputError(f"second_stage.loss = {self.loss}: choose {' or '.join(self.losses)}")
+        for name, value in (("ridge", 1.0 if self.ridge is None else self.ridge), ("noise_ratio", self.noise_ratio)):
+            if not (value and value > 0 and math.isfinite(value)):
+                raise InputError(f"second_stage.{name} = {value}: the certificate needs a positive number")
+        if self.threshold is not None and not self.threshold > 0:
+            raise InputError(f"second_stage.threshold = {self.threshold}: give a positive number or null")
+        if self.loss == "squared" and self.threshold is not None:
+            raise InputError("second_stage.threshold: the squared loss has none; use second_stage.loss=huber")
+        if self.loss != "squared" and self.threshold is None and self.private_threshold is None:
+            raise InputError(
+                f"second_stage.threshold = null: give a threshold or a private_threshold for the {self.loss} loss"
+            )
+        if self.loss == "squared" or self.threshold is not None:
+            object.__setattr__(self, "private_threshold", None)
+
+    def ridge_for(self, weight_bound: float, n: int, budget: PrivacyBudget | None) -> float:
+        r"""Return the ridge: the given one, or the least that keeps the noise of an answer to its ratio.
+
+        .. math:: \lambda = 2 B \sigma_{AG}(\varepsilon, \delta) / (c\, n)
+
+        makes the standard deviation of output perturbation, and to first order the bound of objective
+        perturbation, c thresholds where K(x, x) = 1. All of it is public. Without privacy it is 1e-4.
+
+        Args:
+            weight_bound: Public bound B of the weighted features.
+            n: Records of the second-stage block.
+            budget: Its budget.
+
+        Example:
+            >>> round(LinearSecondStage().ridge_for(0.95, 13_500, PrivacyBudget(1.0, 1e-5)), 6)
+            0.00105
+        """
+        if self.ridge is not None:
+            return self.ridge
+        if budget is None:
+            return _NONPRIVATE_RIDGE
+        sigma = analytic_gaussian_sigma(budget.epsilon, budget.delta)
+        return 2 * weight_bound * sigma / (self.noise_ratio * n)
+
+
+@dataclass(frozen=True)
+class LinearSecondStage(RidgeSecondStage):
+    """A linear head on a public feature map; further settings are those of ``RidgeSecondStage``.
+
+    Attributes:
+        features: The feature map.
+    """
+
+    choice = "linear or tangent"
+
+    features: FeatureMap = field(default_factory=Legendre)
+
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: NuisanceModel,
+        *,
+        threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
+        trainer: Callable[..., Trainer] | None = None,
+        seed: int = 0,
+    ) -> LinearStage:
+        """Return the linear stage; its coefficients are solved for when first requested."""
+        features = on_domain(self.features, block.domain, nuisances).to(block.x.device)
+        ridge = self.ridge_for(block.bounds.weight * features.bound, block.s.shape[0], budget)
+        return LinearStage(block, features, ridge, self.threshold or threshold)
+
+
+@dataclass(frozen=True)
+class NeuralSecondStage(SecondStage):
+    """The paper's neural head: tanh layers, Adam, then a polish to a stationary point. Heuristic releases.
+
+    Attributes:
+        width: Units of each hidden layer.
+        depth: Hidden layers.
+        ridge: lambda in F = mean (s - w f)^2 + lambda ||theta||^2, s in units of the outcome range; positive.
+        epochs: Passes of Adam over the block; 0 leaves all to the polish.
+        batch_size: Records a step of Adam.
+        tolerance: Largest gradient norm at the end of the polish.
+    """
+
+    choice = "neural"
+
+    width: int = 32
+    depth: int = 2
+    ridge: float = 1e-2
+    epochs: int = 50
+    batch_size: int = 128
+    tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Check the settings before anything is trained or spent."""
+        for name, least in (("width", 1), ("depth", 1), ("epochs", 0), ("batch_size", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise InputError(f"second_stage.{name} = {value}: give an integer of at least {least}")
+        for name in ("ridge", "tolerance"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise InputError(f"second_stage.{name} = {value}: give a positive number")
+
+    def fit(
+        self,
+        block: SecondStageBlock,
+        nuisances: NuisanceModel,
+        *,
+        threshold: float = math.inf,
+        budget: PrivacyBudget | None = None,
+        trainer: Callable[..., Trainer],
+        seed: int = 0,
+    ) -> NeuralStage:
+        """Return the polished neural stage."""
+        from torchdpcate.heads.neural import NeuralHead, fit_neural_head  # Lightning, for those who train
+
+        domain = block.domain
+        block = block.in_units_of(domain.outcome_range)
+        with quiet_lightning(), interruptible(), torch.random.fork_rng():
+            torch.manual_seed(seed)
+            head = NeuralHead(
+                domain.dimension,
+                domain.covariate_low,
+                domain.covariate_high,
+                width=self.width,
+                depth=self.depth,
+                ridge=self.ridge,
+                scale=None if domain.linear else domain.scale,
+            )
+            fit = fit_neural_head(
+                head,
+                block.x,
+                block.s,
+                block.w,
+                trainer,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                tolerance=self.tolerance,
+            )
+        return NeuralStage(block, head, fit, self.ridge, domain.outcome_range)
+
+
+@dataclass(frozen=True)
+class TangentSecondStage(LinearSecondStage):
+    """A linear head on ``Tangent`` features; settings are those of ``RidgeSecondStage``.
+
+    Attributes:
+        features: Always ``Tangent``.
+    """
+
+    choice: ClassVar[str] = "tangent"
+
+    features: FeatureMap = field(init=False, default_factory=Tangent)

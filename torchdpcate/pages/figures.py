@@ -1,0 +1,293 @@
+"""The figures of releases, one function a kind, which ``release.plot()``, runs and reports share."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchdpcate.errors import InputError
+from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
+from torchdpcate.evaluation.figures import (
+    BAND,
+    INTERVAL,
+    DecisionPanel,
+    EffectPanel,
+    answers_figure,
+    decision_figure,
+    effect_panels,
+    rule_figure,
+)
+from torchdpcate.fit.feature_maps import Identity
+from torchdpcate.pages.effect_points import FigurePoints
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.estimate import Estimate
+from torchdpcate.release.post_processing import noise_scales, quantile
+from torchdpcate.release.release import EffectRelease, QueryRelease
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease, RuleRelease
+from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_effect(
+    release: EffectRelease,
+    covariate: str | Sequence[str] | None = None,
+    *,
+    profile: Mapping[str, Any] | None = None,
+    level: float = 0.95,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Return the figure of ``FunctionRelease.plot``, or of a composed release; arguments and errors are its own."""
+    names = [covariate] if covariate is None or isinstance(covariate, str) else list(covariate)
+    if not names:
+        raise InputError("covariate = []: name at least one covariate, or leave it out")
+    if ax is not None and len(names) > 1:
+        raise InputError(f"ax: holds one panel; give one covariate with it, not {len(names)}")
+    where = [FigurePoints(release.schema, name, profile, prefix="") for name in names]
+    return effect_figure_of(release, [effect_panel(release, one, level) for one in where], level, ax)
+
+
+def effect_figure_of(
+    release: EffectRelease, panels: Sequence[EffectPanel], level: float, ax: "Axes | None" = None
+) -> "Figure":
+    """Return the figure of a release's panels, with its claim and what intervals rest on.
+
+    Args:
+        release: What was released.
+        panels: As ``effect_panel`` makes them.
+        level: Probability of the bands.
+        ax: Axes to draw one panel on; None makes a figure.
+    """
+    holds, assumptions = band_words(release)
+    return effect_panels(panels, level=level, claim=release.privacy.claim, holds=holds, assumptions=assumptions, ax=ax)
+
+
+def band_words(release: EffectRelease) -> tuple[str, str]:
+    """Return what the bands of a release hold, and what that rests on (empty of noise bands)."""
+    if isinstance(release, ComposedRelease) and release.law is not None:
+        return INTERVAL, release.assumptions
+    return BAND, ""
+
+
+def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> EffectPanel:
+    """Return the released effect against one covariate, with what there is of an interval or a band.
+
+    Args:
+        release: What was released.
+        where: Its points.
+        level: Probability of the band, in (0, 1).
+    """
+    quantile(level)  # refuses what is no level
+    x, grid = where.points(release), where.grid.numpy()
+    band: np.ndarray | None = None
+    if isinstance(release, ComposedRelease):
+        if release.law is not None:
+            band = release.mean_interval(x, level, len(x) // len(grid))
+    elif len(x) == len(grid) and noise_scales(release, x) is not None:  # a band is about one point
+        band = release.noise_band(x, level)
+    released = means(release.effect(x), grid)
+    place, common = where.place(release), where.common(release)
+    return EffectPanel(where.name, grid, released, band, levels=where.levels, place=place, common=common)
+
+
+def means(values: Any, grid: np.ndarray) -> np.ndarray:
+    """Return the means of effects over the rows of each value of a covariate, [m]."""
+    return np.asarray(values).reshape(len(grid), -1).mean(1)
+
+
+def plot_answers(
+    release: QueryRelease, covariate: str | None = None, *, level: float = 0.95, ax: "Axes | None" = None
+) -> "Figure":
+    """Return the figure of ``QueryRelease.plot``; arguments and errors are its own."""
+    quantile(level)
+    x = release.queries
+    band = None if noise_scales(release, x) is None else release.noise_band(x, level)
+    where = None if covariate is None else FigurePoints(release.schema, covariate, prefix="")
+    return answers_figure(
+        release.answers.numpy(),
+        band,
+        against=None if where is None else _values(where, x).numpy(),
+        covariate="" if where is None else where.name,
+        levels=() if where is None else where.levels,
+        level=level,
+        claim=release.privacy.claim,
+        ax=ax,
+    )
+
+
+def _values(where: FigurePoints, x: Tensor) -> Tensor:
+    """Return the covariate's values at encoded rows [m, q]; positions where it has levels, [m]."""
+    columns = where.columns
+    if len(columns) > 1:
+        return x[:, columns].argmax(1).double()
+    return (x[:, columns[0]] == where.grid[-1]).double() if where.levels else x[:, columns[0]]
+
+
+def plot_average(
+    release: AverageEffectRelease, *, balance: bool = False, level: float = 0.95, ax: "Axes | None" = None
+) -> "Figure":
+    """Return the figure of ``AverageEffectRelease.plot``; arguments and errors are its own."""
+    quantile(level)  # refuses what is no level
+    claim = release.privacy.claim
+    if balance:
+        if release.balance is None:
+            raise InputError(
+                "balance = True: this release says nothing of the arms' balance; it does where it was fitted with "
+                "balance statistics or with loss=balancing"
+            )
+        return balance_figure(release.balance, claim=claim, ax=ax)
+    rows = released_rows(release, release.estimand, level)
+    return interval_figure(rows, level=level, claim=claim, assumptions=release.assumptions, ax=ax)
+
+
+def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
+    """Return the lines of a release's estimate, and of the difference in means if it was released.
+
+    Args:
+        release: What was released.
+        label: What the estimate is called.
+        level: Probability of the intervals.
+    """
+    beside = release.difference_in_means
+    rows = [interval_row(release, label, release.main, level)]
+    if beside is None:
+        return rows
+    return [*rows, interval_row(release, f"{label}: difference in means", beside, level)]
+
+
+def interval_row(
+    release: AverageEffectRelease, label: str, estimate: Estimate, level: float = 0.95, secret: bool = False
+) -> IntervalRow:
+    """Return the line of an estimate on the records of a release.
+
+    Args:
+        release: Whose outcome range and unit of privacy hold.
+        label: What the estimate is called.
+        estimate: The estimate, released or not.
+        level: Probability of its interval, in (0, 1).
+        secret: Whether it has no privacy guarantee.
+    """
+    if estimate.law is None and not estimate.noise_dominated:
+        return IntervalRow(label, estimate.value, secret=secret)
+    low, high = estimate.range(level, release.domain.outcome_range, release.privacy.protected.records)
+    return IntervalRow(label, estimate.value, low, high, secret)
+
+
+_MOST = 3  # panels, where no covariate is named
+_SAME = 1e-9  # of a share: less is no difference
+
+
+def plot_decisions(
+    release: DecisionRelease | PolicyRelease, covariate: str | None = None, *, ax: "Axes | None" = None
+) -> "Figure":
+    """Return the figure of ``PolicyRelease.plot``, which also shows rules by one covariate.
+
+    Args:
+        release: A rule or a policy.
+        covariate: The one that varies; None takes the three that most depends on, or one if nothing does.
+        ax: Axes to draw on; None makes a figure. The covariate is then the one that most depends on.
+
+    Raises:
+        InputError: No such covariate, or a function that was not given by ``bind``.
+    """
+    named = covariate is not None
+    names = [covariate] if named else list(release.schema.columns)
+    panels = [decision_panel(release, FigurePoints(release.schema, name, spread=True, prefix="")) for name in names]
+    if not named:
+        varying = sorted(panels, key=lambda panel: -np.ptp(panel.shares, axis=0).max())
+        depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
+        panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
+    title = release.name if isinstance(release, PolicyRelease) else "treat where the score is positive"
+    return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
+
+
+def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints) -> DecisionPanel:
+    """Return the shares of the actions against one covariate, in the order of ``action_names``."""
+    effect: ComposedRelease | None = release.effect if isinstance(release, ComposedRule) else None
+    grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
+    each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
+    return DecisionPanel(where.name, grid, each.mean(1), where.levels, where.place(effect))
+
+
+def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
+    """Return the labels of the actions, the highest first."""
+    return sorted(release.actions, reverse=True) if isinstance(release, PolicyRelease) else [1, 0]
+
+
+def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
+    """Return what the actions are called, the highest first."""
+    labels = _actions(release)
+    return ["treat", "do not treat"] if labels == [1, 0] else [f"action {label}" for label in labels]
+
+
+def plot_rule(release: DecisionRelease, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
+    """Return the figure of ``DecisionRelease.plot``; arguments and errors are its own."""
+    found = None if covariate is not None else coefficients(release)
+    if found is None:
+        return plot_decisions(release, covariate, ax=ax)
+    names, values = found
+    return rule_figure(names, values, claim=release.privacy.claim, ax=ax)
+
+
+def coefficients(release: DecisionRelease) -> tuple[list[str], np.ndarray] | None:
+    """Return names and coefficients of intercept and covariates scaled to [-1, 1]; None where a rule has no such.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> names, values = coefficients(_example())
+        >>> names, values.tolist()
+        (['intercept', 'x0'], [0.0, 1.0])
+    """
+    if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
+        return ["intercept", *release.features.domain.names], release.theta.numpy()
+    if isinstance(release, ComposedRule) and release.effect.form == "linear":
+        return _of_effect(release)
+    return None
+
+
+def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
+    """Return those of a rule by an effect that is linear in the standardised covariates."""
+    effect = release.effect
+    names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
+    slopes = (
+        effect.theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
+    )
+    middle = slopes[1:] @ effect.standardisation.mean
+    slopes[0] = slopes[0] - middle - release.cost - release.cutoff
+    return ["intercept", *(names[feature.i] for feature in effect.basis.features)], slopes.numpy()
+
+
+def plot_subgroups(
+    release: SubgroupRelease,
+    *,
+    level: float = LEVEL,
+    nonprivate: np.ndarray | None = None,
+    truth: np.ndarray | None = None,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Return the forest plot of a release: that of ``SubgroupRelease.plot``, and with more the curator's.
+
+    Args:
+        release: The release.
+        level: Probability of the intervals, in (0, 1).
+        nonprivate: Effects without noise, [cells]; the curator's.
+        truth: True effects, [cells]; the curator's.
+        ax: Axes to draw on; None makes a figure.
+    """
+    return forest_figure(
+        release.table(level),
+        simultaneous=release.interval(level, simultaneous=True),
+        nonprivate=None if nonprivate is None else nonprivate.tolist(),
+        truth=None if truth is None else truth.tolist(),
+        dominated=release.effects.noise_dominated.tolist(),
+        level=level,
+        outcome=release.schema.outcome,
+        claim=release.privacy.claim,
+        assumptions=release.assumptions or "",
+        ax=ax,
+    )

@@ -1,0 +1,205 @@
+"""What a reader may ask of a release, covariate by covariate, and what a page shows for one person."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchdpcate.data.covariates import Covariate
+from torchdpcate.errors import InputError
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.post_processing import reference_population
+from torchdpcate.release.release import EffectRelease, Release
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
+from torchdpcate.release.subgroups import SubgroupRelease
+
+if TYPE_CHECKING:
+    from torchdpcate.release.release import Release
+
+STEPS = 200
+"""Positions of a slider between its bounds, and points of a curve."""
+LEVEL = 0.95
+"""Level of the intervals."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One covariate as a reader is requested it.
+
+    Attributes:
+        name: Column of the table.
+        start: Value at first: near the released mean where there is one, else the middle of the bounds.
+        low: Lower public bound; of categories 0.
+        high: Upper public bound; of categories 0.
+        levels: Public categories, in order; empty of a number.
+        typical: Public range that most values of a number lie in, where one is declared.
+    """
+
+    name: str
+    start: Any
+    low: float = 0.0
+    high: float = 0.0
+    levels: tuple[Any, ...] = ()
+    typical: tuple[float, float] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether a slider moves in whole numbers: public bounds are whole, and far enough apart."""
+        return self.low == int(self.low) and self.high == int(self.high) and self.high - self.low >= 10
+
+    @property
+    def step(self) -> float:
+        """What a slider moves by."""
+        return 1.0 if self.whole else (self.high - self.low) / STEPS
+
+    def points(self, count: int) -> list[Any]:
+        """Values to draw a curve at: all levels, or ``count`` numbers from bound to bound, or of the typical range."""
+        if self.levels:
+            return list(self.levels)
+        low, high = self.typical or (self.low, self.high)
+        return [low + (high - low) * i / (count - 1) for i in range(count)]
+
+
+def questions(release: "Release") -> list[Question]:
+    """Return what to ask a reader for, covariate by covariate.
+
+    Args:
+        release: Of effects, of a rule or of a chosen policy.
+
+    Raises:
+        InputError: A release that answers no covariates: an average effect, or effects in subgroups.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> [(question.name, question.start) for question in questions(_example())]
+        [('x0', 0.5)]
+    """
+    if isinstance(release, AverageEffectRelease | SubgroupRelease):
+        raise InputError(
+            f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
+        )
+    starts = _starts(release)
+    return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
+
+
+def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
+    if covariate.levels:
+        levels = tuple(covariate.levels)
+        if typical is None:
+            return Question(covariate.name, levels[0], levels=levels)
+        position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
+        return Question(covariate.name, levels[position], levels=levels)
+    (column,) = covariate.columns
+    low, high = column.low, column.high
+    middle = 0.5 if typical is None else typical.item()
+    start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64)).item()
+    requested = Question(covariate.name, start, low, high)
+    steps = round((start - low) / requested.step)
+    return Question(covariate.name, min(low + steps * requested.step, high), low, high, typical=column.typical)
+
+
+def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
+    """Return the mean of each covariate's encoded columns on its scale, from 0 to 1; empty if none was released."""
+    if not isinstance(release, ComposedRelease):
+        return {}
+    mean = (release.domain.scale(reference_population(release)).mean(0) + 1) / 2
+    return {name: mean[list(places)] for name, places in release.schema.places.items()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A release's answer for one person.
+
+    Attributes:
+        headline: The answer in words.
+        interval: What is stated about its error, in words; why there is nothing else.
+    """
+
+    headline: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Answers while one covariate varies and the others stay.
+
+    Attributes:
+        points: Values of that covariate.
+        values: Answers there.
+        ends: Lower and upper ends of intervals there; empty without.
+    """
+
+    points: Sequence[Any]
+    values: Sequence[float]
+    ends: Sequence[tuple[float, float]]
+
+
+def answer(release: Release, values: Mapping[str, Any]) -> Answer:
+    """Return what the release says about one person.
+
+    Args:
+        release: Of effects, of a rule or of a policy.
+        values: A value for each of its covariates.
+
+    Raises:
+        InputError: Values outside the public bounds, or where the release has no answer.
+    """
+    row = _frame([values])
+    schema = release.schema
+    if isinstance(release, EffectRelease):
+        effect = float(release.effect(row)[0])
+        words = f"effect of {schema.treatment} on {schema.outcome}: {effect:+.4g}"
+        return Answer(words, _interval(release, row))
+    if isinstance(release, DecisionRelease):
+        score = float(release.score(row)[0])
+        words = "treat" if score > 0 else "do not treat"
+        return Answer(f"{words} ({schema.treatment})", f"score {score:+.4g}; the rule treats where it is above 0")
+    assert isinstance(release, PolicyRelease)
+    action = int(release.decide(row)[0])
+    return Answer(f"{schema.treatment}: action {action}", f"by the chosen policy, {release.name}")
+
+
+def curve(release: Release, values: Mapping[str, Any], question: Question, count: int = 60) -> Curve:
+    """Return answers while one covariate varies, the others as they are.
+
+    Args:
+        release: Of effects, of a rule or of a policy.
+        values: A value for each covariate.
+        question: The covariate that varies.
+        count: Points of a covariate that is a number.
+
+    Raises:
+        InputError: Where the release has no answer.
+    """
+    points = question.points(count)
+    rows = _frame([{**values, question.name: point} for point in points])
+    if isinstance(release, DecisionRelease):
+        return Curve(points, release.score(rows).tolist(), ())
+    if isinstance(release, EffectRelease):
+        ends = []
+        if isinstance(release, ComposedRelease) and release.law is not None:
+            ends = release.interval(rows, LEVEL).tolist()
+        return Curve(points, release.effect(rows).tolist(), [(low, high) for low, high in ends])
+    return Curve(points, release.answer(release.schema.matrix(rows)).double().tolist(), ())
+
+
+def _interval(release: EffectRelease, row: Any) -> str:
+    if isinstance(release, ComposedRelease):
+        if release.law is None:
+            return f"no interval: {release.without}"
+        low, high = release.interval(row, LEVEL)[0]
+        counts = "sampling and all privacy noise"
+        return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.assumptions}"
+    try:
+        low, high = release.noise_band(row, LEVEL)[0]
+    except InputError:
+        return "no interval, and no public noise scale"
+    return f"{LEVEL:.0%} of the second stage's noise lies within {low:.4g} to {high:.4g}; no confidence interval"
+
+
+def _frame(rows: list[dict[str, Any]] | list[Mapping[str, Any]]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame([dict(row) for row in rows])
