@@ -15,7 +15,7 @@ from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.exact_sums import exact_sum
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.noise import NoiseSource
-from torchdpcate.privacy.selection import private_quantile, top_k
+from torchdpcate.privacy.selection import chosen_quantile, top_k
 from torchdpcate.privacy.worst_case import Game, worst_case
 
 _SCORE_SENSITIVITY = 2.0  # a record adds a number in [-1, 1] to each sum
@@ -27,7 +27,7 @@ _RUNS = 10_000  # a dataset, of the audit
 
 
 def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> float:
-    """Median outcome, by `private_quantile` from a public grid of the outcome range; charge ``PureEvent(epsilon)``.
+    """Median outcome, by `chosen_quantile` from a public grid of the outcome range; charge ``PureEvent(epsilon)``.
 
     Args:
         records: a block.
@@ -41,7 +41,11 @@ def outcome_median(records: CausalData, domain: Domain, epsilon: float, noise: N
         >>> round(outcome_median(CausalData(y[:, None], y.round(), y), domain, 10.0, NoiseSource.system()), 1)
         0.5
     """
-    return private_quantile(records.y, _median_grid(domain), 0.5, epsilon, noise)
+    return noise.released(_median(records, domain, epsilon, noise))
+
+
+def _median(records: CausalData, domain: Domain, epsilon: float, noise: NoiseSource) -> float:
+    return chosen_quantile(records.y, _median_grid(domain), 0.5, epsilon, noise)
 
 
 def _median_grid(domain: Domain) -> Tensor:
@@ -142,7 +146,7 @@ class Screening:
             epsilon: privacy cost.
             noise: where the noise comes from.
         """
-        median = outcome_median(records, domain, _MEDIAN_SHARE * epsilon, noise)
+        median = _median(records, domain, _MEDIAN_SHARE * epsilon, noise)  # part of one answer, handed out at its end
         return self._choose(relevance(records, domain, median), records.n, epsilon, noise)
 
     def _choose(self, scores: Tensor, n: int, epsilon: float, noise: NoiseSource) -> tuple[int, ...]:
@@ -169,7 +173,7 @@ def _screening(budget: PrivacyBudget) -> Game:
     def draw(dataset: int, runs: int, noise: NoiseSource) -> Tensor:
         records, scores, chosen = datasets[dataset], dict[float, Tensor](), []
         for _ in range(runs):
-            median = outcome_median(records, domain, _MEDIAN_SHARE * budget.epsilon, noise)
+            median = _median(records, domain, _MEDIAN_SHARE * budget.epsilon, noise)
             if median not in scores:
                 scores[median] = relevance(records, domain, median)
             chosen.append(screening._choose(scores[median], records.n, budget.epsilon, noise))

@@ -3,8 +3,6 @@
 import pickle
 from typing import ClassVar
 
-import pytest
-
 from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa: F401 - pytest calls it
 from tests.verify.test_file import MADE
 from torchdpcate.estimators.cate.learner import RLearner
@@ -42,12 +40,6 @@ class TestContract(PlanContract):
     }
     followed = ("nuisances", "features", "queries", "answers")
     followed_in: ClassVar = {"dp_sgd_head": ("theta",), "tangent": ("noise_scales",)}
-
-    def test_a_neighbour_moves_nothing_but_paid_answers(self, case, monkeypatch, request):
-        if case == "screened":
-            why = "one charge of a screening pays for its median and for its choice, which are two outputs"
-            request.applymarker(pytest.mark.xfail(reason=why, strict=True))
-        super().test_a_neighbour_moves_nothing_but_paid_answers(case, monkeypatch)
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))
