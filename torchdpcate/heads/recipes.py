@@ -18,10 +18,12 @@ from torchdpcate.fit.user_maps import on_domain
 from torchdpcate.heads.stage import FittedStage, LinearStage, NeuralStage, SecondStageBlock
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.calibration import analytic_gaussian_sigma
+from torchdpcate.privacy.guarantee import of_library
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
+    from torchdpcate.data.domain import Domain
     from torchdpcate.fit.nuisances import NuisanceModel
 
 
@@ -62,6 +64,9 @@ class SecondStage(ABC):
 
     choice: ClassVar[str]
     private_threshold: PrivateThreshold | None = None
+
+    def check(self, domain: Domain) -> None:  # noqa: B027  # most have nothing to refuse
+        """Refuse what no records of the domain could be fitted with, before anything is spent."""
 
     @abstractmethod
     def fit(
@@ -162,6 +167,15 @@ class LinearSecondStage(RidgeSecondStage):
     choice = "linear or tangent"
 
     features: FeatureMap = field(default_factory=Legendre)
+
+    def check(self, domain: Domain) -> None:
+        """See ``SecondStage``: a user's map, of which no trained nuisances are made.
+
+        Raises:
+            InputError: It is no map of single records.
+        """
+        if not of_library(self.features):
+            on_domain(self.features, domain)
 
     def fit(
         self,

@@ -149,7 +149,7 @@ def parse(path: Path) -> Book:
     """What a ledger's file says; an ``InputError`` if it is not sound."""
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         found = None
     if found is None or not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
         raise InputError(f"ledger {path}: there is no such file; restore it, the budget is not known")

@@ -75,11 +75,12 @@ def test_rows_that_depend_on_each_other_are_refused_before_anything_is_spent(lea
     assert not hasattr(learner, "_session")  # no ledger was opened
 
 
-def test_a_head_on_rows_that_depend_on_each_other_is_refused():
+def test_a_head_on_rows_that_depend_on_each_other_is_refused_before_anything_is_spent():
     head = LinearSecondStage(features=CENTRED)
     learner = RLearner(AGE, PrivacyBudget(4.0, 1e-5), nuisance=ConvexNuisanceConfig(), second_stage=head)
-    with pytest.raises(InputError, match="features = Centred: a row depends"):  # once the nuisances are paid for
+    with pytest.raises(InputError, match="features = Centred: a row depends"):
         learner.fit(*records())
+    assert {spent["epsilon"] for spent in learner._session.ledger.spent().values()} == {0}
 
 
 def test_fit_and_release_see_the_same_bounded_rows():

@@ -125,8 +125,7 @@ class Blocks:
             self.tune.candidates(self.second_stage)
         sizes = {name: len(index) for name, index in self.blocks(n).items()}
         self.trainer()
-        # which columns makes no difference yet
-        domain = self.schema.domain.select(range(self.retained(sizes)))
+        domain = self._checked_domain(sizes)
         for fold in self.split.folds:
             self.nuisance.check(sizes[fold.train], domain, self.first_budget, self.beside)
         if self.last_budget is not None:
@@ -149,6 +148,7 @@ class Blocks:
             BudgetError: A block cannot pay.
         """
         blocks = {name: records.subset(index) for name, index in self.blocks(records.n).items()}
+        self._checked_domain({name: block.n for name, block in blocks.items()})
         first = self._first_stage(blocks, session)
         threshold = self._threshold(blocks, first, session)
         clip = math.inf if threshold is None else threshold
@@ -166,6 +166,15 @@ class Blocks:
         tried = () if self.tune is None else self.tune.conditions
         own = tried + self.nuisance.conditions(self.trainer) + user_code("second stage", chosen)
         return FittedBlocks(self, records.n, first, chosen, threshold, stage, session, own, statement)
+
+    def _checked_domain(self, sizes: Mapping[str, int]) -> Domain:
+        """Return the domain of the covariates that are retained, which the second stage has not refused.
+
+        Which they are makes no difference yet.
+        """
+        domain = self.schema.domain.select(range(self.retained(sizes)))
+        self.second_stage.check(domain)
+        return domain
 
     def expected_noise(self, n: int, mechanism: "str | Mechanism | None", queries: Tensor | None) -> PlannedNoise:
         """Return the noise of the second stage alone, with a planned Huber threshold."""
