@@ -161,7 +161,7 @@ def measured(folder: Path, rows: int, threads: int) -> None:
     summary = json.loads((folder / "run" / "summary.json").read_text())
     error, constant = root_errors(folder / "run" / "release" / "release.safetensors")
     print(f"train: {seconds:.0f} s, {busy:.0f} s of processor time, {peak:.0f} MiB at most; {summary['form']}")
-    print(f"root error of the effect {error:.4f}, of its true mean {constant:.4f}")
+    print(f"RMSE of the effect {error:.4f}, of its true mean {constant:.4f}")
     copied, read, step = passes(TableStream(folder / "table.parquet", folder / "domain.yaml"), folder)
     print(
         f"copy {copied:.1f} s; a pass that reads {read:.2f} s, with a gradient {step:.2f} s ({step / read:.1f} times)"

@@ -53,7 +53,7 @@ def fitted(setting: Setting, method: str, run: int = 0) -> CATELearner:
 
 
 def error(setting: Setting, learner: CATELearner) -> float:
-    """Return the root error of a release, in standard deviations of the outcome's noise."""
+    """Return the RMSE of a release, in standard deviations of the outcome's noise."""
     effect = torch.as_tensor(learner.release_function().effect_tensor(setting.case.queries))
     return math.sqrt(setting.case.error(effect)[0]) / setting.noise
 

@@ -12,9 +12,9 @@ BEGIN = "<!-- made by experiments.defaults.pages from table.csv -->\n"
 END = "<!-- end of what is made -->\n"
 GROUPS = {
     "designs": "Niu's designs: mean squared error",
-    "ratios": "Datasets 1 and 2, ACIC: root error over the private constant's, epsilon = 1",
-    "large": "270,000 records, epsilon = 8: root error over the non-private fit's with the same features",
-    "constant": "Every cell: root error at most 1.1 times the private constant's and a tenth of the residual's scale",
+    "ratios": "Datasets 1 and 2, ACIC: RMSE over the private constant's, epsilon = 1",
+    "large": "270,000 records, epsilon = 8: RMSE over the non-private fit's with the same features",
+    "constant": "Every cell: RMSE at most 1.1 times the private constant's and a tenth of the residual's scale",
 }
 
 

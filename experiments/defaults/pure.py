@@ -23,7 +23,7 @@ from torchdpcate.privacy.noise import NoiseSource
 CELLS = [(n, epsilon) for n in (1_500, 4_000, 16_000) for epsilon in (1.0, 4.0)]
 METHODS = {"delta = 0": (0.0, False), "its constant": (0.0, True), f"delta = {GAIN:g}": (GAIN, False)}
 OWN, CONSTANT, GAUSSIAN = METHODS
-_FLOOR = 0.05  # of root errors, in standard deviations of the outcome's noise: smaller ones are as good
+_FLOOR = 0.05  # of RMSEs, in standard deviations of the outcome's noise: smaller ones are as good
 _ABOUT = (
     "Random laws (`random_laws.py`), others than those that the constants of pure plans were chosen on; means over "
     "laws of root mean squared errors of the effect at 2,000 points, over the standard deviation of the outcome's "

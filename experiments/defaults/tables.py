@@ -66,7 +66,7 @@ def _shown(cell: Cell | None) -> str:
 
 
 def draw(cells: Cells, groups: dict[str, dict[str, str]], folder: Path) -> list[Path]:
-    """Draw root error against epsilon, one file a group of data: a row of panels a data set, a panel a size.
+    """Draw RMSE against epsilon, one file a group of data: a row of panels a data set, a panel a size.
 
     Args:
         cells: All cells.
@@ -88,7 +88,7 @@ def draw(cells: Cells, groups: dict[str, dict[str, str]], folder: Path) -> list[
             for panel, n in zip(row, cells.sizes(name), strict=False):
                 _panel(panel, cells, name, n)
                 panel.set_title(f"{title}, n = {n:,}", fontsize=8.5)
-            row[0].set_ylabel("root error")
+            row[0].set_ylabel("RMSE")
         for panel in panels[-1]:
             panel.set_xlabel("epsilon")
         drawn = [panel.get_legend_handles_labels() for panel in panels.flat]

@@ -8,22 +8,22 @@ from statistics import fmean
 from experiments.defaults.cells import Cell, Cells
 from experiments.defaults.methods import CONSTANT, DEFAULT, NONPRIVATE
 
-SLACK, SHARE = 1.1, 0.1  # of the constant's root error, and of the residual's scale
+SLACK, SHARE = 1.1, 0.1  # of the constant's RMSE, and of the residual's scale
 MSE = {  # design: mean squared error at (records, epsilon)
     (16_000, 1.0): (0.020, 0.004, 0.008, 0.08, 0.22),
     (4_000, 1.0): (0.030, 0.022, 0.010, 0.40, 0.45),
     (1_500, 1.0): (0.070, 0.11, 0.08, 0.65, 1.3),
     (4_000, 4.0): (0.020, 0.012, 0.006, 0.10, 0.30),
 }
-RATIOS = {  # root error over the constant's, epsilon = 1
+RATIOS = {  # RMSE over the constant's, epsilon = 1
     ("dataset2", 27_000): 0.12,
     ("dataset2", 9_000): 0.13,
     ("dataset2", 2_700): 0.25,
     ("dataset1", 27_000): 0.09,
     ("dataset1", 2_700): 0.30,
 }
-ACIC, ACIC_SIZE = 0.80, 4_322  # root errors, means over the ten surfaces
-BESIDE_NONPRIVATE = 1.2  # root error over the non-private one's, n = 270,000, epsilon = 8
+ACIC, ACIC_SIZE = 0.80, 4_322  # RMSEs, means over the ten surfaces
+BESIDE_NONPRIVATE = 1.2  # RMSE over the non-private one's, n = 270,000, epsilon = 8
 
 MET, NEAR, MISSED = "met", "within noise", "missed"
 
@@ -59,7 +59,7 @@ class Verdict:
 
 
 def constants_cells(cells: Cells) -> Iterator[Verdict]:
-    """In every cell: root error at most 1.1 times the private constant's and a tenth of the residual's scale."""
+    """In every cell: RMSE at most 1.1 times the private constant's and a tenth of the residual's scale."""
     for cell in cells:
         beside = cells.find(cell.data, cell.n, _epsilon(cell), CONSTANT) if cell.method == DEFAULT else None
         if beside is not None:
@@ -83,7 +83,7 @@ def design_cells(cells: Cells) -> Iterator[Verdict]:
 
 
 def ratio_cells(cells: Cells) -> Iterator[Verdict]:
-    """Root errors over that of the private constant: Datasets 1 and 2, and ACIC's surfaces on average."""
+    """RMSEs over that of the private constant: Datasets 1 and 2, and ACIC's surfaces on average."""
     for (data, n), limit in RATIOS.items():
         cell, beside = (cells.find(data, n, 1.0, method) for method in (DEFAULT, CONSTANT))
         if cell is not None and beside is not None:
@@ -100,7 +100,7 @@ def ratio_cells(cells: Cells) -> Iterator[Verdict]:
 
 
 def large_cells(cells: Cells) -> Iterator[Verdict]:
-    """At 270,000 records and epsilon = 8: root error over that of the non-private fit with the same features."""
+    """At 270,000 records and epsilon = 8: RMSE over that of the non-private fit with the same features."""
     for name in cells.names:
         cell, beside = (cells.find(name, 270_000, 8.0, method) for method in (DEFAULT, NONPRIVATE))
         if cell is not None and beside is not None:
@@ -113,7 +113,7 @@ def all_cells(cells: Cells) -> list[Verdict]:
 
 
 def _ratio(cell: Cell, beside: Cell) -> tuple[float, float]:
-    """Root error over another's, and its standard error."""
+    """RMSE over another's, and its standard error."""
     if not beside.rmse:
         return math.inf, math.nan
     seen = cell.rmse / beside.rmse

@@ -14,7 +14,7 @@ constants with those in use, best on seeds that nothing was chosen by (``--first
 
 Errors on laws of binary outcomes and counts are in units of the root mean squared effect.
 By 134 laws of 1,000 to 40,000 records and epsilon from .5 to 4 prior variances of binary outcomes of .003 of those of
-others halve the root error (its logarithm falls by .75 ± .08), as .01, .001 and .0003 of them do; from n epsilon of
+others halve the RMSE (its logarithm falls by .75 ± .08), as .01, .001 and .0003 of them do; from n epsilon of
 25,000 on .003 is best, and ahead of a private constant. On counts no such part was clearly better (by .10 ± .07).
 """
 
@@ -61,7 +61,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "burn_in": (0.1, 0.2, 0.3),
     "step_size": (0.15, 0.25, 0.4),
 }
-FLOOR = 0.05  # of the noise's standard deviation: smaller root errors are as good
+FLOOR = 0.05  # of the noise's standard deviation: smaller RMSEs are as good
 
 
 def error(setting: Setting, stage: AdaptiveSecondStage) -> float:

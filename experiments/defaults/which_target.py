@@ -21,7 +21,7 @@ BUDGETS = ("0.5", "1", "4")
 
 
 def effects() -> pd.DataFrame:
-    """Return the default effect's root error over the private constant's: median over laws, by n and epsilon."""
+    """Return the default effect's RMSE over the private constant's: median over laws, by n and epsilon."""
     cells = pd.read_csv(STUDIES / "defaults" / "table.csv", dtype={"epsilon": str})
     cells = cells[cells.data.isin(LAWS) & cells.epsilon.isin(BUDGETS)]
     errors = cells.pivot_table(index=["data", "n", "epsilon"], columns="method", values="rmse")
@@ -36,7 +36,7 @@ def rules() -> pd.DataFrame:
 
 
 def averages() -> pd.DataFrame:
-    """Return the default average effect's root error over the effect at epsilon = 1: by n, trials and observational."""
+    """Return the default average effect's RMSE over the effect at epsilon = 1: by n, trials and observational."""
     cells = pd.read_csv(STUDIES / "average_effects" / "defaults.csv").query("epsilon == 1")
     kind = cells.design.str.split(",").str[0]
     return (cells["default"] / cells["zero"]).groupby([cells.n, kind]).agg(fmean).unstack()
@@ -46,9 +46,9 @@ def draw() -> None:
     """Draw the three panels."""
     figure, panels = new_grid(1, 3, (12.0, 3.8))
     shown = [
-        (effects().add_prefix("epsilon = "), "effect as a function", "root error / private constant's"),
+        (effects().add_prefix("epsilon = "), "effect as a function", "RMSE / private constant's"),
         (rules(), "rule, epsilon = 1", "regret / that of one treatment for all"),
-        (averages(), "average effect, epsilon = 1", "root error / effect (a tenth of the range)"),
+        (averages(), "average effect, epsilon = 1", "RMSE / effect (a tenth of the range)"),
     ]
     for axes, (table, title, label) in zip(panels, shown, strict=True):
         _lines(axes, table, title, label)

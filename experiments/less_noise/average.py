@@ -1,4 +1,4 @@
-"""The default average effect of randomised data before and after: root errors, coverage and widths on the same draws.
+"""The default average effect of randomised data before and after: RMSEs, coverage and widths on the same draws.
 
 ``python -m experiments.less_noise.average`` writes a csv file a law and ``average.md``; cells that are done are kept.
 All noise is from fixed seeds: nothing here is private.

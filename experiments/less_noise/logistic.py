@@ -31,7 +31,7 @@ class Apart(Logistic):
 
 
 def compared(law: str, draws: int, epsilon: float) -> list[str]:
-    """Return a line of the table: noise scale and root error of either formula."""
+    """Return a line of the table: noise scale and RMSE of either formula."""
     features, share = on_domain(None, domain(law)), LAWS[law][2]
     budget, fit = PrivacyBudget(epsilon, 0.0), ObjectiveFit("box")
     ways = [fit.prepare(loss, N, features, budget) for loss in (Apart(), Logistic())]
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=200)
     draws = parser.parse_args().draws
-    head = ["law", "epsilon", "scale, apart", "together", "root error, apart", "together", "change"]
+    head = ["law", "epsilon", "scale, apart", "together", "RMSE, apart", "together", "change"]
     lines = [compared(law, draws, epsilon) for law in LAWS for epsilon in EPSILONS if law != "skewed outcomes"]
     print(
         "# Logistic losses: slope and curvature together\n\n"

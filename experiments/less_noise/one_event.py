@@ -97,7 +97,7 @@ def _law(found: NoisyEstimate) -> Law:
 
 
 def _judged(law: Law) -> Iterator[float]:
-    """Yield the noise's deviation, the root error, the mean length of 95 % intervals and their coverage."""
+    """Yield the noise's deviation, the RMSE, the mean length of 95 % intervals and their coverage."""
     estimate, gaussian, laplace = law
     error, half = estimate - EFFECT, half_width(0.95, gaussian, laplace[:, None])
     yield laplace.mean().item() * math.sqrt(2)
@@ -123,7 +123,7 @@ def main() -> None:
             "error, mean length of 95 % intervals, and how often they hold the effect: before → now."
         )
     )
-    lines = [["effect", "epsilon", "noise", "root error", "length", "coverage"]]
+    lines = [["effect", "epsilon", "noise", "RMSE", "length", "coverage"]]
     for name, make in ESTIMATORS.items():
         for epsilon in EPSILONS:
             pairs = zip(*map(_judged, make(repeats, epsilon)), strict=True)
