@@ -209,7 +209,7 @@ class TaskSpec(ABC):
         """Return the learner, not fitted, of which a unit of the data costs at most a budget.
 
         Args:
-            budget: Of a record, or of a person with all of her records.
+            budget: Of a record, or of a person with all of their records.
             rest: Further arguments of the learner.
         """
         unit = self.study.unit

@@ -246,8 +246,8 @@ def read_frame(
         columns: The columns to read; no other is.
         text: Those among them that hold words: there ``NA`` is a word, not a missing value.
         most_bytes: Size of the table at eight bytes a value, at most.
-        persons: Those among them that name a record's person together: the frame has her name in the column ``PERSON``,
-            made batch by batch, before types are brought together.
+        persons: Those among them that name a record's person together: the frame has their name in the column
+            ``PERSON``, made batch by batch, before types are brought together.
 
     Raises:
         InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.

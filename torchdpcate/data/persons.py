@@ -1,4 +1,4 @@
-"""Which rows of a table are a person's contribution: exactly k of hers, whatever the other persons' rows are."""
+"""Which rows of a table are a person's contribution: exactly k of theirs, whatever the other persons' rows are."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ from torchdpcate.data._arrays import DECIMAL, MISSING, is_frame, plural
 from torchdpcate.errors import InputError
 
 TOO_MANY = ("draw", "refuse")
-"""What becomes of a person with more rows than her contribution: k of them are drawn, or the table is refused."""
+"""What becomes of a person with more rows than their contribution: k of them are drawn, or the table is refused."""
 
 _INTEGER = re.compile(r"([+-]?)0*([0-9]+)")
 _POWER = re.compile(r"[+-]?[0-9]+[eE][0-9]+")  # a word of hexadecimal digits may look like it
@@ -38,7 +38,7 @@ def person_names(persons: Any) -> np.ndarray:
     holds beside it, and so which type it has, changes nothing.
 
     Args:
-        persons: Name or number of each row's person [n], or a frame of the columns that name her together.
+        persons: Name or number of each row's person [n], or a frame of the columns that name them together.
 
     Raises:
         InputError: Missing names; numbers with a fraction, or written as floating point numbers where these stand for
@@ -134,13 +134,13 @@ def _whole(number: float | Decimal, exact: int) -> str | int:
 def person_rows(persons: Any, per_person: int = 1, seed: int = 0, too_many: str = "draw") -> Tensor:
     """Return the positions of exactly ``per_person`` rows of each person, [persons, per_person].
 
-    Of a person with more rows as many are drawn; one with fewer has all of hers, repeated in turn, so that each person
-    weighs the same and the number of records is public with the number of persons. The draw ranks her rows by hashes of
-    the seed, her own name (``person_names``) and the rows' order, and so is a function of her rows alone: a table that
-    differs in one person gives records that differ in hers, for every seed (docs/guarantees/person.md).
+    Of a person with more rows as many are drawn; one with fewer has all of theirs, repeated in turn, so that each
+    person weighs the same and the number of records is public with the number of persons. The draw ranks their rows by
+    hashes of the seed, their own name (``person_names``) and the rows' order, and so is a function of their rows alone:
+    a table that differs in one person gives records that differ in theirs, for every seed (docs/guarantees/person.md).
 
     Args:
-        persons: Name or number of each row's person [n], or a frame of the columns that name her together.
+        persons: Name or number of each row's person [n], or a frame of the columns that name them together.
         per_person: k, rows of each person.
         seed: Public seed of the draw.
         too_many: ``"draw"``, or ``"refuse"`` persons with more than k rows.

@@ -281,7 +281,7 @@ class Table(StudySource):
         person: Column that says whose a record is, or several columns that do together; then persons are protected, see
             ``person_names`` and ``person_rows``.
         per_person: Records of each person.
-        too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` her.
+        too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` them.
         seed: Public seed of the draw.
 
     Raises:
@@ -311,7 +311,7 @@ class Table(StudySource):
         """Who is protected.
 
         Raises:
-            InputError: Several records of each person, and no column that names her; or a setting that is not allowed.
+            InputError: Several records of each person, and no column that names them; or a setting that is not allowed.
         """
         check_contribution(self.per_person, self.too_many)
         if self.person is not None:

@@ -251,8 +251,8 @@ class IntensiveCare(StudySource):
     Covariates are heart rate, sodium, red blood cell count, glucose, hematocrit and respiratory rate, averaged over the
     hours before a time point, age and gender; the treatment is ventilation at that time; the outcome is the red blood
     cell count averaged over the hours after (Schroder et al. 2025, section 6). A person has a record at every full hour
-    at which all of them are known; ``per_person`` of these are drawn by hashes of the seed and her number, for her
-    alone, so that the draw is part of the preparation of her record and costs nothing.
+    at which all of them are known; ``per_person`` of these are drawn by hashes of the seed and their number, for them
+    alone, so that the draw is part of the preparation of their record and costs nothing.
 
     Args:
         path: Where the data are.

@@ -70,7 +70,7 @@ SAME_RESIDUALS = (
 ADJACENCY = "replace one record; the number of records is public"
 UNIT = "one record (row): a person with several rows is protected only row by row"
 PERSON_ADJACENCY = (
-    "replace one person with all of her records; the number of persons and that of the records of each are public"
+    "replace one person with all of their records; the number of persons and that of the records of each are public"
 )
 DEPENDENT = ", which may depend on each other: intervals count their sampling as often"
 """What is said of several records of a person."""
