@@ -238,7 +238,11 @@ class Builder(PlanFacts):
         return self.covariates if self.reduced else self.best_retained()
 
     def best_retained(self) -> int:
-        """Return the number of covariates of least expected error, the r-th one's weight being 1/r."""
+        """Return the number of covariates of least expected error, the r-th one's weight being 1/r.
+
+        With all covariates kept instead, and the effect as requested, the mean logarithm of the squared error changed
+        by .17 (standard error .12) in 100 settings of 6 to 12 covariates on random laws, 23 November 2026.
+        """
         most, q = min(self.covariates, self.constants.most), self.covariates
         if self.constant_only:
             return most
