@@ -75,9 +75,9 @@ class FirstStage:
             return self._free(scheme, epsilon)
         if isinstance(scheme, PrivateWeights):
             return self._fit(scheme, epsilon)
-        if scheme not in self.retained:
-            self.retained[scheme] = self._fit(scheme, None)
-        kept = self.retained[scheme]
+        if scheme not in self.kept:
+            self.kept[scheme] = self._fit(scheme, None)
+        kept = self.kept[scheme]
         return Weighing(kept.sample, kept.omega, kept.bounds, epsilon)
 
     def _free(self, name: str, epsilon: float | None) -> Weighing:
