@@ -166,7 +166,7 @@ def test_a_number_of_steps_chosen_from_the_records_is_reported():
 
     kinds = found(pipeline)
     assert any("fit/dp_sgd_plan.py" in place for place in kinds["event of charge"])
-    assert any("train.py" in place for place in kinds["plan of dp_sgd"])
+    assert any("training.py" in place for place in kinds["plan of dp_sgd"])
     assert "learner.ledger_.entries[0].count" in kinds["result"]
 
 
