@@ -44,7 +44,7 @@ def words(tmp_path) -> list[str]:
         pytest.param(["task=owl", "weights.propensity=0.5"], marks=pytest.mark.slow),
     ],
 )
-def test_everything_names_the_person_and_counts_by_her(words, tmp_path, capsys, choice) -> None:
+def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys, choice) -> None:
     run, unit = tmp_path / "run", PrivacyUnit.person("who", 2)
     given = [*words, "data.person=who", "data.per_person=2", "privacy.epsilon=2", "force=true", f"run_dir={run}"]
     assert main(["train", *given, *choice, "unit=person"]) == 0
@@ -73,7 +73,7 @@ def test_everything_names_the_person_and_counts_by_her(words, tmp_path, capsys, 
     assert card["guarantee"]["persons"] == 400
     assert card["registry"]["deployment"]["privacy_loss"]["privacy_unit"] == "person"
     assert card["registry"]["deployment"]["privacy_loss"]["number_of_privacy_units"] == 400
-    assert "a given person as with any other person in her place" in card["guarantee"]["in_words"]
+    assert "a given person as with any other person in their place" in card["guarantee"]["in_words"]
     verify_release(path)  # the card with it
     summary = json.loads((run / "summary.json").read_text())
     assert summary["unit"] == {"column": "who", "records": 2}
