@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from torch import Tensor
 
 from torchdpcate.errors import InputError
@@ -167,7 +167,7 @@ def logistic_jacobian(epsilon: float, most: float, gamma: float, slope: float = 
     if slope == 1 and epsilon / 2 >= k:
         return 0.0
     least, most_x = ((epsilon - cost) / (2 * slope) for cost in (math.log1p(k / 4), 0.0))
-    return epsilon - 2 * slope * float(brentq(excess, least, most_x, xtol=1e-15 * epsilon, rtol=1e-14))
+    return epsilon - 2 * slope * float(scipy.optimize.brentq(excess, least, most_x, xtol=1e-15 * epsilon, rtol=1e-14))
 
 
 def ridge_ratio(epsilon: float) -> float:
