@@ -23,7 +23,7 @@ from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Game, Target, WorstCase, worst_case
 
-_PILOT = 40_000  # runs a dataset that choose the threshold and, where requested, the number of trials
+_PILOT = 40_000  # runs a data set that choose the threshold and, where requested, the number of trials
 _DOUBT = 0.95  # confidence at which the pilot is believed: a lucky threshold must not win
 _HOPE = 0.7  # and at which the chosen threshold's rates are planned with
 _SHARE = 0.25  # of a capped number of runs goes to the pilot

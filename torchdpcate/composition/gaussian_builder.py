@@ -495,7 +495,7 @@ class Builder(PlanFacts):
 
     @property
     def _filling(self) -> Any:
-        """How feature_weights are found; without privacy features are held against sampling alone."""
+        """How feature weights are found; without privacy features are held against sampling alone."""
         return sampling_filling if self.budget is None else gaussian_filling
 
 

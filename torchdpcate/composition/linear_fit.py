@@ -367,7 +367,7 @@ class NewtonPoints:
     other, in the norm of P, by more than noise does.
 
     Args:
-        plan: Curvature, ridge, burn_in steps and size.
+        plan: Curvature, ridge, burn-in steps and size.
         runs: How many independent runs there are side by side, whose vectors are rows; () for one, without rows.
 
     Attributes:

@@ -31,7 +31,7 @@ class Filling(NamedTuple):
 
 
 def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tuple[float, Tensor]:
-    r"""Return feature_weights e_0 of the constant and e_j of features, together one, of least expected error.
+    r"""Return feature weights e_0 of the constant and e_j of features, together one, of least expected error.
 
     .. math:: \min_e \sum_{j \ge 0} \frac{g_j v_j}{g_j + v_j}, \quad v_j = \frac{\sigma^2}{e_j},
         \qquad e_j = \max(0, \lambda - \sigma^2/g_j)
@@ -60,7 +60,7 @@ def water_filling(prior: Tensor, noise: float, constant: float = math.inf) -> tu
 
 
 def gaussian_filling(prior: Tensor, noise: float, constant: float = math.inf) -> Filling:
-    """Return the feature_weights of ``water_filling`` with what is to be expected; see there."""
+    """Return the feature weights of ``water_filling`` with what is to be expected; see there."""
     return Filling(noise, *water_filling(prior, noise, constant), sum(expected_error(prior, noise, constant)))
 
 

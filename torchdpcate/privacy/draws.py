@@ -177,7 +177,7 @@ def _gaps(probability: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 _FEW = 1024
-"""Bytes up to which the operating system is requested all of them, which then takes no longer."""
+"""Bytes up to which the operating system is asked for all of them, which then takes no longer."""
 
 _KEY = 32
 

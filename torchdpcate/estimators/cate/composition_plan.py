@@ -249,7 +249,7 @@ def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: T
     """Problems of curvatures, which are near the planned ones."""
     curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights
     if curvatures.shape != (len(planned), len(planned)):
-        yield "its features and feature_weights are not those that its plan requests"
+        yield "its features and their weights are not those that its plan requests"
         return
     if "effect curvatures" not in plan.shares.shares and not torch.allclose(curvatures, planned.diag()):
         yield "its curvatures are not those of its plan, which no step requested"
