@@ -23,7 +23,7 @@ settings.load_profile("steady")
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 TESTS = Path(__file__).parent / "tests"
-PAGE = TESTS.parent / "torchdpcate" / "explore" / "page.py"
+PAGE = TESTS.parent / "torchdpcate" / "pages" / "explore.py"
 """Needs the extra ``explore``."""
 FOLDERS = {TESTS / "faults": "faults", TESTS / "experiments": "studies"}
 """Tiers of whole folders."""
