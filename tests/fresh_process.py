@@ -10,7 +10,7 @@ from contextlib import contextmanager
 TRAINING = ("lightning", "opacus", "torchmetrics", "matplotlib", "gpytorch", "linear_operator", "sklearn", "piqp")
 CURATOR = ("hydra", "omegaconf", "dp_accounting", "opendp", "scipy.stats", "scipy.optimize")
 TABLES = ("pandas", "pyarrow", "rich", "scipy.special")
-ROOMS = ("second_stage", "influence", "estimators", "experimental", "verify", "audit", "evaluation", "drawing", "pages")
+ROOMS = ("heads", "estimators", "papers", "verify", "audit", "evaluation", "pages")
 
 # One process has torch alone; each job is a copy of it, which costs less than a start of its own.
 SERVER = """
