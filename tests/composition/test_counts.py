@@ -1,6 +1,8 @@
 """Counts: Huberised Poisson losses, the limit without noise, bounds of gradients, releases."""
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from torchdpcate.composition.regressions import OutcomeMeans, Regressions
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.composition.steps import NoisySteps, Shares
 from torchdpcate.data.schema import TableSchema
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.weighted_basis import WeightedBasis, all_features
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
@@ -60,6 +62,14 @@ def test_with_a_clip_the_minimum_is_stationary_and_least():
     for seed in range(20):
         step = torch.randn(3, generator=torch.Generator().manual_seed(seed)).double()
         assert fit.total(found) <= fit.total(found + 0.1 * step) + 1e-9
+
+
+def test_a_minimum_that_is_not_found_is_said_without_a_number_of_the_records():
+    fit, _, _ = problem(slope=2.0)
+    broken = replace(fit, targets=fit.targets * math.nan)
+    with pytest.raises(NumericalError, match="give a larger ridge") as raised:
+        solved(broken, torch.zeros(3).double())
+    assert not re.search(r"\d", str(raised.value))
 
 
 def test_pulls_are_the_losses_derivatives_and_grow():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
 from torchdpcate.data.records import CausalData
+from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import newton
 from torchdpcate.fit.dp_sgd_plan import check_limit
 from torchdpcate.fit.minimise import newton_direction
@@ -546,7 +547,10 @@ def solved(fit: LinearFit, ridge: Tensor) -> Tensor:
 
     tolerance = 1e-11 * fit.slope * fit.mass
     start = torch.zeros(1, fit.shape[1], dtype=torch.float64)
-    return newton(evaluate, step, start, tolerance, what="the fit without privacy")[0][0]
+    try:
+        return newton(evaluate, step, start, tolerance)[0][0]
+    except NumericalError:  # whose words say the tolerance, which is of the records
+        raise NumericalError("the fit without privacy was not found; give a larger ridge") from None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices, words
 from torchdpcate.cli.tasks.averages import write_balance
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
 from torchdpcate.data.study import Study
-from torchdpcate.errors import InputError
+from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.estimators.cate.mechanisms.base import Composed, FunctionMechanism, Mechanism
 from torchdpcate.estimators.cate.mechanisms.smooth_sensitivity import SmoothSensitivity
 from torchdpcate.evaluation.balance_figure import balance_figure
@@ -364,7 +364,10 @@ class Effects(TaskSpec):
         records = self.study.records
         if self.study.effect is None:
             return None
-        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+        try:
+            return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+        except NumericalError:  # a comparison must not end a run that has paid
+            return None
 
     @cached_property
     def _all_where(self) -> list[FigurePoints]:
