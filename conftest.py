@@ -14,6 +14,12 @@ from hypothesis import settings
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# Where the shell says to write no bytecode, each of hundreds of processes would compile the package anew.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(__file__).parent / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
 # The same examples on every run, and no clock: a busy machine is no failure.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
