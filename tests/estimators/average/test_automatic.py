@@ -146,8 +146,7 @@ def test_job_training_is_estimated_with_the_noise_that_was_planned():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", [None, 0.5])
-@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize(("known", "epsilon"), [(None, 4.0), (0.5, 0.5)])
 def test_intervals_of_the_choice_hold_the_effect(known, epsilon):
     """300 data sets. A coverage of .95 gives 264 or fewer of 300 less often than once in 10^6 runs."""
     inside = 0
