@@ -80,6 +80,7 @@ def found(source: str, private: set[str]) -> list[str]:
     return uses
 
 
+@pytest.mark.slow
 def test_the_package_has_no_private_member_of_a_library():
     private = members()
     uses = {str(path.relative_to(PACKAGE)): found(path.read_text(), private) for path in SOURCES}

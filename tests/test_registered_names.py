@@ -55,6 +55,7 @@ BUDGET = PrivacyBudget(20.0, 1e-6)
 POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("registry", "name", "make"),
     [

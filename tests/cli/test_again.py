@@ -49,6 +49,7 @@ def test_fixed_noise_and_generated_data_say_nothing(here, capsys):
         assert not Path(f"{name}/curator/records.sha256").exists()
 
 
+@pytest.mark.slow
 def test_a_shared_ledger_says_nothing_and_the_card_knows_which_release_it_is(here, capsys):
     assert complaint(capsys, *SHARED, "run_dir=a", "privacy.epsilon=1") == ""
     assert complaint(capsys, SHARED[0], "run_dir=b", "privacy.epsilon=2") == ""

@@ -181,6 +181,7 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     assert shown.out.splitlines()[-1] == f"ATT: {estimate:.4g}, 95 % interval [-1, 1]"
 
 
+@pytest.mark.slow
 def test_a_report_draws_intervals_and_balance_from_releases(trained, tmp_path, capsys):
     folder = Path(shutil.copytree(trained("beside"), tmp_path / "one"))
     shutil.rmtree(folder / "curator")  # release numbers are all that the figures need

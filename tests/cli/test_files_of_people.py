@@ -74,6 +74,7 @@ def read(tmp_path) -> Any:
     return load
 
 
+@pytest.mark.slow
 def test_one_person_in_two_files_and_types_is_one(train, tmp_path) -> None:
     """A csv has her number as text, a parquet file as an integer: her two records cost what two records do."""
     frame = records().assign(pid=np.arange(400))
@@ -255,6 +256,7 @@ def test_two_of_three_arms_are_wanted(read, train) -> None:
     assert read(three[three["treat"] != "low"], two).n == 40
 
 
+@pytest.mark.slow
 def test_a_trial_without_covariates_takes_a_column_of_zeros(train, tmp_path, capsys) -> None:
     frame = records()[["treat", "y"]]
     none = DOMAIN.replace("covariates:\n  age: {low: 18, high: 80}\n  sex: {categories: [F, M]}", "covariates: %s")

@@ -47,6 +47,7 @@ def test_a_composition_names_the_setting_and_its_charge_stays(here, capsys, monk
     assert not (here / "r" / "release").exists()
 
 
+@pytest.mark.slow
 def test_a_second_stage_and_a_release_name_theirs(here, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(LinearSecondStage, "fit", full)

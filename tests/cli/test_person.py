@@ -80,6 +80,7 @@ def test_everything_names_the_person_and_counts_by_them(words, tmp_path, capsys,
     assert summary["spent"]["total"]["epsilon"] == privacy.epsilon
 
 
+@pytest.mark.slow
 def test_one_record_a_person_costs_what_a_record_does(words, tmp_path) -> None:
     run = tmp_path / "run"
     assert main(["train", *words, "data.person=who", "task=average_effect", f"run_dir={run}", "data.n=300"]) == 0

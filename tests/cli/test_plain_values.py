@@ -127,6 +127,7 @@ def test_odd_names_reach_the_configuration(tmp_path, monkeypatch):
     assert {key: OmegaConf.select(found[0], key) for key in given} == given
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_in_a_folder_of_any_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = []

@@ -99,6 +99,7 @@ def test_every_task_is_planned_without_a_record(name, here, no_records, capsys):
     assert [target["task"] for target in found["targets"]][-1] == "cate"
 
 
+@pytest.mark.slow
 def test_records_of_generated_data_are_those_that_train_takes(here, no_records, capsys):
     assert plan("data=dataset1", "data.n=3000")["n"] == 2700
     assert main(["plan", "data=dataset1", "data.n=3000", "n=50_000"]) == 0

@@ -87,6 +87,7 @@ def test_every_certificate_trains_verifies_and_leaks_nothing(name, trained, caps
     assert f"policy: {found['policy']}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_summary_tells_values_and_regrets_of_the_file(trained):
     folder = trained("stable")
     found, release = summary(folder), load_release(folder / "release" / "release.safetensors")

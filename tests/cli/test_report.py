@@ -206,6 +206,7 @@ def test_runs_of_one_method_and_seed_alone_get_no_figure(tmp_path):
     assert not list(tmp_path.rglob("*.png"))
 
 
+@pytest.mark.slow
 def test_names_of_data_are_safe_as_names_of_files(tmp_path):
     for name, mechanism in (("a", "objective"), ("b", "output")):
         add(tmp_path, name, curves(), data="../é $_{ [b]", mechanism=mechanism)

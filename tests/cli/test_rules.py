@@ -103,6 +103,7 @@ def test_values_of_estimated_propensities_use_what_was_paid_for(trained):
     assert set(summary(trained("two blocks"))["blocks"]) == {"records", "weights"}
 
 
+@pytest.mark.slow
 def test_the_curator_keeps_the_noise_report_and_only_settings_in_use(trained):
     folder = trained("two stages")
     assert "expected agreement" in (folder / "curator" / "noise.txt").read_text()

@@ -62,6 +62,7 @@ def test_a_mistake_is_one_line_and_leaves_no_run(here, capsys, case):
     assert not Path("r").exists()
 
 
+@pytest.mark.slow
 def test_other_records_are_refused_and_other_columns_are_not(here, capsys):
     assert main(["train", *WORDS, *SHARED, "run_dir=a"]) == 0
     text = Path("domain.yaml").read_text()
@@ -82,6 +83,7 @@ def test_generated_data_are_free(tmp_path):
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_a_ledger_of_one_run_is_not_shared(here, capsys):
     assert main(["train", *WORDS, "run_dir=a"]) == 0
     capsys.readouterr()

@@ -24,6 +24,7 @@ def fresh():
         yield run
 
 
+@pytest.mark.slow
 def test_a_mistake_in_train_is_answered_without_a_trainer(fresh):
     lines = [f"assert main({['train', *words]!r}) == 2" for words in MISTAKES]
     modules = fresh("\n".join(["from torchdpcate.cli.main import main", *lines]))
@@ -57,5 +58,6 @@ assert all(words in shown for words in ("a warning", "Launching 3 jobs", "Joblib
 """
 
 
+@pytest.mark.slow
 def test_notes_of_other_libraries_are_not_shown_and_those_of_hydra_are(fresh):
     fresh(NOTES)

@@ -64,6 +64,7 @@ def trial(folder: Path) -> list[str]:
     return ["train", "task=subgroups", "data=table", *paths, f"run_dir={folder / 'run'}"]
 
 
+@pytest.mark.slow
 def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
     (tmp_path / "cells.yaml").write_text("- {site: true}\n- {age: [30, 45]}\n- {site: true, age: [40]}\n")
     words = [*trial(tmp_path), f"subgroups={tmp_path / 'cells.yaml'}", "privacy.epsilon=8"]
@@ -78,6 +79,7 @@ def test_a_trial_with_cells_of_a_file(tmp_path, capsys):
     assert summary["spent"]["total"]["epsilon"] == pytest.approx(8.0)
 
 
+@pytest.mark.slow
 def test_one_partition_predicts_for_each_row(tmp_path, capsys):
     assert main([*trial(tmp_path), "subgroups=[{site: true}]"]) == 0
     out = tmp_path / "effects.csv"

@@ -29,6 +29,7 @@ def stamps() -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in Path("s").glob("*/summary.json")}
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_continues(here, capsys, monkeypatch):
     kept = run.write_curator
 

@@ -45,6 +45,7 @@ def test_a_controls_letter_is_not_printed():
     assert "\x1b" not in facts([("a", "\x1b[31mred"), ("b", Path("\x1b"))]) + columns(["\x1b"], [["\x1b"]])
 
 
+@pytest.mark.slow
 def test_paths_of_a_run_are_whole(here, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     folder = Path("a_folder_of_a_long_name_for_all_runs") / "another_folder_of_a_long_name" / "first run"

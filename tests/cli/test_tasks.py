@@ -33,6 +33,7 @@ def composed(*words: str) -> dict:
         return OmegaConf.to_container(compose("config", list(words)), resolve=True)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("task", all_tasks())
 def test_a_task_has_its_own_groups_and_no_other(task):
     chosen = {"task": task} | ({"second_stage": "linear"} if task == "cate" else {})
@@ -45,6 +46,7 @@ def test_a_task_has_its_own_groups_and_no_other(task):
     assert issubclass(family_of(task), TaskSpec)
 
 
+@pytest.mark.slow
 def test_groups_that_choices_bring_are_chosen_as_others_are():
     linear = composed("second_stage=linear", "features=fourier", "features.pairs=7")["second_stage"]
     assert linear["features"]["pairs"] == 7
@@ -72,6 +74,7 @@ class Eager(OutcomeWeightedLearner):
     """A learner of a user's."""
 
 
+@pytest.mark.slow
 def test_a_learner_of_a_known_family_needs_a_class_and_a_yaml(tmp_path, monkeypatch, capsys):
     shutil.copytree(registry.conf_dir(), tmp_path / "conf")
     mine = (tmp_path / "conf" / "task" / "owl.yaml").read_text()

@@ -73,6 +73,7 @@ def steps_of(noise, mu=MU, session=None):
     return NoisySteps(session or FitSession(noise), Shares(mu, {"outcome": 1.0}))
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("kind", ["huber", "logistic", "propensity", "count"])
 @pytest.mark.parametrize("mode", ["chain", "ghost", "hooks"])
 def test_it_learns_what_noisy_descent_learns_of_the_same_draws(kind, mode):

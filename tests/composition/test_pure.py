@@ -172,6 +172,7 @@ def test_the_answer_minimises_the_sum_with_its_linear_term_and_every_ridge(kind,
     assert [event.epsilon for _, event, _, count in paid for _ in range(count)] == [pytest.approx(0.5)]
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize(("kind", "slope"), [(HuberFit, 1.0), (LogisticFit, 1.0), (LogisticFit, 0.7)])
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_no_neighbours_are_told_apart_by_more_than_epsilon(kind, slope, p):

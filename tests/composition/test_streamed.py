@@ -121,6 +121,7 @@ def case(name):
     return replace(study, records=records), domain, plan, settings["budget"]
 
 
+@pytest.mark.first(5)
 @pytest.mark.parametrize("name", CASES)
 def test_passes_release_what_memory_does(name):
     study, domain, plan, budget = case(name)
@@ -140,6 +141,7 @@ def test_passes_release_what_memory_does(name):
     assert plan.pairs == 0 or "t" in found.effect.regression.basis.parts
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", [name for name in CASES if "pairs" not in name])
 def test_one_batch_is_to_the_bit_what_memory_is(name, tmp_path):
     study, domain, plan, budget = case(name)
@@ -159,6 +161,7 @@ def test_each_quantile_sum_and_gradient_is_a_pass():
     assert stream.readings == 3 + 2 + 3 * (1 + 5)
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.floats(-1, 3, width=32), min_size=1, max_size=60),
     levels=st.integers(1, 8),

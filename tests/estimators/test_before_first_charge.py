@@ -75,6 +75,7 @@ def kept(make, n, covariates, epsilon, delta, known):
     return False
 
 
+@pytest.mark.first(20)
 @pytest.mark.parametrize("name", [*FAMILIES][:9])
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(1e-9, 0.0), (1e-3, 0.0), (1e-9, 1e-5), (1.0, LEAST_DELTA), (0.1, 1e-5)]

@@ -107,6 +107,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.first(7)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_one_batch_is_memory_to_the_bit_and_several_agree(name, tmp_path):
     def made():

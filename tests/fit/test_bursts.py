@@ -65,6 +65,7 @@ def trained(domain, dataset, *callbacks, steps=150, trainer=DOUBLE):
     return module, order, recorder, private
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("trainer", [DOUBLE, {}])
 def test_steps_of_a_burst_are_those_of_the_trainer(domain, dataset, turns, trainer):
     (one, order, recorder, private), (two, usual, expected, other) = (
@@ -84,6 +85,7 @@ def test_steps_of_a_burst_are_those_of_the_trainer(domain, dataset, turns, train
     assert "training_step" not in vars(one)
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_ends_at_the_same_count(domain, dataset, turns, tmp_path):
     path, ledger = tmp_path / "some.ckpt", Ledger({"nuisance": PrivacyBudget(1e4, 1e-5)}, private=False)
     torch.manual_seed(0)

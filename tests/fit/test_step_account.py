@@ -141,6 +141,7 @@ def resume(dataset, path, checkpoint, **settings):
     return fit(Foreign(), dataset, plan(), seed=1, ledger=Ledger.load(path), ckpt_path=checkpoint, **settings)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("after", [1, 6, 11, 19])
 def test_a_resumed_run_spends_what_an_uninterrupted_one_does(dataset, path, tmp_path, after):
     checkpoint = tmp_path / "run.ckpt"

@@ -187,6 +187,7 @@ def test_mean_costs_are_those_of_costs_cut_at_the_bound():
         assert bool((cut < 0.999 * whole).all())
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_score_is_skewed_and_uneven():
     source = Hospital("score", "constant", law=0)
     records = drawn(source, 100_000)
@@ -205,6 +206,7 @@ def test_the_command_line_sets_each_argument():
     assert all(facts[name] == inspect.signature(Hospital).parameters[name].default for name in own)
 
 
+@pytest.mark.slow
 def test_a_law_has_its_constants_and_a_seed_its_records():
     first, again, other = (Hospital(law=7, n=500, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.load().records.y, again.load().records.y)

@@ -138,6 +138,7 @@ def test_ventilator_settings_within_eight_hours_are_one_episode(tmp_path) -> Non
     assert np.flatnonzero(hours.ventilated[:41]).tolist() == [*range(3, 12), 20]
 
 
+@pytest.mark.slow
 @demo
 def test_the_demonstration_agrees_with_mimic_extract() -> None:
     """84 of 85 stays are those of MIMIC-Extract; hourly means and ventilation agree but for known rules."""

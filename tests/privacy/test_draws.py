@@ -271,6 +271,7 @@ def test_fine_gaussian_numbers_are_normal_on_half_steps_of_their_grid(source):
     assert source.fine_gaussian(0, SCALE).shape == (0,)
 
 
+@pytest.mark.slow
 def test_moments_and_tails_of_fine_gaussian_numbers_in_great_number():
     """Four million: mean, variance, fourth moment, and how many lie beyond 3, 4 and 5 deviations on either side."""
     n = 4_000_000

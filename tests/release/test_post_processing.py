@@ -279,6 +279,7 @@ def test_post_processing_of_a_learners_release_costs_nothing(learner):
     assert model.ledger_.spent() == spent
 
 
+@pytest.mark.slow
 def test_a_learner_without_private_noise_has_no_band(learner):
     study, fitted = learner
     release = fitted(noise=NoiseSource.fixed(1)).release_function()

@@ -93,6 +93,7 @@ def test_answering_imports_no_more(files, fresh):
     assert not of(fresh("\n".join(lines)), (*TRAINING, *CURATOR))
 
 
+@pytest.mark.slow
 def test_predicting_a_table_imports_no_trainer(files, fresh, tmp_path):
     lines = ["from torchdpcate.cli.main import main"]
     names = ["composed", "composed_rule", "function, fourier", "statistics", "rule", "policy"]

@@ -295,6 +295,7 @@ class WarmGradient(NoisyGradient):
         return replace(fit, public={**fit.public, "fitter": cls.name, "cooling": 0.5, "schedule": "slow"})
 
 
+@pytest.mark.slow
 def test_a_new_fit_has_constants_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setitem(LINEAR_FITS, WarmGradient.name, WarmGradient)
     release = fitted(CovariateBalancingEffect(DOMAIN, SOME, fitter=WarmGradient.name))

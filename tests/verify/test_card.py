@@ -512,6 +512,7 @@ def test_writing_keeps_the_sums_of_the_folder_in_step(tmp_path):
     verify_release(path)
 
 
+@pytest.mark.slow
 def test_a_card_depends_on_nothing_but_the_release(tmp_path):
     path = release(statement()).save(tmp_path / "release.safetensors")
     assert make_card(load_release(path), path=path) == make_card(load_release(path), path=path)

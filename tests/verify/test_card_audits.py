@@ -48,6 +48,7 @@ def test_the_shipped_results_say_what_the_registry_s_audits_attack():
         assert SHIPPED[name]["attacks"] == [target.to_dict() for target in case.attacks]
 
 
+@pytest.mark.first(10)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_has_a_shipped_audit(mechanism):
     for delta in (0.0, 1e-5):
@@ -63,6 +64,7 @@ def test_every_charge_has_a_shipped_audit():
         assert shown(of("none", charge)), charge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*DEFAULT, "composed, rule", "selection, pure", "average, table of ATE"])
 def test_all_that_a_release_was_charged_for_has_its_audits(kind):
     privacy = EVERY[kind]().privacy

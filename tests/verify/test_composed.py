@@ -220,6 +220,7 @@ FORGERIES = [
 ]
 
 
+@pytest.mark.first(20)
 @pytest.mark.parametrize(("kind", "edit", "why"), FORGERIES)
 def test_a_forgery_is_refused(kind, edit, why, made, tmp_path):
     path = forge.forged(made(kind), edit, tmp_path / "release.safetensors")

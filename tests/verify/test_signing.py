@@ -178,6 +178,7 @@ def test_a_link_to_nowhere_or_a_newer_format_is_no_unsigned_release(path, keys):
         read_signature(path)
 
 
+@pytest.mark.slow
 def test_the_card_says_by_whom_the_release_is_signed(path, keys, tmp_path):
     write_card(make_card(load_release(path), path=path), path.parent)
     card = json.loads((path.parent / "card.json").read_text())

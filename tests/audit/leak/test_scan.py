@@ -449,6 +449,7 @@ def test_chance_matches_come_about_as_often_as_expected(law):
     assert found < expected + 6 * np.sqrt(expected)
 
 
+@pytest.mark.slow
 def test_the_false_alarm_rate_is_kept():
     """Matches drawn with exactly their chances, 20,000 times: alarms at rate alpha = 0.02 or fewer, 6 sigma."""
     rng, alpha, trials = np.random.default_rng(3), 0.02, 20_000

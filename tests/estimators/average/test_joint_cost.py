@@ -104,6 +104,7 @@ def test_where_the_size_counts_an_arm_the_cost_is_that_of_the_worst_pair(counts)
     assert apart > 5
 
 
+@pytest.mark.first(6)
 @pytest.mark.parametrize("bounds", [(0.3, 0.7), (0.5, 0.5)])
 @pytest.mark.parametrize("ranges", [False, True])
 @pytest.mark.parametrize("estimand", ESTIMANDS)

@@ -160,6 +160,7 @@ def test_an_existing_ledger_is_not_taken_up(tmp_path):
         learner(ledger_path=tmp_path / "ledger.json").fit(*RECORDS)
 
 
+@pytest.mark.slow
 def test_a_release_after_one_without_a_guarantee_claims_nothing():
     model = learner().fit(*RECORDS)
     model.release_queries(STUDY.queries, "influence", budget=PrivacyBudget(0.4, 4e-6))
@@ -220,11 +221,13 @@ def test_no_curator_number_is_in_a_release(mechanism, tmp_path):
     assert leaked(path, model) == set()
 
 
+@pytest.mark.slow
 def test_no_curator_number_is_in_a_neural_release(neural_release, tmp_path):
     model, release = neural_release
     assert leaked(release.save(tmp_path / "r.safetensors"), model) == set()
 
 
+@pytest.mark.slow
 def test_the_leak_search_finds_a_planted_leak(tmp_path):
     model = learner().fit(*RECORDS)
     release = model.release_function()

@@ -143,6 +143,7 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
         learner.check(200)
 
 
+@pytest.mark.slow
 def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():
     domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0)
     schema = TableSchema.from_domain(domain)

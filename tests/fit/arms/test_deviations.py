@@ -45,6 +45,7 @@ def comers(shares, means) -> CoefficientBlock:
     return records(circle[index[:, 0]], index[:, 1].double(), index[:, 2], shares, means)
 
 
+@pytest.mark.first(3)
 @pytest.mark.parametrize("share", [0.5, 0.2, 0.03])
 @pytest.mark.parametrize("ridge", [3.0, 0.6, 0.05])
 def test_a_crowd_of_the_rarer_arm_attains_the_norm_and_no_record_passes_the_distance(share, ridge):

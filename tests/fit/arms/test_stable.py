@@ -38,6 +38,7 @@ def records(n: int, arms: int = 2, seed: int = 0) -> CausalData:
     return CausalData(x, torch.randint(arms, (n,), generator=generator).double(), y)
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize("arms", [2, 3])
 @pytest.mark.parametrize("constants", CONSTANTS)
 def test_default_ridges_are_the_smallest_that_spill_no_more_than_a_record(arms, constants):
