@@ -24,6 +24,12 @@ from torchdpcate.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+MORE_ARMS = (
+    "more than two arms take task=cate with learner=r (RLearner), task=average_effect and task=subgroups "
+    "(SubgroupEffects) of a randomised trial, and task=policy_selection (PolicySelector)"
+)
+"""What takes more than two arms, for messages."""
+
 
 @dataclass(frozen=True, repr=False)
 class TableSchema:
@@ -110,6 +116,24 @@ class TableSchema:
         return {c.name: range(end - len(c.columns), end) for c, end in zip(self.covariates, ends, strict=True)}
 
     @property
+    def reference(self) -> str:
+        """Name of the arm that all others are compared with: the first category; empty where none is named."""
+        return str(self.arms[0]) if self.arms else ""
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Names of the arms that are compared with the reference, where there are more than two; else empty.
+
+        Example:
+            >>> treatment = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
+            >>> facts = {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}}
+            >>> schema = TableSchema.from_dict(facts | {"covariates": {"age": {"low": 0, "high": 99}}})
+            >>> schema.reference, schema.compared
+            ('placebo', ('low', 'high'))
+        """
+        return tuple(map(str, self.arms[1:])) if len(self.arms) > 2 else ()
+
+    @property
     def actions(self) -> tuple[int, ...]:
         """Labels of the arms: 0 and 1 if there are two; if there are more, their own integers, or 1 to K."""
         if len(self.arms) < 3:
@@ -117,17 +141,19 @@ class TableSchema:
         ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
         return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
-    def two_arms(self) -> "TableSchema":
+    def two_arms(self, what: str = "this") -> "TableSchema":
         """Return this schema if it has two arms.
 
+        Args:
+            what: What compares two, for the message.
+
         Raises:
-            InputError: It has more.
+            InputError: It has more: says what takes them.
         """
         if len(self.actions) > 2:
             raise InputError(
-                f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; put "
-                "the records of two arms into a file of their own (their number is then public) and list these two, or "
-                "choose among policies (task=policy_selection, PolicySelector)"
+                f"treatment {self.treatment!r} has {len(self.actions)} arms, and {what} compares two; {MORE_ARMS}, or "
+                "put the records of two arms into a file of their own (their number is then public) and list these two"
             )
         return self
 
@@ -372,7 +398,9 @@ class TableSchema:
         """Build a schema from the entries of a domain file.
 
         The treatment is the name of a column of 0 and 1, or has the entries ``name`` and ``categories``: two become 0
-        and 1 in the order listed, more become 1 to K. An entry ``origin`` says in words where the bounds come from: of
+        and 1 in the order listed, more become 1 to K. ``reference`` names the category that all others are compared
+        with, the first where it is not given; a list of propensities is in the order of the categories as listed. An
+        entry ``origin`` says in words where the bounds come from: of
         all, at the top; of one column, in its own entry. ``out_of_bounds: clip`` moves values outside their bounds to
         them, in records and in queries of the release.
 

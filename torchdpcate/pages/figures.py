@@ -278,9 +278,11 @@ def plot_subgroups(
         nonprivate: Effects without noise, [cells]; the curator's.
         truth: True effects, [cells]; the curator's.
         ax: Axes to draw on; None makes a figure.
+
+    Of more than two arms there is a line for each effect of a cell.
     """
     return forest_figure(
-        release.table(level),
+        release.table(level).assign(cell=release.titles),
         simultaneous=release.interval(level, simultaneous=True),
         nonprivate=None if nonprivate is None else nonprivate.tolist(),
         truth=None if truth is None else truth.tolist(),

@@ -88,19 +88,36 @@ def _average(release: AverageEffectRelease) -> list[str]:
 
 
 def _subgroups(release: SubgroupRelease) -> list[str]:
-    table, (low, high) = release.table(), release.interval(simultaneous=True).T
-    known = ~release.effects.noise_dominated.numpy()
+    if release.arms and release.subgroups.of_everybody:
+        return _arms(release)
+    table, (low, high) = release.table().assign(cell=release.titles), release.interval(simultaneous=True).T
+    known, what = ~release.effects.noise_dominated.numpy(), "comparisons" if release.arms else "subgroups"
     found = []
     if known.any():
         best = table[known].sort_values("estimate", kind="stable").iloc[-1]
         found.append(
             f"The largest estimated effect of {release.schema.treatment} on {release.schema.outcome} is "
-            f"{number(best['estimate'])}, where {best['cell']} ({ends(best['low'], best['high'])})."
+            f"{number(best['estimate'])}, {'of' if release.arms else 'where'} {best['cell']} "
+            f"({ends(best['low'], best['high'])})."
         )
     clear = int(((low > 0) | (high < 0)).sum())
-    found.append(f"In {clear} of {len(table)} subgroups the interval that counts all of them at once leaves zero out.")
+    found.append(f"In {clear} of {len(table)} {what} the interval that counts all of them at once leaves zero out.")
     if not known.all():
-        found.append(f"In {int((~known).sum())} subgroups noise dominates: nothing is known of them.")
+        found.append(f"In {int((~known).sum())} {what} noise dominates: nothing is known of them.")
+    return found
+
+
+def _arms(release: SubgroupRelease) -> list[str]:
+    """Return a sentence for each arm's average effect."""
+    outcome, found = release.schema.outcome, []
+    rows = zip(release.titles, release.estimate, release.interval(), release.effects.noise_dominated, strict=True)
+    for title, estimate, (low, high), dominated in rows:
+        said = f"On average, {title} changes {outcome} by {number(estimate)}"
+        if dominated:
+            found.append(f"{said}, but noise dominates this estimate: any effect fits.")
+            continue
+        zero = "; it holds zero: the records do not show whether there is an effect" if low <= 0 <= high else ""
+        found.append(f"{said} ({ends(low, high)}{zero}).")
     return found
 
 
@@ -257,7 +274,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
     if isinstance(release, SubgroupRelease):
         heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
         columns = (
-            release.subgroups.labels,
+            release.titles,
             map(number, release.estimate.tolist()),
             _ranges(release.interval()),
             _ranges(release.interval(simultaneous=True)),

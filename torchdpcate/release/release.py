@@ -107,6 +107,11 @@ class Release(ABC):
 
         return save_release(self, path, overwrite)
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms that effects compare with the reference, where there are more than two; else empty."""
+        return self.schema.compared
+
     def __repr__(self) -> str:
         """Return what it is about and what it claims, in one line."""
         return line(self)

@@ -347,7 +347,7 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _procedure(self) -> Blocks | Composition:
         """Return what the settings request: one composition, or blocks of records."""
-        second, schema = self._second_stage(), TableSchema.of(self.domain).two_arms()
+        second, schema = self._second_stage(), TableSchema.of(self.domain).two_arms(type(self).__name__)
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
             return Composition(second, schema, self.budget, self.plans, name, self._block_settings(), trainer)

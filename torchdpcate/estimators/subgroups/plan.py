@@ -144,9 +144,9 @@ class SubgroupPlan(Plan):
     r"""Everything public about effects in subgroups, before any record is read.
 
     Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
-    partition: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise, u being its outcome
-    in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record moves all numbers
-    together by at most
+    partition, of however many arms: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise,
+    u being its outcome in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record
+    moves all numbers together by at most
 
     .. math:: \Delta_1 = 2 P, \qquad \Delta_2 = 2 \sqrt P,
 
@@ -351,14 +351,18 @@ class SubgroupPlan(Plan):
         """Standard deviation of the privacy noise to expect of each cell, in outcome units, float64 [cells].
 
         For cells of a partition that are all as large, and mean outcomes half way from the middle of their range to an
-        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect.
+        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect; of more than two arms
+        of the one with the most.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
         half = self.schema.domain.outcome_range / 2
         mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.expected_clip)
         pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
-        return unit * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
+        each = deviation[:, None] / (self.records[:, None] * mass)
+        if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
+            each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
+        return unit * each.norm(dim=1)
 
     @property
     def expected_noise(self) -> float:
