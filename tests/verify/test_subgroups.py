@@ -44,16 +44,20 @@ SETTINGS = {
     "scores, crossed": (DOMAIN, SOME, {"released": "crossed", "overlap": 0.3}),
     "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": "gaussian"}),
     "scores, known": (KNOWN, SOME, {"propensity": "composed"}),
+    "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
+}
+
+
+OF_ARMS = {
     "arms": (ARMS, SOME, {}),
     "arms, gaussian": (ARMS, SOME, {"propensity": "randomised", "law": "gaussian"}),
     "arms, of everybody": (ARMS, SOME, {"subgroups": "everybody"}),
-    "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
 
 
 @cache
 def released(name: str) -> SubgroupRelease:
-    domain, budget, settings = SETTINGS[name]
+    domain, budget, settings = (SETTINGS | OF_ARMS)[name]
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(1500, 2, generator=generator, dtype=torch.float64)
     x[:, 0] = x[:, 0].round()
@@ -65,7 +69,7 @@ def released(name: str) -> SubgroupRelease:
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS}
+    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
     default = ("laplace", "scores", "arms")
     untold = ("learner", "subgroups")
     untold_in: ClassVar = {"scores, known": ("eta",)}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MORE_ARMS = (
-    "more than two arms take task=cate with learner=r (RLearner), task=average_effect and task=subgroups "
+    "more than two arms take task=cate with release=function (RLearner), task=average_effect and task=subgroups "
     "(SubgroupEffects) of a randomised trial, and task=policy_selection (PolicySelector)"
 )
 """What takes more than two arms, for messages."""

@@ -33,6 +33,11 @@ def offline_model(release: Release) -> dict[str, Any] | str:
     Returns:
         Numbers and names; or one sentence that says why this release has no such form.
     """
+    if release.arms and isinstance(release, ComposedRelease):
+        return (
+            f"The sliders show one effect, and this release has {len(release.arms)}, of each arm instead of "
+            f"{release.schema.reference}: torchdpcate predict writes them, a column an arm."
+        )
     if isinstance(release, ComposedRelease):
         return _requested(release) | {"effect": _effect(release)}
     if isinstance(release, ComposedRule):

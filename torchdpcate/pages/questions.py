@@ -69,7 +69,8 @@ def questions(release: "Release") -> list[Question]:
         release: Of effects, of a rule or of a chosen policy.
 
     Raises:
-        InputError: A release that answers no covariates: an average effect, or effects in subgroups.
+        InputError: A release that answers no covariates: an average effect, or effects in subgroups; or effects of
+            more than two arms.
 
     Example:
         >>> from torchdpcate.release.rule import _example
@@ -80,6 +81,8 @@ def questions(release: "Release") -> list[Question]:
         raise InputError(
             f"release of {release.kind}: has numbers and no covariates to move; torchdpcate inspect shows them"
         )
+    if isinstance(release, EffectRelease):
+        release.schema.two_arms("a page of sliders")
     starts = _starts(release)
     return [_question(covariate, starts.get(covariate.name)) for covariate in release.schema.covariates]
 

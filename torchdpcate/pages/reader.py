@@ -17,9 +17,9 @@ from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import (
     action_names,
+    arm_panels,
     band_words,
     decision_panel,
-    effect_panel,
     plot_subgroups,
     released_rows,
 )
@@ -129,6 +129,8 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
             f"At its {len(release.answers)} public queries, the effect of {treatment} on {outcome} is estimated to lie "
             f"between {number(low)} and {number(high)}."
         ]
+    if release.arms and isinstance(release, ComposedRelease):
+        return _effects_of_arms(release)
     effects = release.effect_tensor(reference)
     found = []
     if isinstance(release, ComposedRelease):
@@ -146,6 +148,17 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         f"For the middle {_MIDDLE:.0%} of the reference population the effect lies between {number(low)} and "
         f"{number(high)}; it is above zero for {_share(effects > 0)}."
     )
+    return found
+
+
+def _effects_of_arms(release: ComposedRelease) -> list[str]:
+    """Return a sentence for each arm's effect."""
+    said = "On average, {} instead of {} changes {} by {}."
+    words = release.schema.reference, release.schema.outcome
+    means = zip(release.arms, release.average_effects.tolist(), strict=True)
+    found = [said.format(arm, *words, number(mean)) for arm, mean in means]
+    if release.form == "constant":
+        found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
     return found
 
 
@@ -314,15 +327,15 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     for name in used[:_MOST_FIGURES]:
         where = FigurePoints(release.schema, name, None, rows if average else None)
         if isinstance(release, EffectRelease):
-            picture = effect_picture(effect_panel(release, where, LEVEL), release.schema.outcome)
-        else:
-            assert isinstance(release, DecisionRelease | PolicyRelease)
-            picture = decision_picture(decision_panel(release, where), action_names(release))
-        drawn.append((name, picture))
+            panels = arm_panels(release, where, LEVEL)
+            drawn += [(panel.title or name, effect_picture(panel, release.schema.outcome)) for panel in panels]
+            continue
+        assert isinstance(release, DecisionRelease | PolicyRelease)
+        drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
     return {
         "figures": drawn,
         "whom": f"averaged over {about}" if average else "at the middle of their bounds",
-        "left": len(used) - len(drawn),
+        "left": max(len(used) - _MOST_FIGURES, 0),
         "unused": [name for name in release.schema.columns if name not in used],
     }
 

@@ -139,6 +139,8 @@ class EffectRelease(Release):
     def effect(self, X: Covariates) -> np.ndarray:
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
 
+        Of K > 2 arms [m, K - 1], those of ``arms`` against the reference.
+
         Args:
             X: Covariates [m, q]: a table with the schema's columns (pandas, polars, Arrow, or a dict of columns or of
                 one row), or an array or tensor of encoded columns in the order of ``schema.domain.names``.
@@ -156,6 +158,8 @@ class EffectRelease(Release):
     def ate(self, X: Covariates) -> float:
         """Return the mean of the released effects at X, in outcome units: a number about these rows.
 
+        Of K > 2 arms it is one an arm, [K - 1].
+
         Args:
             X: Covariates, as for ``effect``.
 
@@ -165,7 +169,7 @@ class EffectRelease(Release):
         effects = self.effect(X)
         if not len(effects):
             raise InputError("X: has no rows, and so no mean effect")
-        return float(effects.mean())
+        return float(effects.mean()) if effects.ndim == 1 else effects.mean(0)  # type: ignore[return-value]
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each, as EconML has it.

@@ -25,7 +25,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import BalanceTable
-from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed import ComposedRelease, effects_of
 from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class FittedComposition:
         include_nuisances: bool,
     ) -> QueryRelease:
         """Return the released function at the queries alone."""
+        self.schema.two_arms("release_queries")
         if include_nuisances:
             raise InputError(
                 "include_nuisances = True: the nuisances of second_stage = adaptive serve their one effect; leave it "
@@ -84,11 +85,15 @@ class FittedComposition:
         return QueryRelease(queries, function.effect_tensor(queries), self.schema, function.privacy)
 
     def effect(self, x: Tensor) -> Tensor:
-        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded."""
+        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded.
+
+        Of K > 2 arms [m, K - 1].
+        """
         domain = self.schema.domain
         u, bound = domain.scale(x), domain.outcome_range
         z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])
-        return (self.found.effect.regression.basis(z) @ self.found.effect.shrunk).clamp(-bound, bound)
+        basis = self.found.effect.regression.basis
+        return effects_of(basis(z), self.found.effect.shrunk, self.plan.arms).clamp(-bound, bound)
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""
@@ -152,7 +157,8 @@ class Composition:
                 "its own; leave it out, or use second_stage=linear"
             )
         if n not in self._planned:
-            self._planned[n] = self.settings.plan(n, self.budget, self.schema.domain, self.plans)
+            facts = n, self.budget, self.schema.domain, self.plans, len(self.schema.actions)
+            self._planned[n] = self.settings.plan(*facts)
         return self._planned[n]
 
     @property
@@ -169,10 +175,10 @@ class Composition:
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         solver, nuisance = self.settings.learnt_by(self.budget, isinstance(records, RecordStream))
-        rows, nuisance = rows_of(records, domain), nuisance.trained_by(self.trainer)
+        rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
         balance, guarantee = None, self._guarantee
-        if isinstance(records, CausalData):
+        if isinstance(records, CausalData) and plan.arms == 2:
             balance = weighted_balance(domain, records, found.propensity)
         return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
 

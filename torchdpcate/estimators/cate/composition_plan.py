@@ -108,7 +108,8 @@ class CompositionPlan(Plan):
             raise InputError(f"its learner is called {learner}, which has no composition")
         public = privacy.public
         requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
-        return cls(plan_of_facts(public, privacy.n, release.domain, kind), release.schema, learner)
+        facts = public, privacy.n, release.domain, kind, len(release.schema.actions)
+        return cls(plan_of_facts(*facts), release.schema, learner)
 
     def answers(self, release: Release) -> dict[str, Any]:
         """See ``Plan``: released numbers of the steps, and what they chose."""
@@ -247,7 +248,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
 
 def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: Tensor) -> Iterator[str]:
     """Problems of curvatures, which are near the planned ones."""
-    curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights
+    curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights.repeat(plan.arms - 1)
     if curvatures.shape != (len(planned), len(planned)):
         yield "its features and their weights are not those that its plan requests"
         return
