@@ -24,6 +24,7 @@ from torchdpcate.data._frames import (
     readable,
 )
 from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import IN_CODE, OPEN, check_bounds, check_filled, check_origin
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster"}
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -95,7 +97,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     _check_form(facts)
     check_filled(facts)
-    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity", "treated"})
+    entries = _entries(facts, "domain", _NEEDED, _OPTIONAL)
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
@@ -114,6 +116,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
+        "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
     }
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdpcate._templates import html_table_of, some
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
+from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
@@ -46,6 +47,7 @@ class TableSchema:
             they do not, records whose outcomes are all 0 and 1 are refused; never compared.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
+        cluster: Clusters that a trial assigned as a whole; None where records are independent.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -65,6 +67,7 @@ class TableSchema:
     arms: tuple[Any, ...] = ()
     out_of_bounds: str = field(default="refuse", compare=False)
     kind_said: bool | None = field(default=None, compare=False)
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -156,6 +159,15 @@ class TableSchema:
                 "put the records of two arms into a file of their own (their number is then public) and list these two"
             )
         return self
+
+    @property
+    def design_effect(self) -> float:
+        """By what clusters multiply the sampling variance; 1 where there are none.
+
+        Raises:
+            InputError: See ``Cluster.design_effect``.
+        """
+        return 1.0 if self.cluster is None else self.cluster.design_effect
 
     def own_propensity(self, records: CausalData) -> Tensor | None:
         """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
@@ -382,6 +394,7 @@ class TableSchema:
             "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
+            "cluster": None if self.cluster is None else self.cluster.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -410,6 +423,8 @@ class TableSchema:
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are.
+
+        ``cluster`` names the column of the clusters that a trial assigned as a whole, with what ``Cluster`` has.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.

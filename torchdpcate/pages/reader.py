@@ -88,8 +88,8 @@ def _average(release: AverageEffectRelease) -> list[str]:
 
 
 def _subgroups(release: SubgroupRelease) -> list[str]:
-    if release.arms and release.subgroups.of_everybody:
-        return _arms(release)
+    if release.subgroups.of_everybody:
+        return _everybody(release)
     table, (low, high) = release.table().assign(cell=release.titles), release.interval(simultaneous=True).T
     known, what = ~release.effects.noise_dominated.numpy(), "comparisons" if release.arms else "subgroups"
     found = []
@@ -107,7 +107,7 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
     return found
 
 
-def _arms(release: SubgroupRelease) -> list[str]:
+def _everybody(release: SubgroupRelease) -> list[str]:
     """Return a sentence for each arm's average effect."""
     outcome, found = release.schema.outcome, []
     rows = zip(release.titles, release.estimate, release.interval(), release.effects.noise_dominated, strict=True)

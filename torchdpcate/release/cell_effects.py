@@ -163,7 +163,7 @@ def cell_effects(
     law: str,
     scale: float,
     half_range: float,
-    per_person: int = 1,
+    per_person: float = 1,
     scores: CellScores | None = None,
 ) -> CellEffects:
     r"""Return the difference in means of every cell, or its mean score, with the law of its error.
@@ -194,7 +194,8 @@ def cell_effects(
         scale: Of the noise of each number.
         half_range: Half of the outcome's range, R/2.
         per_person: k, records of each person: a sum over records has at most k times the variance that independent
-            ones would give it, whatever those of one person have to do with each other, and the laws count that.
+            ones would give it, whatever those of one person have to do with each other, and the laws count that; of
+            clusters, times their design effect.
         scores: What scores were scaled by; None where outcomes are summed.
 
     Example:

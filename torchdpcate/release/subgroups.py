@@ -99,7 +99,7 @@ class SubgroupRelease(Release):
     def titles(self) -> list[str]:
         """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
         if not self.arms:
-            return list(self.subgroups.labels)
+            return [self.schema.treatment] if self.subgroups.of_everybody else list(self.subgroups.labels)
         before = "" if self.subgroups.of_everybody else "{}: "
         return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.lines]
 
@@ -112,7 +112,7 @@ class SubgroupRelease(Release):
     def effects(self) -> CellEffects:
         """The effects with the laws of their errors."""
         members = self.subgroups.members(self.strata)
-        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records
+        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
         return cell_effects(self.statistics, members, self.law, self.scale, half, per_person, self.scores)
 
     @property

@@ -239,8 +239,9 @@ class Averages(TaskSpec):
     release: AverageEffectRelease
 
     def suited(self) -> TaskSpec:
-        """See ``TaskSpec``: of more than two arms, ``ArmAverages``."""
-        if len(self.study.schema.actions) < 3:
+        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``."""
+        schema = self.study.schema
+        if len(schema.actions) < 3 and schema.cluster is None:
             return self
         from torchdpcate.cli.tasks.subgroups import ArmAverages
 

@@ -213,7 +213,7 @@ class SubgroupTask(TaskSpec):
 
 
 class ArmAverages(SubgroupTask):
-    """``task=average_effect`` of more than two arms: effects in the one cell of everybody, in tables of subgroups."""
+    """``task=average_effect`` of more than two arms, or of clusters: effects of everybody, in tables of subgroups."""
 
     @classmethod
     def of(cls, task: TaskSpec) -> ArmAverages:
@@ -229,8 +229,10 @@ class ArmAverages(SubgroupTask):
         given = {"effect": (effect, "auto"), "effect.estimand": (task.config.effect.get("estimand", "ATE"), "ATE")}
         for name, (value, known) in given.items():
             if value != known:
+                schema = task.study.schema
+                has = f"{len(schema.actions)} arms" if schema.compared else "clusters"
                 raise InputError(
-                    f"{name} = {value}: compares two arms, and the treatment has {len(task.study.schema.actions)}; "
+                    f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
                     f"{name}={known} takes them"
                 )
         found = cls("subgroups")

@@ -1,7 +1,7 @@
 """The one composition on all records behind a learner of effects: what it refuses, plans, fits and guarantees."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +11,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -158,8 +159,17 @@ class Composition:
             )
         if n not in self._planned:
             facts = n, self.budget, self.schema.domain, self.plans, len(self.schema.actions)
-            self._planned[n] = self.settings.plan(*facts)
+            self._planned[n] = self._settings.plan(*facts)
         return self._planned[n]
+
+    @property
+    def _settings(self) -> AdaptiveSecondStage:
+        """The settings without intervals where records come in clusters."""
+        if self.schema.cluster is None:
+            return self.settings
+        if self.settings.intervals is True:
+            raise InputError(f"intervals = true: {NO_INTERVALS}; leave intervals=auto")
+        return replace(self.settings, intervals=False)
 
     @property
     def needs_all_records(self) -> str | None:

@@ -19,6 +19,7 @@ from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_err
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -153,8 +154,12 @@ class CompositionPlan(Plan):
             columns=answers["columns"],
             law=law,
             numbers=numbers,
-            without=None if law is not None else why_none(plan, withheld=numbers is not None),
+            without=self._without(withheld=numbers is not None) if law is None else None,
         )
+
+    def _without(self, withheld: bool) -> str:
+        """Return in one line why a release has no intervals; see ``why_none``."""
+        return why_none(self.steps, withheld) if self.schema.cluster is None else NO_INTERVALS
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; bounds of the released numbers."""

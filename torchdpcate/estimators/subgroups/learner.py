@@ -215,7 +215,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan, half = self.plan_, self.schema_.domain.outcome_range / 2
         scores = None if self._scores is None else replace(self._scores, error=0.0)
         members = plan.subgroups.members(plan.strata)
-        return cell_effects(self._sums, members, plan.law, _NONE, half, self.protected.records, scores)
+        times = self.protected.records * self.schema_.design_effect
+        return cell_effects(self._sums, members, plan.law, _NONE, half, times, scores)
 
     def _schema(self) -> TableSchema:
         return TableSchema.of(self.domain)

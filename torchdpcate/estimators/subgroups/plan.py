@@ -18,7 +18,7 @@ from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
 from torchdpcate.estimators.average.effect_plan import ErrorPrior, exact_fit
-from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, Weighting, sensitivity
+from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, KNOWN, Weighting, sensitivity
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import Logistic
@@ -232,15 +232,33 @@ class SubgroupPlan(Plan):
             "cells": self.subgroups.size,
             "strata": self.strata.size,
             **self.weighting.public(),
+            "assumptions": self.assumed,
             **estimated,
             **({} if self.fit is None else {"propensity_share": self.share}),
             **({} if self.scores is None else self.scores.plan.facts()),
         }
 
+    def __post_init__(self) -> None:
+        cluster = self.schema.cluster
+        if cluster is None:
+            return
+        cluster.design_effect  # noqa: B018 - refuses
+        if self.weighting.way not in (EQUAL, KNOWN):
+            raise InputError(
+                f"cluster {cluster.name!r}: intervals count clusters of a trial alone, whose arms have one probability "
+                "or that of a covariate; state propensity: in the domain, or give propensity=randomised"
+            )
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.weighting.assumption,)
+        return (self.assumed,)
+
+    @property
+    def assumed(self) -> str:
+        """What estimates and intervals rest on, in words."""
+        cluster = self.schema.cluster
+        return self.weighting.assumption + ("" if cluster is None else f"; {cluster.assumption}")
 
     @classmethod
     def restated(cls, release: Release) -> Self:
