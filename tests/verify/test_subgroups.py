@@ -30,6 +30,10 @@ ARMS = TableSchema.from_dict(
         "propensity": [0.25, 0.25, 0.5],
     }
 )
+CLUSTERS = TableSchema.from_dict(
+    {key: fact for key, fact in ARMS.to_dict().items() if key not in ("treatment", "propensity")}
+    | {"treatment": "a", "propensity": 0.5, "cluster": {"name": "school", "size": 20, "correlation": 0.1}}
+)
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
@@ -51,6 +55,7 @@ SETTINGS = {
 OF_ARMS = {
     "arms": (ARMS, SOME, {}),
     "arms, gaussian": (ARMS, SOME, {"propensity": "randomised", "law": "gaussian"}),
+    "clusters": (CLUSTERS, SOME, {}),
     "arms, of everybody": (ARMS, SOME, {"subgroups": "everybody"}),
 }
 

@@ -26,14 +26,14 @@ MANY = PrivacyBudget(20.0, 1e-5)
 N = 3_000
 
 
-def confounded(seed=0):
+def confounded(seed=0, n=N):
     """Records whose arms, 1 (placebo), 2 (low) and 3 (high), depend on age, as outcomes do."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
     x[:, 1] = x[:, 1].round()
-    shares = torch.stack([torch.full((N,), 0.5).double(), 0.1 + 0.3 * x[:, 0], 0.4 - 0.3 * x[:, 0]], 1)
+    shares = torch.stack([torch.full((n,), 0.5).double(), 0.1 + 0.3 * x[:, 0], 0.4 - 0.3 * x[:, 0]], 1)
     a = 1 + torch.multinomial(shares, 1, generator=generator)[:, 0].double()
-    noise = 0.2 * torch.randn(N, generator=generator, dtype=torch.float64)
+    noise = 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
     return x, a, (x[:, 0] + 0.3 * (a == 2) + x[:, 1] * (a == 3) + noise).clamp(-1, 3)
 
 
@@ -112,3 +112,15 @@ def test_known_propensities_of_arms_are_not_estimated():
     plan = RLearner(trial, MANY)._procedure().plan(N)
     assert not any(step.startswith("propensity") for step in plan.shares.shares)
     assert plan.arms == 3
+
+
+@pytest.mark.slow
+def test_mean_effects_of_a_cohort_are_right_where_plain_differences_are_not():
+    errors, plain = [], []
+    for seed in range(20):
+        x, a, y = confounded(seed, 4_000)
+        release = RLearner(COHORT, PrivacyBudget(1.0, 1e-5)).fit(x, a, y).release_function()
+        errors.append(release.average_effects - [0.3, 0.5])
+        plain.append([float(y[a == arm].mean() - y[a == 1].mean()) for arm in (2, 3)])
+    assert np.sqrt(np.mean(np.square(errors), 0)) == pytest.approx(np.array([0.014, 0.02]), abs=0.012)
+    assert np.mean(plain, 0) - [0.3, 0.5] == pytest.approx(np.array([0.099, -0.099]), abs=0.02)

@@ -287,7 +287,8 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _facts(self, n: int) -> dict[str, Any]:
         """Return what all plans of average effects are made of, for n records."""
-        schema, learner = TableSchema.of(self.domain), type(self).__name__
+        learner = type(self).__name__
+        schema = TableSchema.of(self.domain).two_arms(learner)
         if schema.cluster is not None:
             raise InputError(f"{learner}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
