@@ -98,6 +98,7 @@ def test_lalonde(tmp_path):
     assert (np.abs(release.interval()) <= 60_000).all()
 
 
+@pytest.mark.slow
 def test_averages_of_three_arms_run_as_the_effects_of_everybody(tmp_path, capsys):
     rng = np.random.default_rng(0)
     arm = rng.choice(["low", "high", "placebo"], 1500, p=[0.25, 0.25, 0.5])
@@ -128,6 +129,7 @@ def test_averages_of_three_arms_run_as_the_effects_of_everybody(tmp_path, capsys
     assert main(["plan", "task=average_effect", *data, "n=1500"]) == 0
 
 
+@pytest.mark.slow
 def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
     rng = np.random.default_rng(0)
     school = np.repeat(np.arange(60), 20)

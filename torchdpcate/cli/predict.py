@@ -84,21 +84,7 @@ def predict(
 
 def _plain(release: Release) -> Callable[[Tensor], dict[str, Tensor]]:
     """Return a function to the answers alone."""
-    return lambda x: _columns(release, release.answer(x))
-
-
-def _columns(release: Release, answers: Tensor, name: str = "") -> dict[str, Tensor]:
-    """Return answers as columns: [m] as one, [m, K - 1] of more than two arms as one an arm, named by it.
-
-    Args:
-        release: What they are of.
-        answers: Its answers.
-        name: What the columns are called; empty for the release's own name of its answers.
-    """
-    name = name or release.column
-    if not release.arms or answers.ndim == 1:
-        return {name: answers}
-    return {f"{name}_{arm}": column for arm, column in zip(release.arms, answers.unbind(1), strict=True)}
+    return lambda x: release.as_columns(release.answer(x))
 
 
 def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], dict[str, Tensor]]:
@@ -122,7 +108,6 @@ def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], di
         shape = (len(release.arms), 2) if release.arms else (2,)
         found = torch.from_numpy(found_at(x, level)) if len(x) else torch.empty(0, *shape, dtype=torch.float64)
         low, high = found.unbind(-1)
-        answered = _columns(release, release.answer(x))
-        return answered | _columns(release, low, "low") | _columns(release, high, "high")
+        return release.as_columns(release.answer(x)) | release.as_columns(low, "low") | release.as_columns(high, "high")
 
     return answers

@@ -99,9 +99,9 @@ def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> lis
             levels=where.levels,
             place=place,
             common=common,
-            title=f"{arm} instead of {release.schema.reference}",
+            title=title,
         )
-        for arm, effect in zip(release.arms, effects, strict=True)
+        for title, effect in zip(release.arm_titles, effects, strict=True)
     ]
 
 

@@ -112,6 +112,23 @@ class Release(ABC):
         """Names of the arms that effects compare with the reference, where there are more than two; else empty."""
         return self.schema.compared
 
+    @property
+    def arm_titles(self) -> tuple[str, ...]:
+        """What the effect of each of ``arms`` is, in words."""
+        return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
+
+    def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
+        """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.
+
+        Args:
+            answers: As ``answer`` returns them, or something else of the same shape.
+            name: What the columns are called, and of several what stands before the arm; empty for ``column``.
+        """
+        name = name or self.column
+        if not self.arms or answers.ndim == 1:
+            return {name: answers}
+        return {f"{name}_{arm}": column for arm, column in zip(self.arms, answers.unbind(1), strict=True)}
+
     def __repr__(self) -> str:
         """Return what it is about and what it claims, in one line."""
         return line(self)
