@@ -174,4 +174,5 @@ def test_the_e_mail_trial_has_its_two_effects(shared_data):
     assert release.titles == ["Mens E-Mail instead of No E-Mail", "Womens E-Mail instead of No E-Mail"]
     assert release.estimate == pytest.approx(np.array([0.07659, 0.04523]), abs=0.003)
     low, high = release.interval().T
-    assert ((low < [0.07659, 0.04523]) & ([0.07659, 0.04523] < high)).all()
+    truth = np.array([0.07659, 0.04523])
+    assert ((low < truth) & (high > truth)).all()
