@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MORE_ARMS = (
     "more than two arms take task=cate with release=function (RLearner), task=average_effect and task=subgroups "
-    "(SubgroupEffects) of a randomised trial, and task=policy_selection (PolicySelector)"
+    "(SubgroupEffects, of everybody or of groups) of a randomised trial, and task=policy_selection (PolicySelector)"
 )
 """What takes more than two arms, for messages."""
 

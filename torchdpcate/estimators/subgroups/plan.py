@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.steps import total_mu
+from torchdpcate.data._arrays import plural
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
@@ -405,7 +406,7 @@ class SubgroupPlan(Plan):
         """Return what public facts say of each partition, in words."""
         least, parts = self._split(self.least_records), self.of_partitions()
         return tuple(
-            f"{name}: {partition.size} cells of about {self.n / partition.size:,.0f} records; each needs at least "
+            f"{name}: {plural(partition.size, 'cell')} of about {self.n / partition.size:,.0f} records; each needs at least "
             f"{math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
         )
