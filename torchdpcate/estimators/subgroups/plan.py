@@ -406,8 +406,8 @@ class SubgroupPlan(Plan):
         """Return what public facts say of each partition, in words."""
         least, parts = self._split(self.least_records), self.of_partitions()
         return tuple(
-            f"{name}: {plural(partition.size, 'cell')} of about {self.n / partition.size:,.0f} records; each needs at least "
-            f"{math.ceil(float(own.max())):,}, or noise dominates it"
+            f"{name}: {plural(partition.size, 'cell')} of about {self.n / partition.size:,.0f} records; each needs at "
+            f"least {math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
         )
 
