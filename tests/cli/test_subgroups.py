@@ -98,3 +98,56 @@ def test_lalonde(tmp_path):
     release = load_release(tmp_path / "run" / "release" / "release.safetensors")
     assert release.subgroups.labels == ["nodegree = 0", "nodegree = 1", "age < 25", "age >= 25"]
     assert (np.abs(release.interval()) <= 60_000).all()
+
+
+@pytest.mark.slow
+def test_averages_of_three_arms_run_as_the_effects_of_everybody(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    arm = rng.choice(["low", "high", "placebo"], 1500, p=[0.25, 0.25, 0.5])
+    pay = (5 + 2 * (arm == "high") + rng.normal(0, 1, 1500)).clip(0, 10)
+    columns = {"age": rng.uniform(16, 60, 1500), "site": rng.choice(["a", "b", "c"], 1500)}
+    pd.DataFrame({"arm": arm, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
+    arms = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
+    facts = DOMAIN | {"treatment": arms, "propensity": [0.25, 0.25, 0.5]}
+    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
+    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
+    run, average = tmp_path / "run", ["train", "task=average_effect", *data]
+    assert main([*average, f"run_dir={run}"]) == 0
+    assert "high instead of placebo" in capsys.readouterr().out
+    release = load_release(run / "release" / "release.safetensors")
+    assert release.estimate == pytest.approx([0, 2], abs=0.4)
+    assert main(["verify", str(run / "release" / "release.safetensors")]) == 0
+    assert main(["predict", str(run), str(tmp_path / "trial.csv"), "-o", str(tmp_path / "o.csv"), "--interval"]) == 0
+    written = ["effect_low", "effect_high", "low_low", "low_high", "high_low", "high_high"]
+    assert list(pd.read_csv(tmp_path / "o.csv")) == written
+    assert main(["report", str(run)]) == 0
+    assert "low instead of placebo" in (run / "release" / "release.html").read_text()
+    capsys.readouterr()
+    assert main([*average, f"run_dir={tmp_path / 'no'}", "effect=composed"]) == 2
+    assert (
+        "effect = composed: is of two arms and independent records, and the domain has 3 arms"
+        in capsys.readouterr().err
+    )
+    assert main(["plan", "task=average_effect", *data, "n=1500"]) == 0
+
+
+@pytest.mark.slow
+def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    school = np.repeat(np.arange(60), 20)
+    treat = (np.arange(60) % 2)[school]
+    pay = (5 + treat + rng.normal(0, 0.5, 60)[school] + rng.normal(0, 1, 1200)).clip(0, 10)
+    columns = {"age": rng.uniform(16, 60, 1200), "site": rng.choice(["a", "b", "c"], 1200), "school": school}
+    pd.DataFrame({"treat": treat, "pay": pay, **columns}).to_csv(tmp_path / "trial.csv", index=False)
+    data = ["data=table", f"data.path={tmp_path / 'trial.csv'}", f"data.domain={tmp_path / 'trial.yaml'}"]
+    clusters, widths = {"name": "school", "size": 20, "correlation": 0.2}, []
+    for cluster in (None, clusters):
+        facts = DOMAIN | ({} if cluster is None else {"cluster": cluster})
+        (tmp_path / "trial.yaml").write_text(yaml.safe_dump(facts))
+        run = tmp_path / str(cluster is None)
+        assert main(["train", "task=average_effect", *data, f"run_dir={run}"]) == 0
+        widths.append(np.ptp(load_release(run / "release" / "release.safetensors").interval()))
+    assert widths[1] > 1.7 * widths[0]
+    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(DOMAIN | {"cluster": "school"}))
+    assert main(["train", "task=average_effect", *data, f"run_dir={tmp_path / 'no'}"]) == 2
+    assert "an interval must count clusters" in capsys.readouterr().err

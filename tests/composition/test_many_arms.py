@@ -7,9 +7,10 @@ import torch
 
 from torchdpcate.composition.builder import composed_plan, plan_within
 from torchdpcate.composition.plan import ARMS
-from torchdpcate.composition.regressions import arm_means, arms_fit, centred_arms, effect_fit, simplex
+from torchdpcate.composition.regressions import arm_means, arms_fit, centred_arms, effect_fit
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.privacy.budget import PrivacyBudget
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
@@ -40,6 +41,26 @@ def test_no_gradient_is_larger_than_the_clip(arms):
     scores = fit.predictors @ torch.ones(fit.predictors.shape[1], dtype=torch.float64)
     norms = (fit.predictors * (fit.weights * fit.pulls(scores))[:, None]).norm(dim=1)
     assert 1.4 < float(norms.max()) <= 1.5 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("arms", [3, 6])
+def test_no_replaced_record_moves_the_gradient_further_than_two_clips(arms):
+    """The worst of many pairs attains what two arms cost: K - 1 blocks cost no more."""
+    random = torch.Generator().manual_seed(arms)
+    n, clip = 4_000, 1.5
+    psi = torch.randn(n, 2, generator=random, dtype=torch.float64)
+    psi[: n // 2, 1] = 0  # alike but for arm and residual
+    residual = 1e6 * torch.sign(torch.randn(n, generator=random, dtype=torch.float64))
+    pi = torch.softmax(3 * torch.randn(n, arms, generator=random, dtype=torch.float64), 1)
+    a = torch.randint(arms, (n,), generator=random)
+    fit = arms_fit(psi, residual, centred_arms(simplex(arms), pi), a, clip)
+    pulls = fit.pulls(torch.zeros(n, dtype=torch.float64))
+    gradients = fit.predictors * (fit.weights * pulls)[:, None]
+    assert 1.99 * clip < float(torch.cdist(gradients, gradients).max()) <= 2 * clip * (1 + 1e-12)
+    own = torch.nn.functional.one_hot(a, arms) - pi
+    d = centred_arms(simplex(arms), pi)[torch.arange(n), a]
+    assert torch.allclose(d.norm(dim=1), own.norm(dim=1) / math.sqrt(2))
+    assert float(own.norm(dim=1).max()) <= math.sqrt(2)
 
 
 def test_means_of_arms_keep_their_mean_and_differ_as_the_functions_say():

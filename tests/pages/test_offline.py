@@ -152,3 +152,19 @@ def test_other_releases_say_why_not() -> None:
     found = offline_model(RELEASES["function, identity"]())
     assert isinstance(found, str)
     assert "torchdpcate explore" in found
+
+
+def test_the_effect_of_each_arm_is_the_release_s(node):
+    arms = {"name": "arm", "categories": ["placebo", "low", "high"]}
+    covariates = {"age": {"low": 0, "high": 1}, "sex": {"categories": ["f", "m"]}}
+    facts = {"treatment": arms, "outcome": {"name": "y", "low": -1, "high": 3}, "covariates": covariates}
+    basis = WeightedBasis(all_features([False, True], "1"), torch.full((3,), 0.25, dtype=torch.float64))
+    one, draws = torch.ones(2, dtype=torch.float64), torch.Generator().manual_seed(1)
+    theta, curvatures = torch.randn(6, generator=draws, dtype=torch.float64), torch.eye(6, dtype=torch.float64)
+    schema, privacy = TableSchema.from_dict(facts), composed_effect().privacy
+    release = ComposedRelease(theta, theta, curvatures, 1.0, basis, Standardisation(0 * one, one / 2), schema, privacy)
+    model = offline_model(release)
+    expected = release.effect([[0.3, 1.0], [0.9, 0.0]])
+    for arm in (0, 1):
+        found = answered(node, model | {"arm": arm}, [[0.3, 1], [0.9, 0]])
+        assert [one["value"] for one in found] == pytest.approx(expected[:, arm].tolist())

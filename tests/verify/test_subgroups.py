@@ -11,6 +11,7 @@ from tests.contract import PlanContract, pytest_generate_tests  # noqa: F401 - p
 from tests.verify.forgeries import refusal, with_public
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
@@ -21,6 +22,18 @@ from torchdpcate.verify.card import make_card
 PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS)
+ARMS = TableSchema.from_dict(
+    {
+        "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
+        "outcome": {"name": "y", "low": -1, "high": 2, "kind": "continuous"},
+        "covariates": {"x0": {"categories": [0, 1]}, "x1": {"low": 0, "high": 1}},
+        "propensity": [0.25, 0.25, 0.5],
+    }
+)
+CLUSTERS = TableSchema.from_dict(
+    {key: fact for key, fact in ARMS.to_dict().items() if key not in ("treatment", "propensity")}
+    | {"treatment": "a", "propensity": 0.5, "cluster": {"name": "school", "size": 20, "correlation": 0.1}}
+)
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
@@ -39,20 +52,30 @@ SETTINGS = {
 }
 
 
+OF_ARMS = {
+    "arms": (ARMS, SOME, {}),
+    "arms, gaussian": (ARMS, SOME, {"propensity": "randomised", "law": "gaussian"}),
+    "clusters": (CLUSTERS, SOME, {}),
+    "arms, of everybody": (ARMS, SOME, {"subgroups": "everybody"}),
+}
+
+
 @cache
 def released(name: str) -> SubgroupRelease:
-    domain, budget, settings = SETTINGS[name]
+    domain, budget, settings = (SETTINGS | OF_ARMS)[name]
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(1500, 2, generator=generator, dtype=torch.float64)
     x[:, 0] = x[:, 0].round()
     a = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * x[:, 0]).double()
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
-    return SubgroupEffects(domain, budget, subgroups=CELLS, **settings).fit(x, a, y).release()
+    if domain is ARMS:
+        a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), 1500, True, generator=generator).double()
+    return SubgroupEffects(domain, budget, **{"subgroups": CELLS, **settings}).fit(x, a, y).release()
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS}
-    default = ("laplace", "scores")
+    made: ClassVar = {name: lambda name=name: released.__wrapped__(name) for name in SETTINGS | OF_ARMS}
+    default = ("laplace", "scores", "arms")
     untold = ("learner", "subgroups")
     untold_in: ClassVar = {"scores, known": ("eta",)}
     followed = ("scores",)

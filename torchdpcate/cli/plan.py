@@ -250,6 +250,7 @@ def _job(config: DictConfig, n: str | None, precision: float | None) -> None:
     log_into(Path("curator") / "logs", config)  # which a plan never makes
     configure(task, config)
     task.study = task.public()
+    task = task.suited()
     task.study = _with_records(task.study, config, n)
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)

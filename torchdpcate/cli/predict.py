@@ -84,7 +84,7 @@ def predict(
 
 def _plain(release: Release) -> Callable[[Tensor], dict[str, Tensor]]:
     """Return a function to the answers alone."""
-    return lambda x: {release.column: release.answer(x)}
+    return lambda x: release.as_columns(release.answer(x))
 
 
 def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], dict[str, Tensor]]:
@@ -105,7 +105,9 @@ def _answers(release: Release, path: str, level: float) -> Callable[[Tensor], di
     found_at(release.schema.grid(1), level)  # refuses before anything is read
 
     def answers(x: Tensor) -> dict[str, Tensor]:
-        found = torch.from_numpy(found_at(x, level)) if len(x) else torch.empty(0, 2, dtype=torch.float64)
-        return {release.column: release.answer(x), "low": found[:, 0], "high": found[:, 1]}
+        shape = (len(release.arms), 2) if release.arms else (2,)
+        found = torch.from_numpy(found_at(x, level)) if len(x) else torch.empty(0, *shape, dtype=torch.float64)
+        low, high = found.unbind(-1)
+        return release.as_columns(release.answer(x)) | release.as_columns(low, "low") | release.as_columns(high, "high")
 
     return answers

@@ -64,6 +64,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     configure(task, config)
     with warnings_said():
         task.study = task.load()
+    task = task.suited()
     check_unit(config, task.study.unit)
     budget = PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
     shared = shared_ledger(config, task.study.unit)

@@ -194,7 +194,15 @@ class TaskSpec(ABC):
 
         source.check_stream()
         self.study = source.public()
-        self.make(PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)).check_stream()
+        self.suited().make(PrivacyBudget(self.config.privacy.epsilon, self.config.privacy.delta)).check_stream()
+
+    def suited(self) -> "TaskSpec":
+        """Return the task that runs on the arms of ``study``: this one, or another with its name, study and settings.
+
+        Raises:
+            InputError: Settings that are of two arms alone.
+        """
+        return self
 
     @abstractmethod
     def make(self, budget: "PrivacyBudget | None", **rest: Any) -> Any:

@@ -500,18 +500,20 @@ def average_plan(
     return plan_within(n, steps, domain, AVERAGE, constants=constants, least=least, score_epsilon=scores)
 
 
-def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = EFFECT) -> ComposedPlan:
+def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = EFFECT, arms: int = 2) -> ComposedPlan:
     """Return the plan that a statement's facts describe; but that of an average effect.
 
     Args:
         facts: As ``ComposedPlan.facts`` returns them, among others.
         n: Number of records.
         domain: Public bounds.
-        kind: Of plan.
+        kind: Of plan; that of an effect is of arms where there are more than two.
+        arms: Number of arms.
 
     Raises:
         InputError: No plan has such facts.
     """
+    kind = ARMS if kind == EFFECT and arms > 2 else kind
     constants = RuleConstants if facts.get("target") == RULE else PlanConstants
     return plan_within(
         n,
@@ -521,6 +523,7 @@ def plan_of_facts(facts: Mapping[str, Any], n: int, domain: Domain, kind: str = 
         constant_only=bool(facts["constant_only"]),
         intervals=bool(facts["intervals"]),
         constants=constants.from_text(facts["constants"]),
+        arms=arms,
     )
 
 

@@ -182,6 +182,11 @@ PLANNED = 0.9 * GATE
 """Largest planned one at which they are requested: what is then released of it is hardly ever beyond the limit."""
 NO_DELTA = "delta = 0: they rest on Gaussian noise; give privacy.delta above 0, for instance 1e-6"
 """Why a composition of pure events has none."""
+NO_INTERVALS_OF_ARMS = (
+    "intervals of effects by covariates compare two arms; in a trial task=average_effect and task=subgroups have some "
+    "for each arm"
+)
+"""Why a composition of more than two arms has none."""
 _RATIO, _MOST = 2**0.25, 40  # of the numbers of records, or budgets, that are tried, and how many of them
 _WHERE = "nuisances made of the plan's features (nuisance=auto or additive)"
 
@@ -226,6 +231,8 @@ def why_none(plan: ComposedPlan, withheld: bool) -> str:
         )
     if plan.budget is not None and plan.budget.delta == 0:
         return NO_DELTA
+    if plan.arms > 2:
+        return NO_INTERVALS_OF_ARMS
     if "intervals" not in of_kind(plan.kind)["may"]:
         return "doubly robust scores have none; learner=r (RLearner) has"
     if plan.known_propensity:

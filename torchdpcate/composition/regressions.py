@@ -39,7 +39,7 @@ from torchdpcate.composition.steps import NoisySteps, propensity_of
 from torchdpcate.composition.summaries import private_curvatures
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.nuisances import NuisanceValues
-from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths
+from torchdpcate.fit.weighted_basis import ArmBasis, Feature, WeightedBasis, lengths, simplex
 
 Scores = Callable[[Tensor], Tensor]
 """From features [n, 1 + p] of records to scores, [n]."""
@@ -164,8 +164,15 @@ class ArmsFits(Fits):
 
     .. math:: d = v_a - \sum_b \pi_b v_b, \qquad w = \frac{1}{|\psi| \max_b |v_b - \sum_c \pi_c v_c|}
 
-    so that a record's gradient is at most S; of batches of ``Residuals``. Coefficients are those of the K - 1
-    functions, one after the other.
+    so that a record's gradient is at most S, as it is of two arms, and one record moves the sum by at most 2 S: the
+    pull of a residual is at most S, and :math:`w\,|d|\,|\psi| \le 1`, for a record is in one arm. Without w the
+    K - 1 blocks would not cost K - 1 times either: with :math:`v_a = V^\top e_a`,
+
+    .. math:: |d| = |V^\top (e_a - \pi)| = |e_a - \pi| / \sqrt2 \le 1, \qquad
+        |e_a - \pi|^2 = (1 - \pi_a)^2 + \sum_{b \ne a} \pi_b^2 \le 2 (1 - \pi_a)^2 \le 2,
+
+    where :math:`V V^\top = (I - 1 1^\top / K) / 2`, since the points lie at distance one. Of batches of
+    ``Residuals``. Coefficients are those of the K - 1 functions, one after the other.
 
     Attributes:
         basis: Features.
@@ -229,23 +236,6 @@ def arm_means(outcome: Tensor, functions: Tensor, centred: Tensor) -> Tensor:
         centred: As ``centred_arms`` returns them.
     """
     return outcome[:, None] + (centred @ functions[:, :, None])[:, :, 0]
-
-
-def simplex(arms: int) -> Tensor:
-    """Return K points at distance one from each other, of mean zero, float64 [K, K - 1].
-
-    Example:
-        >>> simplex(2).round(decimals=9).tolist()
-        [[-0.5], [0.5]]
-        >>> [round(value, 6) for value in torch.pdist(simplex(4)).tolist()]
-        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    """
-    points = torch.zeros(arms, arms - 1, dtype=torch.float64)
-    for column in range(arms - 1):
-        # Helmert's contrast of arm column + 1 and the mean of all before it
-        points[: column + 1, column] = -1 / (column + 1)
-        points[column + 1, column] = 1
-    return points / (points.norm(dim=0) * math.sqrt(2))
 
 
 # -- what nuisances make of a batch

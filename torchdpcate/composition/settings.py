@@ -10,8 +10,8 @@ from torch import Tensor
 from torchdpcate.composition.builder import plan_within
 from torchdpcate.composition.constants import PlanConstants, RuleConstants, of_kind
 from torchdpcate.composition.linear_fit import FitPlan, LightningFit, LinearFit, NoisyNewton, Solver
-from torchdpcate.composition.plan import EFFECT, ComposedPlan
-from torchdpcate.composition.planned import require_little_noise
+from torchdpcate.composition.plan import ARMS, EFFECT, ComposedPlan
+from torchdpcate.composition.planned import NO_INTERVALS_OF_ARMS, require_little_noise
 from torchdpcate.composition.pure_fits import PerturbedObjectiveSolver
 from torchdpcate.composition.steps import NoisySteps
 from torchdpcate.data.domain import Domain
@@ -327,7 +327,9 @@ class AdaptiveSecondStage:
         if self.intervals not in (True, False, "auto"):
             raise InputError(f"intervals = {self.intervals!r}: give true, false or auto")
 
-    def plan(self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT) -> ComposedPlan:
+    def plan(
+        self, n: int, budget: PrivacyBudget | None, domain: Domain, kind: str = EFFECT, arms: int = 2
+    ) -> ComposedPlan:
         """Return the public plan for n records of a domain.
 
         Args:
@@ -335,10 +337,14 @@ class AdaptiveSecondStage:
             budget: Of all that the composition spends; None without privacy.
             domain: Public bounds.
             kind: The learner's kind of plan.
+            arms: Number of arms.
 
         Raises:
-            InputError: Intervals where they would not hold, or settings that delta = 0 does not have.
+            InputError: Intervals where they would not hold, or settings that delta = 0, or more than two arms, do not
+                have.
         """
+        if arms > 2:
+            kind = self._of_arms(budget, kind, arms)
         known, constants = domain.known_propensity is not None, self.constants
         if budget is not None and budget.delta == 0:
             solver, _ = self.learnt_by(budget)
@@ -353,9 +359,25 @@ class AdaptiveSecondStage:
             constant_only=self.constant_only,
             constants=constants,
             intervals=known and may if self.intervals == "auto" else bool(self.intervals),
+            arms=arms,
         )
         require_little_noise(plan, self.nuisance.by_features is not None)
         return plan
+
+    def _of_arms(self, budget: PrivacyBudget | None, kind: str, arms: int) -> str:
+        """Return the kind of plan of more than two arms; refuse what it lacks."""
+        if kind != EFFECT:
+            raise InputError(
+                f"learner = dr: doubly robust scores compare two arms, not {arms}; use learner=r (RLearner)"
+            )
+        if budget is not None and budget.delta == 0:
+            raise InputError(
+                f"delta = 0: effects of {arms} arms have Gaussian steps, which are only (epsilon, delta)-private; give "
+                "privacy.delta above 0, for instance 1e-6"
+            )
+        if self.intervals is True:
+            raise InputError(f"intervals = true: {NO_INTERVALS_OF_ARMS}; leave intervals=auto")
+        return ARMS
 
     @property
     def needs_all_records(self) -> str | None:

@@ -24,6 +24,7 @@ from torchdpcate.data._frames import (
     readable,
 )
 from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import IN_CODE, OPEN, check_bounds, check_filled, check_origin
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster"}
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -95,7 +97,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     _check_form(facts)
     check_filled(facts)
-    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity", "treated"})
+    entries = _entries(facts, "domain", _NEEDED, _OPTIONAL)
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
@@ -103,8 +105,8 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
             "average effect of a trial, add a column of zeros to the table, and none: {low: 0, high: 1}"
         )
     covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
-    domain = _domain(entries, covariates, outcome)
-    treatment, arms = _treatment(entries["treatment"])
+    treatment, arms, order = _treatment(entries["treatment"])
+    domain = _domain(_in_this_order(entries, arms, order), covariates, outcome)
     return {
         "treatment": treatment,
         "outcome": str(outcome["name"]),
@@ -114,6 +116,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
+        "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
     }
 
 
@@ -183,12 +186,45 @@ def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
     return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
 
 
-def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:
-    """Return the treatment's column and its categories, if it has any."""
+def _treatment(entry: Any) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
+    """Return the treatment's column, its categories if it has any, the reference first, and where they were listed."""
     if not isinstance(entry, Mapping):
-        return str(entry), ()
-    name = str(_entries(entry, "treatment", {"name", "categories"}, set())["name"])
-    return name, _levels(name, entry)
+        return str(entry), (), ()
+    name = str(_entries(entry, "treatment", {"name", "categories"}, {"reference"})["name"])
+    levels = _levels(name, entry)
+    first = _reference(name, levels, entry["reference"]) if "reference" in entry else 0
+    order = (first, *(place for place in range(len(levels)) if place != first))
+    return name, tuple(levels[place] for place in order), order
+
+
+def _reference(name: str, levels: Sequence[Any], given: Any) -> int:
+    """Return the position of the arm that all others are compared with."""
+    found = [place for place, level in enumerate(levels) if level == given and type(level) is type(given)]
+    if not found:
+        raise InputError(f"reference of {name!r} is {given!r}; give one of its categories, {list(levels)}")
+    return found[0]
+
+
+def _in_this_order(entries: Mapping[str, Any], arms: Sequence[Any], order: Sequence[int]) -> Mapping[str, Any]:
+    """Return the entries with a number for each arm, where they have some, in the order of the arms.
+
+    Raises:
+        InputError: The reference is not the first category, and something is said of the second one alone.
+    """
+    given = entries.get("propensity")
+    if list(order) == sorted(order):
+        return entries
+    if isinstance(given, list | tuple) and len(given) == len(order):
+        entries = {**entries, "propensity": [given[place] for place in order]}
+        given = None
+    stated = "propensity" if given is not None else "treated"
+    if given is not None or entries.get("treated") is not None:
+        raise InputError(
+            f"{stated} is {entries[stated]!r}, which is of the second category, and reference = {arms[0]!r} is another "
+            f"order; list {arms[0]!r} first in categories, and state {stated} of the second"
+            + (", or give propensity a number for each category" if stated == "propensity" else "")
+        )
+    return entries
 
 
 def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:

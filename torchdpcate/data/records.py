@@ -278,7 +278,7 @@ class RecordStream(ABC):
         Raises:
             InputError: Other columns, arms or bounds.
         """
-        read = self.schema if len(schema.actions) > 2 else self.schema.two_arms()
+        read = self.schema if len(schema.actions) > 2 else self.schema.two_arms("the learner")
         same = read == schema if columns else read.domain == schema.domain
         if not same or read.actions != schema.actions:
             raise InputError("stream: its columns, arms or bounds are not the learner's; give both the same domain")

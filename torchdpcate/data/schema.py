@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdpcate._templates import html_table_of, some
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
+from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
@@ -23,6 +24,12 @@ from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MORE_ARMS = (
+    "more than two arms take task=cate with release=function (RLearner), task=average_effect and task=subgroups "
+    "(SubgroupEffects, of everybody or of groups) of a randomised trial, and task=policy_selection (PolicySelector)"
+)
+"""What takes more than two arms, for messages."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,6 +47,7 @@ class TableSchema:
             they do not, records whose outcomes are all 0 and 1 are refused; never compared.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
+        cluster: Clusters that a trial assigned as a whole; None where records are independent.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -59,6 +67,7 @@ class TableSchema:
     arms: tuple[Any, ...] = ()
     out_of_bounds: str = field(default="refuse", compare=False)
     kind_said: bool | None = field(default=None, compare=False)
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -110,6 +119,24 @@ class TableSchema:
         return {c.name: range(end - len(c.columns), end) for c, end in zip(self.covariates, ends, strict=True)}
 
     @property
+    def reference(self) -> str:
+        """Name of the arm that all others are compared with: the first category; empty where none is named."""
+        return str(self.arms[0]) if self.arms else ""
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Names of the arms that are compared with the reference, where there are more than two; else empty.
+
+        Example:
+            >>> treatment = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
+            >>> facts = {"treatment": treatment, "outcome": {"name": "y", "low": 0, "high": 1}}
+            >>> schema = TableSchema.from_dict(facts | {"covariates": {"age": {"low": 0, "high": 99}}})
+            >>> schema.reference, schema.compared
+            ('placebo', ('low', 'high'))
+        """
+        return tuple(map(str, self.arms[1:])) if len(self.arms) > 2 else ()
+
+    @property
     def actions(self) -> tuple[int, ...]:
         """Labels of the arms: 0 and 1 if there are two; if there are more, their own integers, or 1 to K."""
         if len(self.arms) < 3:
@@ -117,19 +144,30 @@ class TableSchema:
         ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
         return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
-    def two_arms(self) -> "TableSchema":
+    def two_arms(self, what: str = "this") -> "TableSchema":
         """Return this schema if it has two arms.
 
+        Args:
+            what: What compares two, for the message.
+
         Raises:
-            InputError: It has more.
+            InputError: It has more: says what takes them.
         """
         if len(self.actions) > 2:
             raise InputError(
-                f"treatment {self.treatment!r} has {len(self.actions)} arms, and effects and rules compare two; put "
-                "the records of two arms into a file of their own (their number is then public) and list these two, or "
-                "choose among policies (task=policy_selection, PolicySelector)"
+                f"treatment {self.treatment!r} has {len(self.actions)} arms, and {what} compares two; {MORE_ARMS}, or "
+                "put the records of two arms into a file of their own (their number is then public) and list these two"
             )
         return self
+
+    @property
+    def design_effect(self) -> float:
+        """By what clusters multiply the sampling variance; 1 where there are none.
+
+        Raises:
+            InputError: See ``Cluster.design_effect``.
+        """
+        return 1.0 if self.cluster is None else self.cluster.design_effect
 
     def own_propensity(self, records: CausalData) -> Tensor | None:
         """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
@@ -356,6 +394,7 @@ class TableSchema:
             "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
+            "cluster": None if self.cluster is None else self.cluster.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -372,7 +411,9 @@ class TableSchema:
         """Build a schema from the entries of a domain file.
 
         The treatment is the name of a column of 0 and 1, or has the entries ``name`` and ``categories``: two become 0
-        and 1 in the order listed, more become 1 to K. An entry ``origin`` says in words where the bounds come from: of
+        and 1 in the order listed, more become 1 to K. ``reference`` names the category that all others are compared
+        with, the first where it is not given; a list of propensities is in the order of the categories as listed. An
+        entry ``origin`` says in words where the bounds come from: of
         all, at the top; of one column, in its own entry. ``out_of_bounds: clip`` moves values outside their bounds to
         them, in records and in queries of the release.
 
@@ -382,6 +423,8 @@ class TableSchema:
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are.
+
+        ``cluster`` names the column of the clusters that a trial assigned as a whole, with what ``Cluster`` has.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.

@@ -21,6 +21,8 @@ from torchdpcate.errors import InputError
 
 MOST_CELLS = 1000
 """Cells of all partitions together: each has its line in a table and in a figure."""
+EVERYBODY = "everybody"
+"""The one cell of all records, and how a user writes the partition that has it."""
 
 _EXAMPLE = "as subgroups=[{sex: true}, {age: [40, 60]}]"
 _FORM = "write each partition as {covariate: true} or {covariate: [cuts]}"
@@ -109,11 +111,13 @@ class Partition:
     @property
     def name(self) -> str:
         """Names of the covariates."""
-        return " and ".join(division.covariate for division in self.divisions)
+        return " and ".join(division.covariate for division in self.divisions) or EVERYBODY
 
     @property
     def labels(self) -> list[str]:
         """Name of each cell, in the order of ``positions``."""
+        if not self.divisions:
+            return [EVERYBODY]
         return [", ".join(parts) for parts in itertools.product(*(division.labels for division in self.divisions))]
 
     def positions(self, x: Tensor) -> Tensor:
@@ -162,7 +166,7 @@ class Subgroups:
         Args:
             given: A list of partitions, or a yaml file that holds one, by itself or as its entry ``subgroups``. A
                 partition maps covariates to ``true`` (a cell for each level) or to a list of public cuts; the cells of
-                several covariates are crossed.
+                several covariates are crossed. The word ``everybody`` is the partition of one cell of all records.
             schema: Columns and public bounds.
 
         Raises:
@@ -171,6 +175,8 @@ class Subgroups:
         """
         if isinstance(given, Subgroups):
             given = given.config()
+        if given == EVERYBODY:
+            given = [EVERYBODY]
         if isinstance(given, str | Path):
             given = _read(given, schema)
         if isinstance(given, Mapping):
@@ -238,12 +244,20 @@ class Subgroups:
         at = self.positions(finest.points(self.dimension))
         return torch.zeros(self.size, finest.size, dtype=torch.float64).scatter_(0, at.T, 1.0)
 
-    def config(self) -> list[dict[str, Any]]:
+    @property
+    def of_everybody(self) -> bool:
+        """Whether its one cell has all records."""
+        return self.partitions == (Partition(()),)
+
+    def config(self) -> list[dict[str, Any] | str]:
         """Return the partitions as a user writes them, in plain types."""
-        return [{part.covariate: part.given for part in partition.divisions} for partition in self.partitions]
+        written = [{part.covariate: part.given for part in partition.divisions} for partition in self.partitions]
+        return [entry or EVERYBODY for entry in written]
 
 
 def _partition(entry: Any, schema: TableSchema) -> Partition:
+    if entry == EVERYBODY:
+        return Partition(())
     if not isinstance(entry, Mapping) or not entry:
         raise InputError(f"subgroups: {_FORM}, not a {type(entry).__name__}")
     return Partition(tuple(Division.of(schema, name, given) for name, given in entry.items()))
@@ -261,6 +275,8 @@ def _read(given: str | Path, schema: TableSchema) -> Any:
         raise InputError(f"{what}: cannot be read: {error}") from None
     found = found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
     for place, entry in enumerate(found if isinstance(found, list) else [found], 1):
+        if entry == EVERYBODY:
+            continue
         if not isinstance(entry, Mapping) or not set(schema.columns).issuperset(entry):
             raise InputError(f"{what}: entry {place}: {_FORM}, of the covariates {listed(schema.columns)}")
     return found

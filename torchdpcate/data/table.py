@@ -371,7 +371,8 @@ class Table(StudySource):
                 f"data.person = {', '.join(own)}: names persons by treatment, outcome or columns of the domain alone; "
                 "give a column that only names persons"
             )
-        names = tuple(dict.fromkeys((*columns, *own)))
+        clusters = () if schema.cluster is None else (schema.cluster.name,)
+        names = tuple(dict.fromkeys((*columns, *own, *clusters)))
         text = schema.text_columns | (set(own) - set(columns))
         frame = read_frame(self.path, names, text, self.most_bytes, own)
         with about(self.path):
@@ -379,6 +380,8 @@ class Table(StudySource):
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)
             read.clipped.warn(schema)
+            if schema.cluster is not None:
+                schema.cluster.check(frame[schema.cluster.name])
             rows = torch.arange(read.n)[:, None]
             if own:
                 rows = person_rows(frame[PERSON].rename(None), self.per_person, self.seed, self.too_many)

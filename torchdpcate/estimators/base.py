@@ -302,7 +302,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
 
     def _schema(self) -> TableSchema:
         """Return columns and public bounds."""
-        return TableSchema.of(self.domain).two_arms()
+        return TableSchema.of(self.domain).two_arms(type(self).__name__)
 
     def _arms(self) -> Sequence[int]:
         """Return the labels of the arms."""

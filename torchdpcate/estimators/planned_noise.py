@@ -8,6 +8,7 @@ from typing import Any
 from torchdpcate._templates import html_table_of
 from torchdpcate.data.covariates import Categorical
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.guarantee import Level
@@ -286,13 +287,18 @@ def planned_targets(
     from torchdpcate.estimators.cate.learner import RLearner
     from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
+    def average() -> PlannedNoise:
+        if schema.cluster is None:
+            return AverageEffect(schema, budget).expected_noise(n)
+        return SubgroupEffects(schema, budget, subgroups=EVERYBODY).expected_noise(n)
+
     name, cuts = _partition(schema)
 
     def function() -> PlannedNoise:
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
 
     return [
-        _target("one average effect", "average_effect", lambda: AverageEffect(schema, budget).expected_noise(n)),
+        _target("one average effect", "average_effect", average),
         _target(
             f"effects in subgroups, such as by {name}",
             "subgroups",

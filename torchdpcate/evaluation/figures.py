@@ -48,6 +48,7 @@ class EffectPanel:
         levels: What the values are called, if they are levels.
         place: Where the other covariates are; empty where there are none.
         common: Values beyond which few records lie, by what is public; None where nothing is known of it.
+        title: What the effect is of, where there are several; empty for one.
     """
 
     covariate: str
@@ -58,6 +59,7 @@ class EffectPanel:
     levels: Sequence[str] = ()
     place: str = "at mid-range"
     common: tuple[float, float] | None = None
+    title: str = ""
 
     def draw(self, axes: "Axes", label: str) -> None:
         """Draw it; the band is called ``label``."""
@@ -82,6 +84,8 @@ class EffectPanel:
                     few = "_"
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
         axes.set_xlabel(self.covariate, parse_math=False)
+        if self.title:
+            axes.set_title(_short_lines(self.title), fontsize=8, parse_math=False)
 
 
 def effect_figure(

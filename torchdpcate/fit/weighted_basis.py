@@ -269,3 +269,20 @@ class ArmBasis:
         """Return psi [n, p] of standardised covariates z [n, k] and arms a in {0, 1}, [n]."""
         shared = self.shared(z)
         return shared if self.contrast is None else torch.cat([shared, (2 * a - 1)[:, None] * self.contrast(z)], 1)
+
+
+def simplex(arms: int) -> Tensor:
+    """Return K points at distance one from each other, of mean zero, float64 [K, K - 1].
+
+    Example:
+        >>> simplex(2).round(decimals=9).tolist()
+        [[-0.5], [0.5]]
+        >>> [round(value, 6) for value in torch.pdist(simplex(4)).tolist()]
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    points = torch.zeros(arms, arms - 1, dtype=torch.float64)
+    for column in range(arms - 1):
+        # Helmert's contrast of arm column + 1 and the mean of all before it
+        points[: column + 1, column] = -1 / (column + 1)
+        points[column + 1, column] = 1
+    return points / (points.norm(dim=0) * math.sqrt(2))

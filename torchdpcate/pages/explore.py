@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from torchdpcate.data.stream import stream_effects
+from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.pages.questions import LEVEL, Curve, Question, answer, curve, questions
 from torchdpcate.release.release import Release
@@ -119,9 +119,10 @@ class Explorer:
             given, found = Path(folder) / "queries.csv", Path(folder) / "answers.csv"
             await event.file.save(given)
             try:
-                rows = stream_effects(
-                    given, found, self.release.schema, self.release.answer, column=self.release.column
-                )
+                release = self.release
+                rows = stream_answers(
+                    given, found, release.schema, lambda x: release.as_columns(release.answer(x))
+                ).rows
             except TorchDPCateError as error:
                 ui.notify(str(error).replace(str(given), event.file.name), type="negative", multi_line=True)
                 return
@@ -169,7 +170,8 @@ def _options(drawn: Curve, question: Question, column: str) -> Mapping[str, Any]
         "tooltip": {"trigger": "axis"},
         "xAxis": {**x, "name": question.name, "nameLocation": "middle", "nameGap": 28},
         "yAxis": {"type": "value", "name": column + (f", {LEVEL:.0%} interval dashed" if drawn.ends else "")},
-        "series": [drawn_as(drawn.values), *ends],
+        **({"legend": {"top": 0}} if drawn.arms else {}),
+        "series": [drawn_as(values, name=arm) for arm, values in drawn.arms.items()] or [drawn_as(drawn.values), *ends],
         "animation": False,
     }
 

@@ -49,7 +49,10 @@ def plot_effect(
     if ax is not None and len(names) > 1:
         raise InputError(f"ax: holds one panel; give one covariate with it, not {len(names)}")
     where = [FigurePoints(release.schema, name, profile, prefix="") for name in names]
-    return effect_figure_of(release, [effect_panel(release, one, level) for one in where], level, ax)
+    panels = [panel for one in where for panel in arm_panels(release, one, level)]
+    if ax is not None and len(panels) > 1:
+        raise InputError(f"ax: holds one panel, and each of {len(panels)} arms has one; leave ax out")
+    return effect_figure_of(release, panels, level, ax)
 
 
 def effect_figure_of(
@@ -74,8 +77,36 @@ def band_words(release: EffectRelease) -> tuple[str, str]:
     return BAND, ""
 
 
+def arm_panels(release: EffectRelease, where: FigurePoints, level: float) -> list[EffectPanel]:
+    """Return the panels of the released effect against one covariate: one, or one an arm where there are more.
+
+    Args:
+        release: What was released.
+        where: Its points.
+        level: Probability of the bands, in (0, 1).
+    """
+    if not release.arms:
+        return [effect_panel(release, where, level)]
+    quantile(level)  # refuses what is no level
+    grid = where.grid.numpy()
+    effects = release.effect_tensor(where.points(release)).unbind(1)
+    place, common = where.place(release), where.common(release)
+    return [
+        EffectPanel(
+            where.name,
+            grid,
+            means(effect.numpy(), grid),
+            levels=where.levels,
+            place=place,
+            common=common,
+            title=title,
+        )
+        for title, effect in zip(release.arm_titles, effects, strict=True)
+    ]
+
+
 def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> EffectPanel:
-    """Return the released effect against one covariate, with what there is of an interval or a band.
+    """Return the released effect of two arms against one covariate, with what there is of an interval or a band.
 
     Args:
         release: What was released.
@@ -278,9 +309,11 @@ def plot_subgroups(
         nonprivate: Effects without noise, [cells]; the curator's.
         truth: True effects, [cells]; the curator's.
         ax: Axes to draw on; None makes a figure.
+
+    Of more than two arms there is a line for each effect of a cell.
     """
     return forest_figure(
-        release.table(level),
+        release.table(level).assign(cell=release.titles),
         simultaneous=release.interval(level, simultaneous=True),
         nonprivate=None if nonprivate is None else nonprivate.tolist(),
         truth=None if truth is None else truth.tolist(),

@@ -10,7 +10,7 @@ from torchdpcate.candidates.kinds import Constants, Thresholds, TreePolicies
 from torchdpcate.fit.feature_maps import Identity
 from torchdpcate.fit.weighted_basis import MOST
 from torchdpcate.pages.questions import Question, questions
-from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.composed import ComposedRelease, ComposedRule, effects_of
 from torchdpcate.release.release import Release
 from torchdpcate.release.rule import PolicyRelease, RuleRelease
 from torchdpcate.release.subgroups import LEVEL
@@ -24,7 +24,8 @@ def offline_model(release: Release) -> dict[str, Any] | str:
 
     A composed effect is :math:`g(x) = \mathrm{clip}(\sum_j \beta_j f_j(z), \pm R)` with
     :math:`\beta_j = \theta_j \sqrt{e_j}` over features f_j of standardised covariates z; its interval has the middle
-    and variance of ``EffectLaw.interval``, in the same features. A linear rule is an affine function of covariates
+    and variance of ``EffectLaw.interval``, in the same features. Of more than two arms there are such coefficients for
+    each. A linear rule is an affine function of covariates
     scaled to [-1, 1]; a policy by cuts is a tree.
 
     Args:
@@ -33,6 +34,9 @@ def offline_model(release: Release) -> dict[str, Any] | str:
     Returns:
         Numbers and names; or one sentence that says why this release has no such form.
     """
+    if release.arms and isinstance(release, ComposedRelease):
+        arms = {"arms": list(release.arm_titles), "arm": 0}  # the page asks which, the first one before
+        return _requested(release) | {"effect": _effect(release)} | arms
     if isinstance(release, ComposedRelease):
         return _requested(release) | {"effect": _effect(release)}
     if isinstance(release, ComposedRule):
@@ -65,6 +69,12 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
     return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 
+def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
+    """Return the coefficients of each arm's effect in the features without their weights, [K - 1, 1 + p]."""
+    each = torch.eye(release.basis.dimension, dtype=torch.float64)
+    return (effects_of(each, release.theta, len(release.arms) + 1).T * roots).tolist()
+
+
 def _effect(release: ComposedRelease) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and the law of the error."""
     roots, law = release.basis.feature_weights.sqrt(), release.law
@@ -75,7 +85,7 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "sd": release.standardisation.sd.tolist(),
         "most": MOST,
         "features": release.basis.config(),
-        "beta": (release.theta * roots).tolist(),
+        **({"betas": _betas(release, roots)} if release.arms else {"beta": (release.theta * roots).tolist()}),
         "bound": release.domain.outcome_range,
     }
     if law is None or release.basis.dimension > MOST_FEATURES:

@@ -1,7 +1,7 @@
 """What a reader may ask of a release, covariate by covariate, and what a page shows for one person."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -127,13 +127,15 @@ class Curve:
 
     Attributes:
         points: Values of that covariate.
-        values: Answers there.
+        values: Answers there; of several arms those of the first.
         ends: Lower and upper ends of intervals there; empty without.
+        arms: Answers of all arms where there are several, by what they are of; else empty.
     """
 
     points: Sequence[Any]
     values: Sequence[float]
     ends: Sequence[tuple[float, float]]
+    arms: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 def answer(release: Release, values: Mapping[str, Any]) -> Answer:
@@ -149,8 +151,9 @@ def answer(release: Release, values: Mapping[str, Any]) -> Answer:
     row = _frame([values])
     schema = release.schema
     if isinstance(release, EffectRelease):
-        effect = float(release.effect(row)[0])
-        words = f"effect of {schema.treatment} on {schema.outcome}: {effect:+.4g}"
+        of = release.arm_titles or (f"effect of {schema.treatment}",)
+        each = release.effect(row).reshape(len(of)).tolist()
+        words = "; ".join(f"{one} on {schema.outcome}: {effect:+.4g}" for one, effect in zip(of, each, strict=True))
         return Answer(words, _interval(release, row))
     if isinstance(release, DecisionRelease):
         score = float(release.score(row)[0])
@@ -178,6 +181,9 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
     if isinstance(release, DecisionRelease):
         return Curve(points, release.score(rows).tolist(), ())
     if isinstance(release, EffectRelease):
+        if release.arms:
+            each = dict(zip(release.arm_titles, release.effect(rows).T.tolist(), strict=True))
+            return Curve(points, each[release.arm_titles[0]], (), each)
         ends = []
         if isinstance(release, ComposedRelease) and release.law is not None:
             ends = release.interval(rows, LEVEL).tolist()

@@ -17,9 +17,9 @@ from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg
 from torchdpcate.pages.effect_points import FigurePoints
 from torchdpcate.pages.figures import (
     action_names,
+    arm_panels,
     band_words,
     decision_panel,
-    effect_panel,
     plot_subgroups,
     released_rows,
 )
@@ -88,19 +88,36 @@ def _average(release: AverageEffectRelease) -> list[str]:
 
 
 def _subgroups(release: SubgroupRelease) -> list[str]:
-    table, (low, high) = release.table(), release.interval(simultaneous=True).T
-    known = ~release.effects.noise_dominated.numpy()
+    if release.subgroups.of_everybody:
+        return _everybody(release)
+    table, (low, high) = release.table().assign(cell=release.titles), release.interval(simultaneous=True).T
+    known, what = ~release.effects.noise_dominated.numpy(), "comparisons" if release.arms else "subgroups"
     found = []
     if known.any():
         best = table[known].sort_values("estimate", kind="stable").iloc[-1]
         found.append(
             f"The largest estimated effect of {release.schema.treatment} on {release.schema.outcome} is "
-            f"{number(best['estimate'])}, where {best['cell']} ({ends(best['low'], best['high'])})."
+            f"{number(best['estimate'])}, {'of' if release.arms else 'where'} {best['cell']} "
+            f"({ends(best['low'], best['high'])})."
         )
     clear = int(((low > 0) | (high < 0)).sum())
-    found.append(f"In {clear} of {len(table)} subgroups the interval that counts all of them at once leaves zero out.")
+    found.append(f"In {clear} of {len(table)} {what} the interval that counts all of them at once leaves zero out.")
     if not known.all():
-        found.append(f"In {int((~known).sum())} subgroups noise dominates: nothing is known of them.")
+        found.append(f"In {int((~known).sum())} {what} noise dominates: nothing is known of them.")
+    return found
+
+
+def _everybody(release: SubgroupRelease) -> list[str]:
+    """Return a sentence for each arm's average effect."""
+    outcome, found = release.schema.outcome, []
+    rows = zip(release.titles, release.estimate, release.interval(), release.effects.noise_dominated, strict=True)
+    for title, estimate, (low, high), dominated in rows:
+        said = f"On average, {title} changes {outcome} by {number(estimate)}"
+        if dominated:
+            found.append(f"{said}, but noise dominates this estimate: any effect fits.")
+            continue
+        zero = "; it holds zero: the records do not show whether there is an effect" if low <= 0 <= high else ""
+        found.append(f"{said} ({ends(low, high)}{zero}).")
     return found
 
 
@@ -112,6 +129,8 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
             f"At its {len(release.answers)} public queries, the effect of {treatment} on {outcome} is estimated to lie "
             f"between {number(low)} and {number(high)}."
         ]
+    if release.arms and isinstance(release, ComposedRelease):
+        return _effects_of_arms(release)
     effects = release.effect_tensor(reference)
     found = []
     if isinstance(release, ComposedRelease):
@@ -129,6 +148,17 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         f"For the middle {_MIDDLE:.0%} of the reference population the effect lies between {number(low)} and "
         f"{number(high)}; it is above zero for {_share(effects > 0)}."
     )
+    return found
+
+
+def _effects_of_arms(release: ComposedRelease) -> list[str]:
+    """Return a sentence for each arm's effect."""
+    said = "On average, {} instead of {} changes {} by {}."
+    words = release.schema.reference, release.schema.outcome
+    means = zip(release.arms, release.average_effects.tolist(), strict=True)
+    found = [said.format(arm, *words, number(mean)) for arm, mean in means]
+    if release.form == "constant":
+        found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
     return found
 
 
@@ -257,7 +287,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
     if isinstance(release, SubgroupRelease):
         heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
         columns = (
-            release.subgroups.labels,
+            release.titles,
             map(number, release.estimate.tolist()),
             _ranges(release.interval()),
             _ranges(release.interval(simultaneous=True)),
@@ -297,15 +327,15 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
     for name in used[:_MOST_FIGURES]:
         where = FigurePoints(release.schema, name, None, rows if average else None)
         if isinstance(release, EffectRelease):
-            picture = effect_picture(effect_panel(release, where, LEVEL), release.schema.outcome)
-        else:
-            assert isinstance(release, DecisionRelease | PolicyRelease)
-            picture = decision_picture(decision_panel(release, where), action_names(release))
-        drawn.append((name, picture))
+            panels = arm_panels(release, where, LEVEL)
+            drawn += [(panel.title or name, effect_picture(panel, release.schema.outcome)) for panel in panels]
+            continue
+        assert isinstance(release, DecisionRelease | PolicyRelease)
+        drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
     return {
         "figures": drawn,
         "whom": f"averaged over {about}" if average else "at the middle of their bounds",
-        "left": len(used) - len(drawn),
+        "left": max(len(used) - _MOST_FIGURES, 0),
         "unused": [name for name in release.schema.columns if name not in used],
     }
 

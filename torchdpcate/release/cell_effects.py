@@ -1,8 +1,8 @@
 """Effects in cells, of noisy sums over the records of each cell, and arm: post-processing of released numbers."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -163,7 +163,7 @@ def cell_effects(
     law: str,
     scale: float,
     half_range: float,
-    per_person: int = 1,
+    per_person: float = 1,
     scores: CellScores | None = None,
 ) -> CellEffects:
     r"""Return the difference in means of every cell, or its mean score, with the law of its error.
@@ -182,15 +182,20 @@ def cell_effects(
     sampling variance has a one-sided 90 % bound of its noise, and is at most :math:`(1 - \bar u_z^2) / N_z`. To first
     order in the noise; where a count is at most four deviations of its noise, the cell's interval is the full range.
 
+    Of K arms every other is compared with the first, :math:`\bar u_z - \bar u_0`, each with the law of its own error,
+    which counts the noise of both; the errors of a cell's K - 1 effects share that of the first arm. They stand cell
+    after cell, so that there are K - 1 entries a cell where it says [cells].
+
     Args:
-        statistics: Released numbers of each stratum, controls before treated, [strata, 2, 3]; of scores
+        statistics: Released numbers of each stratum, controls before treated, [strata, arms, 3]; of scores
             [strata, 1, 3].
         members: Which strata each cell is the union of, 0 or 1, [cells, strata].
         law: Law of the noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
         half_range: Half of the outcome's range, R/2.
         per_person: k, records of each person: a sum over records has at most k times the variance that independent
-            ones would give it, whatever those of one person have to do with each other, and the laws count that.
+            ones would give it, whatever those of one person have to do with each other, and the laws count that; of
+            clusters, times their design effect.
         scores: What scores were scaled by; None where outcomes are summed.
 
     Example:
@@ -199,6 +204,10 @@ def cell_effects(
         >>> round(found.estimate.item(), 6), round(found.gaussian.item(), 6)
         (0.25, 0.043301)
     """
+    arms = statistics.shape[1]
+    if arms > 2:
+        facts = members, law, scale, half_range, per_person
+        return _together([cell_effects(statistics[:, [0, arm]], *facts) for arm in range(1, arms)])
     inverse = torch.linalg.inv(basis(law))
     unions = members.sum(1)
     sums = torch.einsum("cs,szk->czk", members, statistics) @ inverse.T
@@ -229,6 +238,12 @@ def cell_effects(
         estimate = (scores.centre + unit * mean[:, 0]).clamp(-2 * half_range, 2 * half_range)
     gaussian = torch.hypot(unit * variance.sqrt(), nuisances)
     return CellEffects(estimate, gaussian, unit * laplace, unit * noise, count, dominated, nuisances)
+
+
+def _together(each: Sequence[CellEffects]) -> CellEffects:
+    """Return the effects of several arms, cell after cell."""
+    parts = {field.name: [getattr(one, field.name) for one in each] for field in fields(CellEffects)}
+    return CellEffects(**{name: torch.stack(own, 1).flatten(0, 1) for name, own in parts.items()})
 
 
 def _repeated(parts: Tensor, times: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis
+from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, simplex
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
@@ -24,6 +24,9 @@ from torchdpcate.typing import Covariates
 @dataclass(frozen=True, eq=False, repr=False)
 class ComposedRelease(EffectRelease):
     r"""A CATE function: g(x) = psi(z(x))'theta, clipped to [-R, R].
+
+    Of K > 2 arms the coefficients are those of K - 1 functions :math:`b(x)`, one after the other, and the effects
+    those of ``arms`` against the reference, see ``effects_of``.
 
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
@@ -78,9 +81,9 @@ class ComposedRelease(EffectRelease):
         return self.basis(self.standardisation(u if self.columns is None else u[:, list(self.columns)]))
 
     def effect_tensor(self, x: Tensor) -> Tensor:
-        """Return g(x), [m]."""
+        """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
         bound = self.domain.outcome_range
-        return (self.features(x) @ self.theta).clamp(-bound, bound)
+        return effects_of(self.features(x), self.theta, len(self.schema.actions)).clamp(-bound, bound)
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
@@ -186,10 +189,27 @@ class ComposedRelease(EffectRelease):
 
         Without a law it has no interval. All features but products are centred by the released means, so that the
         constant is the mean effect but for what correlated covariates add by products.
+
+        Raises:
+            InputError: There are more than two arms, which have ``average_effects``.
         """
+        if self.arms:
+            raise InputError(f"average_effect: {len(self.arms) + 1} arms have several; see average_effects")
         bound = self.domain.outcome_range
         found = float(self.theta[0] * self.basis.feature_weights[0].sqrt()) if self.law is None else self.law.average
         return min(max(found, -bound), bound)
+
+    @property
+    def average_effects(self) -> np.ndarray:
+        """Mean effect of each of ``arms``, float64 [K - 1], in outcome units, as of ``average_effect`` without a law.
+
+        Of two arms the one.
+        """
+        if not self.arms:
+            return np.array([self.average_effect])
+        bound, first = self.domain.outcome_range, torch.zeros(1, self.basis.dimension, dtype=torch.float64)
+        first[0, 0] = self.basis.feature_weights[0].sqrt()
+        return effects_of(first, self.theta, len(self.schema.actions))[0].clamp(-bound, bound).numpy()
 
     def rule(
         self, cost: float = 0.0, threshold: float = 0.0, budget: float | None = None, population: Any = None
@@ -208,7 +228,7 @@ class ComposedRelease(EffectRelease):
 
         Raises:
             InputError: A cost or threshold that is no finite number; a budget outside [0, 1] or without a population;
-                a population outside the domain, or without rows.
+                a population outside the domain, or without rows; more than two arms.
 
         Example:
             >>> from torchdpcate.release.composed import _example
@@ -218,6 +238,7 @@ class ComposedRelease(EffectRelease):
             >>> effect.rule(budget=0.5, population=[[0.7], [0.8], [0.9], [1.0]]).decide([[0.8], [0.9]]).tolist()
             [0, 1]
         """
+        self.schema.two_arms("a rule by an effect")
         return rule_of(self, Choices.of(self.schema, cost, threshold, budget, population))
 
     @property
@@ -269,6 +290,9 @@ class ComposedRelease(EffectRelease):
             {'form': 'linear', 'residual_scale': 1.0, 'features': 1}
         """
         found = {"form": self.form, "residual_scale": self.scale, "features": len(self.basis.features)}
+        if self.arms:
+            means = zip(self.arms, self.average_effects.tolist(), strict=True)
+            found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
         if self.law is None:
             return found | ({"no_intervals": self.without} if self.without else {})
         low, high = self.average()
@@ -307,9 +331,10 @@ class ComposedRelease(EffectRelease):
         ):
             raise ValueError("standardisation: not of the columns in use")
         basis = WeightedBasis.from_config(facts["features"], tensors["feature_weights"], width)
+        size = basis.dimension * (len(schema.actions) - 1)
         for name in ("theta", "estimates"):
-            require_tensor(tensors[name], (basis.dimension,), name)
-        require_tensor(tensors["curvatures"], (basis.dimension, basis.dimension), "curvatures")
+            require_tensor(tensors[name], (size,), name)
+        require_tensor(tensors["curvatures"], (size, size), "curvatures")
         require_tensor(tensors["scale"], (1,), "scale")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         return cls(
@@ -326,6 +351,32 @@ class ComposedRelease(EffectRelease):
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
             without=None if facts.get("without") is None else str(facts["without"]),
         )
+
+
+def effects_of(psi: Tensor, theta: Tensor, arms: int) -> Tensor:
+    r"""Return effects by features and coefficients: [m] of two arms, else those of all others against the first.
+
+    .. math:: \tau_k(x) = (v_k - v_1)^\top b(x), \qquad b_j(x) = \psi(x)^\top \theta_j,
+
+    v being ``simplex(K)``: none of the arms was another's reference when they were fitted.
+
+    Args:
+        psi: Features, [m, 1 + p].
+        theta: Coefficients, [(K - 1) (1 + p)].
+        arms: K.
+
+    Returns:
+        [m], or [m, K - 1].
+
+    Example:
+        >>> one = torch.ones(1, 1, dtype=torch.float64)
+        >>> effects_of(one, torch.tensor([1.0, 0.0], dtype=torch.float64), 3).round(decimals=6).tolist()
+        [[1.0, 0.5]]
+    """
+    if arms == 2:
+        return psi @ theta
+    points = simplex(arms)
+    return psi @ theta.reshape(arms - 1, -1).T @ (points[1:] - points[0]).T
 
 
 def _hull(intervals: Tensor, points: Tensor) -> Tensor:

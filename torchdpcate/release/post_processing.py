@@ -39,6 +39,7 @@ class View(ABC):
     """
 
     def __init__(self, release: Effects) -> None:
+        release.schema.two_arms("a view of effects")
         self.release = release
 
     @property
@@ -267,6 +268,7 @@ def rank(release: Effects, X: Any) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    release.schema.two_arms("a ranking by an effect")
     effect = release.effect(X)
     order = np.argsort(-effect, kind="stable")
     return pd.DataFrame({"effect": effect[order], "rank": np.arange(1, len(order) + 1)}, index=order)
@@ -312,6 +314,7 @@ def mean_effect(release: Effects, X: Any, strata: Any = None, level: float = 0.9
     """
     import pandas as pd
 
+    release.schema.two_arms("mean_effect")
     z, x = quantile(level).item(), release._covariates(X)
     labels = _labels(strata, len(x))
     effect, bound = release.effect_tensor(x), release.schema.domain.outcome_range

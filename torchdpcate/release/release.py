@@ -107,6 +107,28 @@ class Release(ABC):
 
         return save_release(self, path, overwrite)
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms that effects compare with the reference, where there are more than two; else empty."""
+        return self.schema.compared
+
+    @property
+    def arm_titles(self) -> tuple[str, ...]:
+        """What the effect of each of ``arms`` is, in words."""
+        return tuple(f"{arm} instead of {self.schema.reference}" for arm in self.arms)
+
+    def as_columns(self, answers: Tensor, name: str = "") -> dict[str, Tensor]:
+        """Return answers as columns of a table: [m] as one, [m, K - 1] of more than two arms as one an arm.
+
+        Args:
+            answers: As ``answer`` returns them, or something else of the same shape.
+            name: What the columns are called, and of several what stands before the arm; empty for ``column``.
+        """
+        name = name or self.column
+        if not self.arms or answers.ndim == 1:
+            return {name: answers}
+        return {f"{name}_{arm}": column for arm, column in zip(self.arms, answers.unbind(1), strict=True)}
+
     def __repr__(self) -> str:
         """Return what it is about and what it claims, in one line."""
         return line(self)
@@ -134,6 +156,8 @@ class EffectRelease(Release):
     def effect(self, X: Covariates) -> np.ndarray:
         """Return the released effects mu1 - mu0 at X, float64 [m], in outcome units.
 
+        Of K > 2 arms [m, K - 1], those of ``arms`` against the reference.
+
         Args:
             X: Covariates [m, q]: a table with the schema's columns (pandas, polars, Arrow, or a dict of columns or of
                 one row), or an array or tensor of encoded columns in the order of ``schema.domain.names``.
@@ -151,6 +175,8 @@ class EffectRelease(Release):
     def ate(self, X: Covariates) -> float:
         """Return the mean of the released effects at X, in outcome units: a number about these rows.
 
+        Of K > 2 arms it is one an arm, [K - 1].
+
         Args:
             X: Covariates, as for ``effect``.
 
@@ -160,7 +186,7 @@ class EffectRelease(Release):
         effects = self.effect(X)
         if not len(effects):
             raise InputError("X: has no rows, and so no mean effect")
-        return float(effects.mean())
+        return float(effects.mean()) if effects.ndim == 1 else effects.mean(0)  # type: ignore[return-value]
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper ends of ``interval(X, 1 - alpha)``, [m] each, as EconML has it.

@@ -34,11 +34,14 @@ SEPARATE, CROSSED = "separate", "crossed"
 class SubgroupRelease(Release):
     r"""Effects in subgroups of public cuts, each with an interval that counts sampling and all noise.
 
+    Of K > 2 arms each cell has K - 1 effects, of ``arms`` against the reference: they stand cell after cell wherever it
+    says [cells] below.
+
     Attributes:
         subgroups: The cells.
         released: ``separate``: the numbers are of the cells of each partition; ``crossed``: of the cells of all
             partitions crossed.
-        statistics: Released numbers of each of those, controls before treated, float64 [strata, 2, 3]; of scores
+        statistics: Released numbers of each of those, controls before treated, float64 [strata, arms, 3]; of scores
             [strata, 1, 3]; see ``cell_effects.BASES``.
         law: Law of their noise, ``laplace`` or ``gaussian``.
         scale: Of the noise of each number.
@@ -59,7 +62,6 @@ class SubgroupRelease(Release):
 
     kind = "subgroups"
     column = "effect"
-    subject = "Estimated average effects of {treatment} on {outcome} in subgroups"
     product = "Summary statistics"
     reading = "Effects and their intervals follow from released sums of public cells and from public facts."
 
@@ -81,6 +83,27 @@ class SubgroupRelease(Release):
             )
 
     @property
+    def subject(self) -> str:  # type: ignore[override]
+        """What it is about, of a treatment and an outcome."""
+        return "Estimated average effects of {treatment} on {outcome}" + " in subgroups" * (
+            not self.subgroups.of_everybody
+        )
+
+    @property
+    def lines(self) -> list[tuple[int, str, str]]:
+        """Partition, cell and arm of each effect; the arm is empty where there are two."""
+        cells = zip(self.subgroups.in_partition, self.subgroups.labels, strict=True)
+        return [(place, label, arm) for place, label in cells for arm in self.arms or ("",)]
+
+    @property
+    def titles(self) -> list[str]:
+        """What each effect is of, in words: its cell, and of more than two arms which is compared with which."""
+        if not self.arms:
+            return [self.schema.treatment] if self.subgroups.of_everybody else list(self.subgroups.labels)
+        before = "" if self.subgroups.of_everybody else "{}: "
+        return [before.format(cell) + f"{arm} instead of {self.schema.reference}" for _, cell, arm in self.lines]
+
+    @property
     def strata(self) -> Subgroups:
         """The cells that the released numbers are of."""
         return strata_of(self.subgroups, self.released)
@@ -89,7 +112,7 @@ class SubgroupRelease(Release):
     def effects(self) -> CellEffects:
         """The effects with the laws of their errors."""
         members = self.subgroups.members(self.strata)
-        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records
+        half, per_person = self.domain.outcome_range / 2, self.privacy.protected.records * self.schema.design_effect
         return cell_effects(self.statistics, members, self.law, self.scale, half, per_person, self.scores)
 
     @property
@@ -99,7 +122,10 @@ class SubgroupRelease(Release):
 
     @property
     def records(self) -> np.ndarray:
-        """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights."""
+        """About how many records each cell has, by released counts, float64 [cells]; fewer by overlap weights.
+
+        Of more than two arms those in the two that are compared.
+        """
         unit = torch.ones(1, dtype=torch.float64)
         if (
             self.weighted and self.scores is None
@@ -122,10 +148,11 @@ class SubgroupRelease(Release):
         r"""Return the confidence interval of each cell's effect, float64 [cells, 2], in outcome units.
 
         Pointwise, each holds the effect of its cell with about this probability over sampling and noise; simultaneous
-        ones hold all effects at once with at least about that: each is one of the level :math:`p^{1/m}` for m cells
-        (Sidak 1967), which is exact for disjoint cells and holds for any others, because the noise is Gaussian or a
-        mixture of Gaussians. Both where cells are not small, nothing confounds but what ``assumptions`` names, and arms
-        overlap. Where noise dominates a count, the interval is the full range of effects.
+        ones hold all effects at once with at least about that: each is one of the level :math:`p^{1/m}` for m effects
+        (Sidak 1967), which is exact for disjoint cells and holds for any others, and for arms that share a reference,
+        because the noise is Gaussian or a mixture of Gaussians. Both where cells are not small, nothing confounds but
+        what ``assumptions`` names, and arms overlap. Where noise dominates a count, the interval is the full range of
+        effects.
 
         Args:
             level: Probability in (0, 1).
@@ -137,19 +164,24 @@ class SubgroupRelease(Release):
         if not 0 < level < 1:
             raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
         found, bound = self.effects, self.domain.outcome_range
-        half = found.half_width(level ** (1 / self.subgroups.size) if simultaneous else level)
+        half = found.half_width(level ** (1 / len(found.estimate)) if simultaneous else level)
         half = torch.where(found.noise_dominated, torch.inf, half)
         return torch.stack([found.estimate - half, found.estimate + half], 1).clamp(-bound, bound).numpy()
 
     def interval_at(self, x: Tensor, level: float = LEVEL) -> np.ndarray:
         """Return the pointwise interval of the cell of each row of encoded covariates x [m, q], [m, 2].
 
+        Of K > 2 arms [m, K - 1, 2].
+
         Raises:
             InputError: Several partitions, as ``answer``, or a level outside (0, 1).
         """
-        return self.interval(level)[self._cells(x).numpy()]
+        found = self.interval(level)
+        if self.arms:
+            found = found.reshape(-1, len(self.arms), 2)
+        return found[self._cells(x).numpy()]
 
-    def contrast(self, cell: str, other: str, level: float = LEVEL) -> tuple[float, float, float]:
+    def contrast(self, cell: str, other: str, level: float = LEVEL, arm: str = "") -> tuple[float, float, float]:
         """Return the effect in one cell minus that in another of the same partition, and the ends of its interval.
 
         Errors of disjoint cells are independent, noise and sampling alike, so that this interval is narrower than what
@@ -161,20 +193,23 @@ class SubgroupRelease(Release):
             cell: Name of a cell, as ``table`` has it.
             other: Of a cell that is disjoint from it.
             level: Probability of the interval, of this contrast alone.
+            arm: Whose effects, one of ``arms``; left out where there are two.
 
         Raises:
-            InputError: No such cells in one partition, or a level outside (0, 1).
+            InputError: No such cells in one partition, no such arm, or a level outside (0, 1).
 
         Example:
             >>> from torchdpcate.release.subgroups import _example
             >>> [round(number, 3) for number in _example().contrast("x0 < 0.5", "x0 >= 0.5")]
             [0.5, -0.037, 1.037]
         """
-        names, found = list(zip(self.subgroups.in_partition, self.subgroups.labels, strict=True)), self.effects
+        if arm not in (self.arms or ("",)):
+            raise InputError(f"contrast: arm = {arm!r}: choose one of {', '.join(self.arms) or 'none, of two arms'}")
+        names, found = self.lines, self.effects
         pairs = [
-            (names.index((place, cell)), names.index((place, other)))
+            (names.index((place, cell, arm)), names.index((place, other, arm)))
             for place in range(len(self.subgroups.partitions))
-            if {(place, cell), (place, other)} <= set(names)
+            if {(place, cell, arm), (place, other, arm)} <= set(names)
         ]
         if not pairs or cell == other:
             raise InputError(f"contrast: {cell!r} and {other!r} are no two cells of one partition; see table()")
@@ -191,8 +226,9 @@ class SubgroupRelease(Release):
     def table(self, level: float = LEVEL, simultaneous: bool = False) -> "pd.DataFrame":
         """Return one row a cell: cell, estimate, low, high, noise, records and partition.
 
-        ``noise`` is the standard deviation of the privacy noise in the estimate, which the interval holds beside that
-        of sampling; ``records`` is about the number of records.
+        Of more than two arms it is one row a cell and ``arm``, which is compared with the reference. ``noise`` is the
+        standard deviation of the privacy noise in the estimate, which the interval holds beside that of sampling;
+        ``records`` is about the number of records.
 
         Args:
             level: Probability of the intervals.
@@ -204,24 +240,27 @@ class SubgroupRelease(Release):
         import pandas as pd
 
         low, high = self.interval(level, simultaneous).T
+        lines = self.lines
         columns = {
-            "cell": self.subgroups.labels,
+            "cell": [cell for _, cell, _ in lines],
+            **({"arm": [arm for *_, arm in lines]} if self.arms else {}),
             "estimate": self.estimate,
             "low": low,
             "high": high,
             "noise": self.effects.noise.numpy(),
             "records": self.records.round(),
-            "partition": self.subgroups.of_partition,
+            "partition": [self.subgroups.partitions[place].name for place, *_ in lines],
         }
         return pd.DataFrame(columns)
 
     def answer(self, x: Tensor) -> Tensor:
-        """Return the effect of the cell of each row of encoded covariates x [m, q], [m].
+        """Return the effect of the cell of each row of encoded covariates x [m, q], [m]; of K > 2 arms [m, K - 1].
 
         Raises:
             InputError: Several partitions, in which a row has several cells.
         """
-        return self.effects.estimate[self._cells(x)]
+        found = self.effects.estimate
+        return (found.view(-1, len(self.arms)) if self.arms else found)[self._cells(x)]
 
     def _cells(self, x: Tensor) -> Tensor:
         """Return the positions of the rows' cells, [m]."""
@@ -265,6 +304,7 @@ class SubgroupRelease(Release):
             "interval_level": LEVEL,
             "noise_dominated": int(self.effects.noise_dominated.sum()),
         }
+        found |= {"reference": self.schema.reference} if self.arms else {}
         return found | ({} if self.assumptions is None else {STATED_AS: self.assumptions})
 
     def tensors(self) -> dict[str, Tensor]:
@@ -293,7 +333,7 @@ class SubgroupRelease(Release):
         if SCORES in tensors:
             require_tensor(tensors[SCORES], (3,), SCORES)
             scores = CellScores.of(tensors[SCORES], privacy.n)
-        arms = 2 if scores is None else 1
+        arms = len(schema.actions) if scores is None else 1
         require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")
         release = cls(
             subgroups,

@@ -68,7 +68,7 @@ function evaluate(model, asked) {
     return { value, ends: null, action: value > 0 ? 1 : 0 };
   }
   const effect = model.effect, f = features(effect, u);
-  const g = clip(product(effect.beta, f), -effect.bound, effect.bound);
+  const g = clip(product(model.arms ? effect.betas[model.arm] : effect.beta, f), -effect.bound, effect.bound);
   if (model.least !== undefined) return { value: g - model.least, ends: null, action: g - model.least > 0 ? 1 : 0 };
   if (!effect.law) return { value: g, ends: null, action: null };
   const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
@@ -154,11 +154,19 @@ function start(model) {
   let place = model.against;
   function refresh() {
     const found = evaluate(model, asked);
-    by("answer").textContent = model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;
+    by("answer").textContent = (model.arms ? `${model.arms[model.arm]}: ` : "") + model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;
     if (model.tree === undefined) by("number").textContent = shown(found.value);
     by("ends").textContent = found.ends
       ? `${Math.round(100 * model.level)}% interval ${shown(found.ends[0])} to ${shown(found.ends[1])}` : model.note;
     by("chart").replaceChildren(chart(model, asked, place));
+  }
+  if (model.arms) {
+    const row = document.createElement("label"), name = document.createElement("span"), input = document.createElement("select");
+    name.textContent = "effect of";
+    model.arms.forEach((arm, at) => input.add(new Option(arm, at)));
+    input.addEventListener("input", () => { model.arm = Number(input.value); refresh(); });
+    row.append(name, input);
+    by("asked").append(row);
   }
   model.covariates.forEach((covariate, i) => {
     const row = document.createElement("label"), name = document.createElement("span"), now = document.createElement("output");

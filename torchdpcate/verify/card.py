@@ -333,6 +333,7 @@ def _bounds(release: Release) -> dict[str, Any]:
         "outcome": {**facts["outcome"], "origin": origins[schema.outcome]},
         "overlap": {"least_propensity": schema.domain.overlap, "origin": schema.domain.origin},
         **({"propensity": {"known": facts["propensity"]}} if "propensity" in facts else {}),
+        **({"cluster": facts["cluster"]} if "cluster" in facts else {}),
         "covariates": covariates,
         "note": "Public facts that the curator states; none is read off the records",
     }

@@ -9,6 +9,7 @@ from tests.contract import PlanContract, plan_of, pytest_generate_tests  # noqa:
 from tests.verify.test_composed import BUDGET, MADE, N
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
@@ -29,7 +30,25 @@ def released(learner: type = RLearner, kind: str = "continuous", **settings: obj
     return learner(domain, BUDGET, second_stage=AdaptiveSecondStage(**settings)).fit(x, a, y).release_function()
 
 
+def of_arms(known: bool = False, kind: str = "continuous", **settings: object) -> ComposedRelease:
+    """A release of three arms."""
+    generator = torch.Generator().manual_seed(4)
+    arms = {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"}
+    covariates = {name: {"low": 0, "high": 1} for name in ("x0", "x1")}
+    facts = {"treatment": arms, "outcome": {"name": "y", "low": 0, "high": 1, "kind": kind}, "covariates": covariates}
+    facts |= {"propensity": [0.25, 0.25, 0.5]} if known else {"overlap": 0.1}
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), N, True, generator=generator).double()
+    y = torch.rand(N, generator=generator, dtype=torch.float64) ** (2 - (a == 3) * x[:, 0])
+    learner = RLearner(TableSchema.from_dict(facts), BUDGET, second_stage=AdaptiveSecondStage(**settings))
+    return learner.fit(x, a, y if kind == "continuous" else y.round()).release_function()
+
+
 OTHERS = {
+    "arms": of_arms,
+    "arms of a trial": lambda: of_arms(known=True),
+    "arms, binary": lambda: of_arms(kind="binary"),
+    "arms, one number": lambda: of_arms(constant_only=True),
     "estimated propensity, intervals": lambda: released(intervals=True),
     "binary": lambda: released(kind="binary"),
     "count": lambda: released(kind="count"),
@@ -42,10 +61,10 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("trial",)
+    default = ("trial", "arms")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
-        ("small budget", "pure and constant", "binary", "scores, binary"), ("constant_only",)
+        ("small budget", "pure and constant", "binary", "scores, binary", "arms, binary"), ("constant_only",)
     )
     followed = ("standardisation", "estimates", "scale", "interval", "curvatures")
 

@@ -357,7 +357,7 @@ def neighbours_for_replay(
     """Return a few extreme neighbours of the records.
 
     Replaced are the first and the last record and the first one of each block; each by the lowest and the highest
-    corner of the domain, with the other arm and the outcome at the same bound.
+    corner of the domain, with another arm and the outcome at the same bound.
 
     Args:
         records: D.
@@ -377,11 +377,12 @@ def neighbours_for_replay(
     corners = torch.where(inside > (low + high) / 2, high, low)  # without the rounding of the last covariate value
     outcomes = (schema.domain.outcome_low, schema.domain.outcome_high)
     first, second = public_split(records.n, split, seed)
+    following = dict(zip(schema.actions, (*schema.actions[1:], schema.actions[0]), strict=True))
     made = []
     for index in dict.fromkeys([0, records.n - 1, int(first[0]), int(second[0])]):
         for corner, y in zip(corners, outcomes, strict=True):
             x, a, outcome_ = records.x.clone(), records.a.clone(), records.y.clone()
-            x[index], a[index], outcome_[index] = corner, 1 - a[index], y
+            x[index], a[index], outcome_[index] = corner, following[int(a[index])], y
             known = None if records.propensity is None else records.propensity.clone()
             if known is not None and schema.propensity_column is not None:
                 known[index] = 1 - known[index]  # within bounds that lie evenly about a half

@@ -238,6 +238,15 @@ class Averages(TaskSpec):
     learner: AverageEffectLearner | AverageEffect
     release: AverageEffectRelease
 
+    def suited(self) -> TaskSpec:
+        """See ``TaskSpec``: of more than two arms, and of clusters, ``ArmAverages``."""
+        schema = self.study.schema
+        if len(schema.actions) < 3 and schema.cluster is None:
+            return self
+        from torchdpcate.cli.tasks.subgroups import ArmAverages
+
+        return ArmAverages.of(self)
+
     def make(self, budget: PrivacyBudget | None, **rest: Any) -> AverageEffectLearner | AverageEffect:
         """Return the learner of an average effect; see the class above."""
         effect = self.config.effect

@@ -28,7 +28,7 @@ from torchdpcate.fit.nuisance_config import NuisanceConfig
 from torchdpcate.heads.recipes import SecondStage
 from torchdpcate.heads.stage import RKHSStage
 from torchdpcate.pages.effect_points import FigurePoints
-from torchdpcate.pages.figures import effect_figure_of, effect_panel, means
+from torchdpcate.pages.figures import arm_panels, effect_figure_of, means
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.post_processing import noise_scales
@@ -145,6 +145,8 @@ class Effects(TaskSpec):
                 "release.include_nuisances = true: the nuisances of second_stage=adaptive serve their one effect; "
                 "leave it out, or use second_stage=linear"
             )
+        if kind.kind == "queries":
+            self.study.schema.two_arms("release=queries")
         self.learner.check(self.n, mechanism)
         _ = self._where
 
@@ -253,8 +255,10 @@ class Effects(TaskSpec):
             return
         study, release, x = self.study, self._curve, self._points
         level, claim = float(self.config.figure.level), release.privacy.claim
-        panels = [effect_panel(release, where, level) for where in self._all_where]
+        panels = [panel for where in self._all_where for panel in arm_panels(release, where, level)]
         save_figure(effect_figure_of(release, panels, level), self.folder / "release" / "effect.png")
+        if release.arms:
+            return  # the curator has nothing more of tables whose truth nobody knows
         first = panels[0]
         truth = None if study.truth is None else study.truth(x)
         others = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,8 +17,9 @@ from torchdpcate._files import PRIVATE, PUBLIC, atomic_path, write_text
 from torchdpcate._text import file_name, spreadsheet_cell
 from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.run import say_warning, warnings_said
-from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
+from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, choices
 from torchdpcate.data.study import Study
+from torchdpcate.data.subgroups import EVERYBODY
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.subgroups.plan import SubgroupPlan
 from torchdpcate.evaluation.figures import save_figure
@@ -97,7 +99,10 @@ class SubgroupTask(TaskSpec):
         """Return the learner of effects in subgroups; see the class above."""
         given = OmegaConf.to_container(self.config)["subgroups"]  # type: ignore[index,call-overload]
         if given is None:
-            raise InputError("subgroups is missing: give public cuts, as subgroups=[{sex: true}, {age: [40, 60]}]")
+            raise InputError(
+                "subgroups is missing: give public cuts, as subgroups=[{sex: true}, {age: [40, 60]}], or "
+                "subgroups=everybody"
+            )
         make = instantiate(self.config.subgroup_effects)
         # a partial: as keywords of instantiate, our dataclasses would be taken for configuration
         return make(domain=self.study.schema, budget=budget, subgroups=given, **rest)
@@ -176,7 +181,7 @@ class SubgroupTask(TaskSpec):
         dominated = int(release.effects.noise_dominated.sum())
         if dominated:
             say_warning(
-                f"in {dominated} of {release.subgroups.size} cells noise dominates the count of an arm: their "
+                f"in {dominated} of {len(release.estimate)} cells noise dominates the count of an arm: their "
                 "intervals are the full range. Fewer cells, more records or a larger privacy.epsilon would help"
             )
         return lines_of(release)
@@ -207,9 +212,43 @@ class SubgroupTask(TaskSpec):
         return (total / count).numpy()
 
 
+class ArmAverages(SubgroupTask):
+    """``task=average_effect`` of more than two arms, or of clusters: effects of everybody, in tables of subgroups."""
+
+    @classmethod
+    def of(cls, task: TaskSpec) -> ArmAverages:
+        """Return the task with what another was given.
+
+        Args:
+            task: Of average effects, with its study.
+
+        Raises:
+            InputError: An estimator or an estimand of two arms.
+        """
+        effect = choices(task.config, ["effect"])["effect"]
+        given = {"effect": (effect, "auto"), "effect.estimand": (task.config.effect.get("estimand", "ATE"), "ATE")}
+        for name, (value, known) in given.items():
+            if value != known:
+                schema = task.study.schema
+                has = f"{len(schema.actions)} arms" if schema.compared else "clusters"
+                raise InputError(
+                    f"{name} = {value}: is of two arms and independent records, and the domain has {has}; "
+                    f"{name}={known} takes them"
+                )
+        found = cls("subgroups")
+        found.config, found.study, found.folder = task.config, task.study, getattr(task, "folder", Path())  # type: ignore[assignment]
+        return found
+
+    def make(self, budget: PrivacyBudget | None, **rest: Any) -> SubgroupEffects:
+        """Return the learner of each arm's average effect."""
+        from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+
+        return SubgroupEffects(self.study.schema, budget, subgroups=EVERYBODY, **rest)
+
+
 def lines_of(release: SubgroupRelease) -> list[str]:
     """Return a line for each cell: its name, the estimate and its interval."""
-    rows = release.table()
+    rows = release.table().assign(cell=release.titles)
     longest = max(map(len, rows["cell"]))
     return [
         f"{cell:<{longest}}  {estimate:10.4g}  {LEVEL:.0%} interval [{low:.4g}, {high:.4g}]"
@@ -221,7 +260,7 @@ def _csv(release: SubgroupRelease) -> pd.DataFrame:
     """Return the table with both kinds of intervals, its words fit for a spreadsheet."""
     table = release.table()
     low, high = release.interval(simultaneous=True).T
-    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "partition")}
+    words = {name: table[name].map(spreadsheet_cell) for name in ("cell", "arm", "partition") if name in table}
     return table.assign(low_simultaneous=low, high_simultaneous=high, **words)
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from torchdpcate.causal.estimand import ESTIMANDS, Estimand, make_estimand
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -286,7 +287,10 @@ class AverageEffectLearner(AnswersAverage, PrivateEstimator):
 
     def _facts(self, n: int) -> dict[str, Any]:
         """Return what all plans of average effects are made of, for n records."""
-        schema, learner = TableSchema.of(self.domain), type(self).__name__
+        learner = type(self).__name__
+        schema = TableSchema.of(self.domain).two_arms(learner)
+        if schema.cluster is not None:
+            raise InputError(f"{learner}: {NO_INTERVALS}, of everybody with subgroups=everybody")
         return {"n": n, "schema": schema, "estimand": self.target, "budget": self.budget, "learner": learner}
 
     def _estimate(self, found: NoisyEstimate) -> Estimate:

@@ -1,7 +1,7 @@
 """The one composition on all records behind a learner of effects: what it refuses, plans, fits and guarantees."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +11,7 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.composition.records import ComposedFit, fit_composition, rows_of
 from torchdpcate.composition.settings import AdaptiveSecondStage
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -25,7 +26,7 @@ from torchdpcate.privacy.charge import Charge, Purpose
 from torchdpcate.privacy.guarantee import Condition, Guarantee, Level, user_code
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.average_effect import BalanceTable
-from torchdpcate.release.composed import ComposedRelease
+from torchdpcate.release.composed import ComposedRelease, effects_of
 from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class FittedComposition:
         include_nuisances: bool,
     ) -> QueryRelease:
         """Return the released function at the queries alone."""
+        self.schema.two_arms("release_queries")
         if include_nuisances:
             raise InputError(
                 "include_nuisances = True: the nuisances of second_stage = adaptive serve their one effect; leave it "
@@ -84,11 +86,15 @@ class FittedComposition:
         return QueryRelease(queries, function.effect_tensor(queries), self.schema, function.privacy)
 
     def effect(self, x: Tensor) -> Tensor:
-        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded."""
+        """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded.
+
+        Of K > 2 arms [m, K - 1].
+        """
         domain = self.schema.domain
         u, bound = domain.scale(x), domain.outcome_range
         z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])
-        return (self.found.effect.regression.basis(z) @ self.found.effect.shrunk).clamp(-bound, bound)
+        basis = self.found.effect.regression.basis
+        return effects_of(basis(z), self.found.effect.shrunk, self.plan.arms).clamp(-bound, bound)
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""
@@ -152,8 +158,18 @@ class Composition:
                 "its own; leave it out, or use second_stage=linear"
             )
         if n not in self._planned:
-            self._planned[n] = self.settings.plan(n, self.budget, self.schema.domain, self.plans)
+            facts = n, self.budget, self.schema.domain, self.plans, len(self.schema.actions)
+            self._planned[n] = self._settings.plan(*facts)
         return self._planned[n]
+
+    @property
+    def _settings(self) -> AdaptiveSecondStage:
+        """The settings without intervals where records come in clusters."""
+        if self.schema.cluster is None:
+            return self.settings
+        if self.settings.intervals is True:
+            raise InputError(f"intervals = true: {NO_INTERVALS}; leave intervals=auto")
+        return replace(self.settings, intervals=False)
 
     @property
     def needs_all_records(self) -> str | None:
@@ -169,10 +185,10 @@ class Composition:
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         solver, nuisance = self.settings.learnt_by(self.budget, isinstance(records, RecordStream))
-        rows, nuisance = rows_of(records, domain), nuisance.trained_by(self.trainer)
+        rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
         balance, guarantee = None, self._guarantee
-        if isinstance(records, CausalData):
+        if isinstance(records, CausalData) and plan.arms == 2:
             balance = weighted_balance(domain, records, found.propensity)
         return FittedComposition(found, plan, self.schema, guarantee, self.learner, pays.entries, statement, balance)
 

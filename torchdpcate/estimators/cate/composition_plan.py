@@ -19,6 +19,7 @@ from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_err
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
 from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
+from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -108,7 +109,8 @@ class CompositionPlan(Plan):
             raise InputError(f"its learner is called {learner}, which has no composition")
         public = privacy.public
         requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
-        return cls(plan_of_facts(public, privacy.n, release.domain, kind), release.schema, learner)
+        facts = public, privacy.n, release.domain, kind, len(release.schema.actions)
+        return cls(plan_of_facts(*facts), release.schema, learner)
 
     def answers(self, release: Release) -> dict[str, Any]:
         """See ``Plan``: released numbers of the steps, and what they chose."""
@@ -152,8 +154,12 @@ class CompositionPlan(Plan):
             columns=answers["columns"],
             law=law,
             numbers=numbers,
-            without=None if law is not None else why_none(plan, withheld=numbers is not None),
+            without=self._without(withheld=numbers is not None) if law is None else None,
         )
+
+    def _without(self, withheld: bool) -> str:
+        """Return in one line why a release has no intervals; see ``why_none``."""
+        return why_none(self.steps, withheld) if self.schema.cluster is None else NO_INTERVALS
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; bounds of the released numbers."""
@@ -247,7 +253,7 @@ def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
 
 def _curvatures(release: ComposedRelease, plan: ComposedPlan, feature_weights: Tensor) -> Iterator[str]:
     """Problems of curvatures, which are near the planned ones."""
-    curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights
+    curvatures, planned = release.curvatures, plan.effect_curvature * feature_weights.repeat(plan.arms - 1)
     if curvatures.shape != (len(planned), len(planned)):
         yield "its features and their weights are not those that its plan requests"
         return

@@ -1,6 +1,6 @@
 """The R- and DR-learner: private nuisances, a second stage, and releases from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class CATELearner(AnswersEffects, PrivateEstimator):
-    """Two-stage learner of E[Y(1) - Y(0) | x].
+    """Two-stage learner of E[Y(1) - Y(0) | x]; of K arms, each against the first, by one composition.
 
     By default a learner is one composition on all records (``AdaptiveSecondStage``), of Gaussian events or, an
     ``RLearner`` with delta = 0, of pure ones: ``fit`` spends the budget, and ``release_function`` hands out what it
@@ -117,6 +117,12 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     plans: ClassVar[str | None] = None
     """Plans of its composition on all records; None where it has none."""
+
+    def _schema(self) -> TableSchema:
+        return TableSchema.of(self.domain)  # blocks refuse more than two arms
+
+    def _arms(self) -> Sequence[int]:
+        return self.schema_.actions
 
     @property
     def needs_all_records(self) -> str | None:
@@ -347,10 +353,11 @@ class CATELearner(AnswersEffects, PrivateEstimator):
 
     def _procedure(self) -> Blocks | Composition:
         """Return what the settings request: one composition, or blocks of records."""
-        second, schema = self._second_stage(), TableSchema.of(self.domain).two_arms()
+        second, schema = self._second_stage(), TableSchema.of(self.domain)
         trainer, name = self.trainer or default_trainer, type(self).__name__
         if isinstance(second, AdaptiveSecondStage):
             return Composition(second, schema, self.budget, self.plans, name, self._block_settings(), trainer)
+        schema.two_arms(f"a second stage on a block of its own ({name})")
         return Blocks(
             score=self.regression_score,
             schema=schema,

@@ -116,7 +116,7 @@ class EffectRule(RLearner):
 
     def check(self, n: int, mechanism: "str | Mechanism | None" = None) -> None:
         """Refuse, before anything is spent, a rule that could not be released; see ``CATELearner.check``."""
-        self._choices(TableSchema.of(self.domain).two_arms())
+        self._choices(TableSchema.of(self.domain).two_arms(type(self).__name__))
         super().check(n, mechanism)
 
     def _prepare(self, records: CausalData | RecordStream) -> None:
@@ -166,7 +166,7 @@ class EffectRule(RLearner):
             queries: Not looked at.
             residual_scale: As of ``CATELearner.expected_noise``.
         """
-        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms().domain
+        budget, domain = self._planned(n), TableSchema.of(self.domain).two_arms(type(self).__name__).domain
         composition = self._planner()
         composition.check(n, mechanism)
         plan = composition.plan(n)

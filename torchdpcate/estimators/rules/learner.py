@@ -166,7 +166,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             InputError: Settings that do not fit each other, the domain or the budget; or a budget so small that the
                 ridge it needs dominates all records, with the accuracy to expect.
         """
-        domain, scheme = TableSchema.of(self.domain).two_arms().domain, self.scheme()
+        domain, scheme = TableSchema.of(self.domain).two_arms(type(self).__name__).domain, self.scheme()
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
         first = sizes.get(WEIGHTS_BLOCK, n)
         scheme.check(first, domain, self._first_budget())
@@ -214,7 +214,11 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _planned_rule(self, n: int) -> RulePlan:
         """Return the plan of the release to expect of n records; a fit may find less for weights to move."""
-        schema, scheme, outcome = TableSchema.of(self.domain).two_arms(), self.scheme(), self._outcome
+        schema, scheme, outcome = (
+            TableSchema.of(self.domain).two_arms(type(self).__name__),
+            self.scheme(),
+            self._outcome,
+        )
         domain, budget, first = schema.domain, self.budget, self._first_budget()
         assert budget is not None
         sizes, features, spent = (

@@ -86,7 +86,7 @@ def tune_on_public(
         >>> choice.table["value"].isna().tolist()
         [True, False, False]
     """
-    records = TableSchema.of(learner.domain).two_arms().records(X, A, Y)
+    records = TableSchema.of(learner.domain).two_arms(type(learner).__name__).records(X, A, Y)
     generator = public_generator(seed, "public tuning")
     kept = max(1, int(_HELD_OUT * records.n))
     drawn, held = [], []

@@ -8,12 +8,13 @@ from torch import LongTensor, Tensor
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import ComposedFit
-from torchdpcate.composition.regressions import arm_means, centred_arms, simplex
+from torchdpcate.composition.regressions import arm_means, centred_arms
 from torchdpcate.composition.steps import propensity_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.split import public_split
 from torchdpcate.errors import InputError
+from torchdpcate.fit.weighted_basis import simplex
 from torchdpcate.privacy.exact_sums import TwoGrids, sum_grid
 
 

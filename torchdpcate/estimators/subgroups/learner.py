@@ -1,7 +1,7 @@
 """Effects in subgroups of public cuts: checks, a fit session, one release with an interval for each cell."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -68,7 +69,9 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
     with :math:`\varphi`, c and S those of ``ComposedAverageEffect``.
 
-    Cells of one partition are disjoint: a record is in one of them, so that any number of cells cost as much as one.
+    Of K arms, in a trial, each but the first is compared with the first, the reference: K - 1 effects a cell.
+    Cells of one partition are disjoint, and a record is in one arm, so that any number of cells and arms cost as much
+    as one.
     Several partitions share one noise vector, calibrated jointly. Which sums get noise, and of which law, follows from
     public facts as wins most (``plan``).
 
@@ -81,7 +84,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     Args:
         domain: Public bounds (``Domain``), or a ``TableSchema`` to keep a table's columns.
         budget: Privacy budget of fit and release. None fits without privacy; such a learner releases nothing.
-        subgroups: Partitions, or a yaml file of them; see ``Subgroups.of``.
+        subgroups: Partitions, or a yaml file of them, or ``everybody``; see ``Subgroups.of``.
         propensity: ``auto``: known where the domain states it, else composed, or fitted where delta = 0 or ATO is
             requested; ``randomised``: one probability within each cell, which need not be known; ``known``;
             ``fitted``: a private logistic regression on the public ranges; or ``composed``: doubly robust scores by
@@ -212,7 +215,14 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         plan, half = self.plan_, self.schema_.domain.outcome_range / 2
         scores = None if self._scores is None else replace(self._scores, error=0.0)
         members = plan.subgroups.members(plan.strata)
-        return cell_effects(self._sums, members, plan.law, _NONE, half, self.protected.records, scores)
+        times = self.protected.records * self.schema_.design_effect
+        return cell_effects(self._sums, members, plan.law, _NONE, half, times, scores)
+
+    def _schema(self) -> TableSchema:
+        return TableSchema.of(self.domain)
+
+    def _arms(self) -> Sequence[int]:
+        return self.schema_.actions
 
     def _cells(self) -> Subgroups:
         return Subgroups.of(self.subgroups, TableSchema.of(self.domain))
@@ -245,12 +255,14 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
         if plan.scores is None:
             propensity = self._propensity(records)
 
+            actions = self.schema_.actions
+
             def outcomes(batch: CausalData) -> Tensor:
                 weights = plan.weighting.weights(batch.a, propensity(batch))
                 numbers = record_numbers(batch.y, weights, plan.law, domain)
-                return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells)
+                return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
-            self._sums = rows_of(records, domain).total(outcomes)
+            self._sums = rows_of(records, domain, actions).total(outcomes)
             return
         nuisances = plan.scores.nuisances(records, self._session.charging([RECORDS], COMPOSED_SCORES))
 
@@ -302,6 +314,10 @@ def shrunk(release: SubgroupRelease) -> np.ndarray:
         [0.28, 0.25]
     """
     effects, sizes = release.effects, [partition.size for partition in release.subgroups.partitions]
+    if release.arms:
+        raise InputError(
+            f"shrunk: of {len(release.arms) + 1} arms there is one mean for each, not one; it takes releases of two"
+        )
     variance = effects.gaussian.square() + 2 * effects.laplace.square().sum(1)
     variance = torch.where(effects.noise_dominated, torch.inf, variance)
     unit = release.domain.outcome_range * _SCALE

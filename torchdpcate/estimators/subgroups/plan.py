@@ -13,12 +13,13 @@ from torch import Tensor
 from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.composition.average import AverageNuisances
 from torchdpcate.composition.steps import total_mu
+from torchdpcate.data._arrays import plural
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.composed import ScoreSteps, planned_clip
 from torchdpcate.estimators.average.effect_plan import ErrorPrior, exact_fit
-from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, Weighting, sensitivity
+from torchdpcate.estimators.subgroups.terms import COMPOSED, EQUAL, FITTED, KNOWN, Weighting, sensitivity
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.linear_fits import ObjectiveFit, PreparedFit
 from torchdpcate.fit.losses import Logistic
@@ -144,9 +145,9 @@ class SubgroupPlan(Plan):
     r"""Everything public about effects in subgroups, before any record is read.
 
     Three sums over the records of each cell and arm get noise. A record adds three numbers to one cell and arm of each
-    partition: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise, u being its outcome
-    in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record moves all numbers
-    together by at most
+    partition, of however many arms: not negative and 1 in all, for Laplace noise; 1, u and 1 - u^2, for Gaussian noise,
+    u being its outcome in [-1, 1]; or to one cell, u being its clipped score. So with P partitions a replaced record
+    moves all numbers together by at most
 
     .. math:: \Delta_1 = 2 P, \qquad \Delta_2 = 2 \sqrt P,
 
@@ -232,15 +233,33 @@ class SubgroupPlan(Plan):
             "cells": self.subgroups.size,
             "strata": self.strata.size,
             **self.weighting.public(),
+            "assumptions": self.assumed,
             **estimated,
             **({} if self.fit is None else {"propensity_share": self.share}),
             **({} if self.scores is None else self.scores.plan.facts()),
         }
 
+    def __post_init__(self) -> None:
+        cluster = self.schema.cluster
+        if cluster is None:
+            return
+        cluster.design_effect  # noqa: B018 - refuses
+        if self.weighting.way not in (EQUAL, KNOWN):
+            raise InputError(
+                f"cluster {cluster.name!r}: intervals count clusters of a trial alone, whose arms have one probability "
+                "or that of a covariate; state propensity: in the domain, or give propensity=randomised"
+            )
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """See ``Plan``."""
-        return (self.weighting.assumption,)
+        return (self.assumed,)
+
+    @property
+    def assumed(self) -> str:
+        """What estimates and intervals rest on, in words."""
+        cluster = self.schema.cluster
+        return self.weighting.assumption + ("" if cluster is None else f"; {cluster.assumption}")
 
     @classmethod
     def restated(cls, release: Release) -> Self:
@@ -351,14 +370,18 @@ class SubgroupPlan(Plan):
         """Standard deviation of the privacy noise to expect of each cell, in outcome units, float64 [cells].
 
         For cells of a partition that are all as large, and mean outcomes half way from the middle of their range to an
-        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect.
+        end: 1.3 times as much at an end, 0.9 in the middle. Of scores, with the clip to expect; of more than two arms
+        of the one with the most.
         """
         mass = torch.tensor(self.weighting.mass, dtype=torch.float64)
         half = self.schema.domain.outcome_range / 2
         mean, unit = (_TYPICAL_MEAN, half) if self.scores is None else (0.0, self.scores.expected_clip)
         pull = float(mean_noise(self.law, torch.tensor(mean, dtype=torch.float64)).norm())
         deviation = DEVIATIONS[self.law] * self.scale * self.unions.sqrt() * pull
-        return unit * (deviation[:, None] / (self.records[:, None] * mass)).norm(dim=1)
+        each = deviation[:, None] / (self.records[:, None] * mass)
+        if len(self.weighting.mass) > 2:  # the noisiest of the arms, beside the reference
+            each = torch.stack([each[:, 0], each[:, 1:].amax(1)], 1)
+        return unit * each.norm(dim=1)
 
     @property
     def expected_noise(self) -> float:
@@ -383,8 +406,8 @@ class SubgroupPlan(Plan):
         """Return what public facts say of each partition, in words."""
         least, parts = self._split(self.least_records), self.of_partitions()
         return tuple(
-            f"{name}: {partition.size} cells of about {self.n / partition.size:,.0f} records; each needs at least "
-            f"{math.ceil(float(own.max())):,}, or noise dominates it"
+            f"{name}: {plural(partition.size, 'cell')} of about {self.n / partition.size:,.0f} records; each needs at "
+            f"least {math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
         )
 

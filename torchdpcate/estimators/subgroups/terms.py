@@ -15,7 +15,8 @@ from torchdpcate.release.cell_effects import GAUSSIAN, LAPLACE, NUMBERS, basis, 
 
 EQUAL, KNOWN, FITTED, COMPOSED = "equal", "known", "fitted", "composed"
 """All alike; by the propensity that the domain states; by a private logistic regression; doubly robust scores."""
-PROPENSITIES = ("auto", "randomised", KNOWN, FITTED, COMPOSED)
+RANDOMISED = "randomised"
+PROPENSITIES = ("auto", RANDOMISED, KNOWN, FITTED, COMPOSED)
 """What a user may say of the propensity."""
 ATE, ATO = "ATE", "ATO"
 """Average effect of a cell; and that average weighted by e(x) (1 - e(x)), of those who might be in either arm."""
@@ -58,6 +59,7 @@ class Weighting:
         high: Largest propensity, public.
         planned: Share of the treated that a plan expects.
         estimand: ``ATE``, or ``ATO``, which weights by e(x) (1 - e(x)).
+        shares: Share of each arm that a plan expects, the reference first, where there are more than two.
     """
 
     way: str
@@ -65,6 +67,7 @@ class Weighting:
     high: float
     planned: float = 0.5
     estimand: str = ATE
+    shares: tuple[float, ...] = ()
 
     @classmethod
     def of(
@@ -96,7 +99,9 @@ class Weighting:
         known = schema.domain.known_propensity
         if given == KNOWN and known is None:
             raise InputError("propensity = known: the domain states none; give it as propensity: in the domain yaml")
-        if given == "randomised":
+        if len(schema.actions) > 2:
+            return cls._of_arms(given, schema)
+        if given == RANDOMISED:
             return cls(EQUAL, 0.5, 0.5)
         if given == COMPOSED and estimand == ATO:
             raise InputError(f"estimand = {ATO}: propensity={COMPOSED} estimates {ATE}; take propensity={FITTED}")
@@ -111,6 +116,19 @@ class Weighting:
             return cls(COMPOSED, clip, 1 - clip)
         return cls(FITTED, clip, 1 - clip, estimand=ATE if estimand == ATE else ATO)
 
+    @classmethod
+    def _of_arms(cls, given: str, schema: TableSchema) -> "Weighting":
+        """Return the weighting of more than two arms, whose probabilities are the same for all records."""
+        known, arms = schema.domain.known_propensity, len(schema.actions)
+        if given in (FITTED, COMPOSED) or (known is None and given != RANDOMISED):
+            raise InputError(
+                f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
+                "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
+                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms"
+            )
+        shares = (1 / arms,) * arms if known is None else tuple(known.of_arms[:, 0].tolist())
+        return cls(EQUAL, 0.5, 0.5, shares=shares)
+
     @property
     def largest(self) -> tuple[float, float]:
         """Largest weight of a control and of a treated record before they are scaled; 1 where all weigh the same."""
@@ -120,11 +138,11 @@ class Weighting:
 
     @property
     def mass(self) -> tuple[float, ...]:
-        """Expected sum of the weights of controls and of treated, for each record of a cell; of both, of scores."""
+        """Expected sum of the weights of each arm, controls first, for each record of a cell; of all, of scores."""
         if self.way == COMPOSED:
             return (1.0,)
         if self.way == EQUAL:
-            return 1 - self.planned, self.planned
+            return self.shares or (1 - self.planned, self.planned)
         if self.estimand == ATO:
             both = self.planned * (1 - self.planned) if self.way == KNOWN else _OVERLAPPING
             return both / self.high, both / (1 - self.low)
@@ -183,21 +201,24 @@ def score_numbers(scores: Tensor, law: str) -> Tensor:
     return powers(scores.clamp(-1, 1)) @ basis(law).T
 
 
-def cell_sums(numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int, n: int | None = None) -> Tensor:
+def cell_sums(
+    numbers: Tensor, a: Tensor | None, positions: Tensor, strata: int, n: int | None = None, arms: int = 2
+) -> Tensor:
     """Return the sums over the records of each cell and arm, exact whatever the order, float64 [strata, arms, 3].
 
     Each number is rounded to ``sum_grid(n, 1)``, of which float64 adds multiples without error.
 
     Args:
         numbers: What each record adds, in [-1, 1], [n, 3].
-        a: Treatment in {0, 1}, [n]; None sums both arms together, [strata, 1, 3].
+        a: Position of each record's arm, [n]; None sums all arms together, [strata, 1, 3].
         positions: Cells of each record, one of each partition, [n, partitions].
         strata: Number of cells.
         n: Number of all records, where these are some of them; None: these are all.
+        arms: Number of arms.
     """
     step = sum_grid(len(numbers) if n is None else n, 1.0)
     steps = numbers.clamp(-1, 1).div(step).round()
-    arms, own = (1, 0) if a is None else (2, (a > 0.5).long())
+    arms, own = (1, 0) if a is None else (arms, a.round().long())
     total = torch.zeros(arms * strata, NUMBERS, dtype=torch.float64)
     for cells in positions.T:  # one of each partition
         total.index_add_(0, arms * cells + own, steps)
@@ -209,8 +230,8 @@ def sensitivity(law: str, partitions: int, n: int) -> float:
 
     .. math:: \Delta_1 = 2 P + 3 P g \text{ (laplace)}, \qquad \Delta_2 = \sqrt P (2 + \sqrt 3 g) \text{ (gaussian)}
 
-    for P partitions, each of which a record moves in one cell and arm, or in two; g is the grid of the sums.
-    Proof: docs/guarantees/subgroups.md.
+    for P partitions, each of which a record moves in one cell and arm, or in two, however many arms there are; g is the
+    grid of the sums. Proof: docs/guarantees/subgroups.md.
 
     Args:
         law: Law of the noise.

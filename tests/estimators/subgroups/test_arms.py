@@ -1,0 +1,103 @@
+"""Effects in subgroups, and of everybody, of more than two arms."""
+
+import numpy as np
+import pytest
+import torch
+
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects, shrunk
+from torchdpcate.pages.reader import findings
+from torchdpcate.privacy.budget import PrivacyBudget
+
+FACTS = {
+    "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
+    "outcome": {"name": "y", "low": -1, "high": 3},
+    "covariates": {"age": {"low": 0, "high": 1}, "sex": {"categories": ["f", "m"]}},
+}
+TRIAL = TableSchema.from_dict(FACTS | {"propensity": [0.25, 0.25, 0.5]})
+MANY, SOME = PrivacyBudget(1e4, 1e-5), PrivacyBudget(1.0, 1e-5)
+CELLS = [{"sex": True}, {"age": [0.5]}]
+
+
+def records(n=4000, seed=0):
+    """Records whose arms are 1 (placebo), 2 (low) and 3 (high)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    x[:, 1] = x[:, 1].round()
+    a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), n, True, generator=generator).double()
+    noise = 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, a, (0.5 + 0.3 * (a == 2) + x[:, 1] * (a == 3) + noise).clamp(-1, 3)
+
+
+def test_without_noise_each_effect_is_a_difference_in_means():
+    x, a, y = records()
+    fitted = SubgroupEffects(TRIAL, SOME, subgroups=CELLS).fit(x, a, y)
+    found, places = fitted.nonprivate_effects(), fitted.subgroups_.positions(x)
+    expected, deviations = [], []
+    for cell in range(4):
+        inside = (places == cell).any(1)
+        parts = [y[inside & (a == arm)] for arm in (1, 2, 3)]
+        expected += [(part.mean() - parts[0].mean()).item() for part in parts[1:]]
+        each = [part.var(unbiased=False) / len(part) for part in parts]
+        deviations += [(each[0] + own).sqrt().item() for own in each[1:]]
+    assert found.estimate.tolist() == pytest.approx(expected, abs=1e-9)
+    assert found.gaussian.tolist() == pytest.approx(deviations, rel=1e-6)
+
+
+def test_a_release_names_the_arm_of_each_effect():
+    x, a, y = records()
+    release = SubgroupEffects(TRIAL, MANY, subgroups=CELLS).fit(x, a, y).release()
+    table = release.table()
+    assert release.arms == ("low", "high")
+    assert table["cell"].tolist()[:4] == ["sex = f", "sex = f", "sex = m", "sex = m"]
+    assert table["arm"].tolist() == ["low", "high"] * 4
+    assert table["estimate"][:4].to_numpy() == pytest.approx(np.array([0.3, 0.0, 0.3, 1.0]), abs=0.05)
+    assert release.interval(simultaneous=True).shape == (8, 2)
+    one = SubgroupEffects(TRIAL, MANY, subgroups=[{"sex": True}]).fit(*records(seed=1)).release()
+    assert one.answer(x[:5]).shape == (5, 2)
+    assert one.interval_at(x[:5]).shape == (5, 2, 2)
+    assert one.contrast("sex = m", "sex = f", arm="high")[0] == pytest.approx(1.0, abs=0.08)
+    for given in ({}, {"arm": "placebo"}):
+        with pytest.raises(InputError, match="choose one of low, high"):
+            one.contrast("sex = m", "sex = f", **given)
+    with pytest.raises(InputError, match="it takes releases of two"):
+        shrunk(one)
+
+
+def test_two_arms_that_are_compared_are_a_table_of_these_arms():
+    """The noise and sampling of a comparison are those of its two arms: the third changes nothing of it."""
+    x, a, y = records()
+    first = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
+    y = torch.where(a == 3, -y.clamp(-1, 1), y)
+    second = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
+    assert first.interval()[0] == pytest.approx(second.interval()[0], abs=1e-3)
+    assert abs(first.estimate[1] - second.estimate[1]) > 0.3
+
+
+def test_effects_of_everybody_are_averages():
+    x, a, y = records()
+    release = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()
+    assert release.titles == ["low instead of placebo", "high instead of placebo"]
+    assert release.estimate == pytest.approx(np.array([0.3, 0.5]), abs=0.05)
+    assert findings(release, x)[0].startswith("On average, low instead of placebo changes y by +0.")
+    assert "subgroups" not in repr(release).split(";")[0].partition(" ")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_intervals_hold_as_often_as_they_say(simultaneous):
+    held = []
+    for seed in range(400):
+        learner = SubgroupEffects(TRIAL, SOME, subgroups="everybody").fit(*records(800, seed))
+        low, high = learner.release().interval(0.9, simultaneous).T
+        inside = (low <= [0.3, 0.5]) & (high >= [0.3, 0.5])
+        held.append(inside.all() if simultaneous else inside.mean())
+    assert np.mean(held) >= 0.87
+
+
+@pytest.mark.parametrize("given", ["auto", "known", "fitted", "composed"])
+def test_three_arms_of_no_trial_are_refused_with_what_takes_them(given):
+    cohort = TableSchema.from_dict(FACTS)
+    with pytest.raises(InputError, match="states none" if given == "known" else "3 arms, whose averages need a trial"):
+        SubgroupEffects(cohort, SOME, subgroups=CELLS, propensity=given).check(100)
