@@ -20,6 +20,8 @@ LARGE_SHARE = 0.05
 """Share of a column's values from which on a curator is warned that they were moved."""
 NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
 """How a domain file names the arms of a treatment that is not coded as 0 and 1."""
+NAMED_LEVELS = "outcome: {name: COLUMN, categories: [FAILURE, SUCCESS]}"
+"""How it names the levels of a binary outcome that is not."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class ClippedValues:
         )
         warnings.warn(
             f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low:.10g}, {high:.10g}]"
-            f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
+            f"{between} and were moved{others}; are codes of missing values (-99, 999), for codes: [...], or another unit among them? "
             "these numbers are of the records: publish them nowhere, and take no bound from them",
             stacklevel=3,
         )
