@@ -108,7 +108,7 @@ def average_nuisances(
             both = regressions.outcome(z, fits)
             mean = OutcomeMeans(fits, both.scores, y_range)
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
-        covariates = Covariates(start.retained.standardisation, start.retained.two_levels)
+        covariates = Covariates.of(start.retained)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
         centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
         binary = y_range if plan.binary else None

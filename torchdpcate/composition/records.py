@@ -42,7 +42,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.fit.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Indicators, Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -54,6 +54,7 @@ class ComposedFit:
     Attributes:
         columns: Covariates that are retained; None for all.
         standardisation: Of those.
+        indicators: For each of all covariates the position of the one that says where it is missing, or None.
         effect: The effect's regression.
         law: What intervals rest on; None where the plan does not request them, or the released noise of an estimated
             propensity is beyond their limit.
@@ -64,11 +65,16 @@ class ComposedFit:
 
     columns: tuple[int, ...] | None
     standardisation: Standardisation
+    indicators: Indicators
     effect: FittedEffect
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
     nuisances: "WorkedNuisances" = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
+
+    def features(self, u: Tensor) -> Tensor:
+        """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
+        return self.effect.regression.basis(self.standardisation.of(u, self.columns, self.indicators))
 
     @property
     def outcome(self) -> Tensor:
@@ -351,13 +357,14 @@ class _Fit:
                 found = ComposedFit(
                     retained.columns,
                     retained.standardisation,
+                    retained.indicators,
                     effect,
                     nuisances=nuisances,
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
                 )
                 if not plan.intervals:
                     return found
-                covariates, basis = Covariates(retained.standardisation, retained.two_levels), effect.regression.basis
+                covariates, basis = Covariates.of(retained), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
                 return replace(found, law=law, numbers=numbers)

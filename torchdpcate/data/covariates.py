@@ -253,7 +253,7 @@ class Numeric:
         days = (to_date(f"high of {what}", high) - start).days
         if days < 1:
             raise InputError(
-                f"bounds of {what} are {low} and {high}; give the earlier date as low, a day before at least"
+                f"bounds of {what} are {low} and {high}; give the earlier date as low"
             )
         if typical is not None:
             if isinstance(typical, str) or not isinstance(typical, Sequence) or len(typical) != 2:

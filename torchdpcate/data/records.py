@@ -82,7 +82,7 @@ class ClippedValues:
         )
         warnings.warn(
             f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low:.10g}, {high:.10g}]"
-            f"{between} and were moved{others}; are codes of missing values (-99, 999), for codes: [...], or another unit among them? "
+            f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
             "these numbers are of the records: publish them nowhere, and take no bound from them",
             stacklevel=3,
         )

@@ -87,8 +87,7 @@ class FittedComposition:
         """Return the effects at encoded covariates, [m]: the steps' noise is in it, and nothing is rounded."""
         domain = self.schema.domain
         u, bound = domain.scale(x), domain.outcome_range
-        z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])
-        return (self.found.effect.regression.basis(z) @ self.found.effect.shrunk).clamp(-bound, bound)
+        return (self.found.features(u) @ self.found.effect.shrunk).clamp(-bound, bound)
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""

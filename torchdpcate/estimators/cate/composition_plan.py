@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
-from torchdpcate.composition.covariates import LEAST_SPREAD
+from torchdpcate.composition.covariates import LEAST_SPREAD, RetainedCovariates
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
@@ -136,7 +136,8 @@ class CompositionPlan(Plan):
         curvatures, law = answers["curvatures"], None
         variances = effect_variances(plan, curvatures, scale)
         if numbers is not None:
-            domain, covariates = self.schema.domain, Covariates(answers["standardisation"], levels)
+            domain, used = self.schema.domain, (answers["columns"], answers["standardisation"], levels)
+            covariates = Covariates.of(RetainedCovariates(*used, domain.indicators))
             bounds = propensity_bounds(domain)
             facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
             law = law_of(numbers, *facts, privacy.protected.records)
