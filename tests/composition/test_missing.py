@@ -18,7 +18,6 @@ from torchdpcate.composition.covariates import (
     private_moments,
     private_windows,
 )
-from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.records import Standardised
 from torchdpcate.composition.summaries import Moments, private_standardisation
 from torchdpcate.data.domain import Domain
@@ -123,7 +122,7 @@ def test_without_its_indicator_a_missing_value_counts_as_the_middle() -> None:
     z = retained.of(u)
     assert not z[u[:, 1] > 0, 0].any()
     assert retained.at([1, 0]).of(u).tolist() == z[:, [1, 0]].tolist()
-    assert Covariates.of(retained).observed_by == (None, None)
+    assert retained.levels.observed_by == (None, None)
 
 
 def test_waves_of_missing_values_are_those_of_the_mean() -> None:
@@ -142,7 +141,7 @@ def test_positions_of_indicators() -> None:
     assert absent(u, [2, 0], INDICATORS)[:, 1].tolist() == (u[:, 1] > 0).tolist()
     assert among((1, 0), INDICATORS) == (None, 0)
     retained = RetainedCovariates((0, 1), Standardisation.none(2), (False, True), INDICATORS)
-    assert Covariates.of(retained).observed_by == (1, None)
+    assert retained.levels.observed_by == (1, None)
 
 
 def test_records_are_standardised_by_the_domain_that_knows_the_indicator() -> None:

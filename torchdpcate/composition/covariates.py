@@ -33,9 +33,11 @@ from torchdpcate.fit.weighted_basis import (
     MOST,
     Feature,
     Indicators,
+    Levels,
     Standardisation,
     absent,
     all_features,
+    among,
     step,
 )
 from torchdpcate.privacy.events import PureEvent
@@ -379,6 +381,11 @@ class RetainedCovariates:
     standardisation: Standardisation
     two_levels: tuple[bool, ...]
     indicators: Indicators
+
+    @property
+    def levels(self) -> Levels:
+        """Whether each has two levels, and which of them says where another is missing."""
+        return Levels(self.two_levels, among(self.columns, self.indicators))
 
     def of(self, u: Tensor) -> Tensor:
         """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]; 0 where one is missing."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.covariates import RetainedCovariates
 from torchdpcate.composition.fit_plans import logistic_variances, outcome_variances, weak_prior
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import GATE
@@ -15,12 +14,11 @@ from torchdpcate.composition.priors import STEPS, EmpiricalBayes, held_shares, p
 from torchdpcate.data.split import public_generator
 from torchdpcate.fit.weighted_basis import (
     MOST,
-    Indicators,
+    Levels,
     Standardisation,
     WeightedBasis,
     absent,
     all_features,
-    among,
     lengths,
 )
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
@@ -374,18 +372,11 @@ class Covariates:
 
     Attributes:
         standardisation: Released.
-        two_levels: Whether each has two levels by its schema.
-        observed_by: For each the position of the one among them that says where it is missing, or None; empty if none.
+        two_levels: Whether each has two levels by its schema; ``Levels`` where values may be missing.
     """
 
     standardisation: Standardisation
     two_levels: tuple[bool, ...]
-    observed_by: Indicators = ()
-
-    @classmethod
-    def of(cls, retained: RetainedCovariates) -> "Covariates":
-        """Return those that regressions have."""
-        return cls(retained.standardisation, retained.two_levels, among(retained.columns, retained.indicators))
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,7 +512,7 @@ def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariat
     high = normal < torch.special.ndtri(((1 + mean) / 2).clamp(0.01, 0.99))
     values = torch.where(high, 1.0, -1.0).double()
     z = torch.where(two, covariates.standardisation(values), normal).clamp(-MOST, MOST)
-    gone = absent(values, None, covariates.observed_by)
+    gone = absent(values, None, Levels.of(covariates.two_levels).observed_by)
     return z if gone is None else z.masked_fill(gone, 0.0)
 
 

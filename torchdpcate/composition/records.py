@@ -343,7 +343,7 @@ class _Fit:
         domain, plan, steps = self.domain, self.plan, self.steps
         start = private_start(self.rows, domain, plan, steps, self.two_levels)
         about, retained = start.outcome, start.retained
-        regressions = Regressions(plan, steps, retained.two_levels, self.solver, self.nuisance)
+        regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = Standardised(domain, retained)
         with self.rows.then(first).stored("z") as z:
             change, before = self._nuisances(z, regressions, start)
@@ -364,7 +364,7 @@ class _Fit:
                 )
                 if not plan.intervals:
                     return found
-                covariates, basis = Covariates.of(retained), effect.regression.basis
+                covariates, basis = Covariates(retained.standardisation, retained.levels), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
                 return replace(found, law=law, numbers=numbers)
@@ -416,9 +416,9 @@ class _Fit:
                 others = rest.then(pulls).then(Columns(slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
             places, retained = retained.modifiers([*range(first), *(place + first for place in chosen)])
-            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.two_levels)
+            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.levels)
         if plan.pairs:
-            pairs = chosen_pairs(rest.then(pulls), retained.two_levels, plan.pairs, PAIRS, steps)
+            pairs = chosen_pairs(rest.then(pulls), retained.levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)
         return retained, rest, regressions
 

@@ -128,6 +128,38 @@ def among(columns: Sequence[int] | None, indicators: Indicators) -> Indicators:
     return tuple(None if where is None else places.get(where) for where in at)
 
 
+class Levels(tuple[bool, ...]):
+    """Whether each of some covariates has two levels, and which of them say where others are missing.
+
+    A standardised value is 0 where it is missing, so that its product with its own indicator is a multiple of itself:
+    ``all_features`` has no such product.
+
+    Attributes:
+        observed_by: For each the position of its indicator among them, or None; empty if none may be missing.
+
+    Example:
+        >>> [f"{f.kind}{f.i}{f.j}" for f in all_features(Levels([False, True, True], (1, None, None)), "1x")]
+        ['100', '111', '122', 'x02', 'x12']
+    """
+
+    observed_by: Indicators
+
+    def __new__(cls, two_levels: Sequence[bool], observed_by: Indicators = ()) -> "Levels":
+        """Return the truth values, with their indicators."""
+        found = super().__new__(cls, two_levels)
+        found.observed_by = tuple(observed_by)
+        return found
+
+    @classmethod
+    def of(cls, two_levels: Sequence[bool]) -> "Levels":
+        """Return those that are given, or plain truth values as covariates of which none is missing."""
+        return two_levels if isinstance(two_levels, Levels) else cls(two_levels)
+
+    def pair(self, i: int, j: int) -> bool:
+        """Return whether one of two covariates says where the other is missing."""
+        return bool(self.observed_by) and (self.observed_by[i] == j or self.observed_by[j] == i)
+
+
 class Feature(NamedTuple):
     """A feature of one covariate, or of two.
 
@@ -185,6 +217,8 @@ def all_features(
 ) -> tuple[Feature, ...]:
     """Return the features of k covariates; those with two levels have a linear part and products, and do not step.
 
+    None is of a covariate with what says where it is missing, see ``Levels``.
+
     Args:
         two_levels: Whether each covariate has two levels, by its schema.
         kinds: Which kinds.
@@ -194,7 +228,7 @@ def all_features(
         >>> [f"{f.kind}{f.i}{f.j}" for f in all_features([False, True], "12x")]
         ['100', '111', '200', 'x01']
     """
-    k, found = len(two_levels), []
+    k, found, levels = len(two_levels), [], Levels.of(two_levels)
     rich = k if heads is None else heads
     for kind in kinds:
         if kind == "x":
@@ -205,7 +239,7 @@ def all_features(
             found += [Feature(kind, i, i) for i in range(k)]
         else:
             found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
-    return tuple(found)
+    return tuple(feature for feature in found if not levels.pair(feature.i, feature.j))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.composition.builder import plan_of_facts, rebuilt
-from torchdpcate.composition.covariates import LEAST_SPREAD, RetainedCovariates
+from torchdpcate.composition.covariates import LEAST_SPREAD
 from torchdpcate.composition.effect_law import Covariates
 from torchdpcate.composition.fit_plans import effect_coefficients, effect_variances
 from torchdpcate.composition.interval_events import law_of
@@ -25,7 +25,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import LEARNERS
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
-from torchdpcate.fit.weighted_basis import WeightedBasis
+from torchdpcate.fit.weighted_basis import Levels, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -136,8 +136,7 @@ class CompositionPlan(Plan):
         curvatures, law = answers["curvatures"], None
         variances = effect_variances(plan, curvatures, scale)
         if numbers is not None:
-            domain, used = self.schema.domain, (answers["columns"], answers["standardisation"], levels)
-            covariates = Covariates.of(RetainedCovariates(*used, domain.indicators))
+            domain, covariates = self.schema.domain, Covariates(answers["standardisation"], levels)
             bounds = propensity_bounds(domain)
             facts = regression.basis, scale, bounds, domain.outcome_range, plan, covariates
             law = law_of(numbers, *facts, privacy.protected.records)
@@ -172,16 +171,17 @@ class CompositionPlan(Plan):
         if not found:
             yield from self.conclusion_problems(effect)
 
-    def levels(self, columns: tuple[int, ...] | None) -> tuple[bool, ...]:
-        """Return whether each covariate in use has two levels."""
-        levels = self.schema.two_levels
-        return levels if columns is None else tuple(levels[column] for column in columns)
+    def levels(self, columns: tuple[int, ...] | None) -> Levels:
+        """Return whether each covariate in use has two levels, and which of them says where another is missing."""
+        levels, indicators = self.schema.two_levels, self.schema.domain.indicators
+        used = levels if columns is None else [levels[column] for column in columns]
+        return Levels(used, among(columns, indicators))
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
         plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
         pairs = _pairs(release.basis)
-        if len(pairs) > plan.pairs or any(feature.i == feature.j or levels[feature.j] for feature in pairs):
+        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, STEPS)):
             yield "its products with a step are not those of a choice that its plan requests"
             return
         yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.feature_weights)
