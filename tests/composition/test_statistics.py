@@ -52,6 +52,7 @@ STATISTICS = {
     "moments": Moments(),
     "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
     "windows": WindowCells(torch.tensor([True, False]), torch.tensor([True])),
+    "windows with missing values": WindowCells(torch.tensor([True, False]), torch.tensor([True]), (1, None)),
     "waves": Waves(),
     "total": Total(),
     "waves about": WavesAbout(0.1),

@@ -82,7 +82,6 @@ def test_tables_whose_arms_are_not_as_declared(tmp_path, segments, words):
         ({"name": "segment", "categories": "men"}, "categories of 'segment' are 'men'; write a list"),
         ({"name": "segment", "categories": ["men"]}, "list two or more, each once"),
         ({"name": "segment", "categories": ["men", "men"]}, "list two or more, each once"),
-        ({"name": "segment", "categories": [True, False]}, "true/false"),
         ({"name": "age", "categories": ["a", "b"]}, "column 'age' has two roles"),
         ({"name": "segment", "categories": ["a", "b"], "low": 1}, "treatment has the unknown entry 'low'"),
     ],

@@ -145,7 +145,7 @@ def test_check_covariates_names_column_count_bounds_and_remedy() -> None:
         domain.check_covariates(x)
     assert str(caught.value) == (
         "covariate 'age' has 2 values outside its declared bounds [16, 60] (and 1 other column too); "
-        "correct codes of missing values such as -99 first; then clip with data.out_of_bounds=clip "
+        "name codes of missing values in the domain file first, codes: [-99]; then clip with data.out_of_bounds=clip "
         "(Domain.clip_covariates), or give a bound known from outside the records"
     )
     with pytest.raises(InputError, match=r"query 'age' has 2 values .* move these queries"):

@@ -200,8 +200,12 @@ def test_the_kind_of_the_outcome_is_declared() -> None:
         ({"low": 0, "high": 2, "kind": "binary"}, r"outcome is binary with bounds \[0, 2\]"),
         ({"low": -1, "high": 2, "kind": "count"}, r"outcome is a count with bounds \[-1, 2\]"),
         ({"low": 0, "high": 2.5, "kind": "count"}, r"outcome is a count with bounds \[0, 2.5\]"),
-        ({"categories": ["no", "yes"]}, "a binary outcome is coded 0 and 1"),
-        ({"categories": [0, 1, 2]}, "a binary outcome is coded 0 and 1"),
+        ({"categories": [1, 0]}, "say which of them counts as 1: success: 0"),
+        ({"categories": [0, 1, 2]}, "say which of them counts as 1: success: 2"),
+        (
+            {"categories": ["no", "yes"], "success": "ja"},
+            "success of the outcome is 'ja'; choose one of",
+        ),
     ],
 )
 def test_what_is_no_kind_is_refused(outcome, words) -> None:

@@ -131,7 +131,6 @@ def test_with_outcome_bounds_changes_nothing_else() -> None:
         ({"covariates": {"g": {"categories": ["a"]}}}, "two or more"),
         ({"covariates": {"g": {"categories": ["a", "a"]}}}, "each once"),
         ({"covariates": {"g": {"categories": "ab"}}}, "write a list"),
-        ({"covariates": {"g": {"categories": [True, False]}}}, "true/false"),
         ({"covariates": {"g": {"categories": ["a", 1]}}}, "mix"),
         ({"overlap": 0.7}, "overlap is 0.7"),
         ({"bounds": 1}, "unknown entry 'bounds'"),

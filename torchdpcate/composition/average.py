@@ -103,12 +103,12 @@ def average_nuisances(
         start = private_start(rows, domain, plan, steps, two_levels)
         first = Standardised(domain, start.retained)
         with rows.then(first).stored("z") as z:
-            regressions = Regressions(plan, steps, start.retained.two_levels, solver or NoisyNewton())
+            regressions = Regressions(plan, steps, start.retained.levels, solver or NoisyNewton())
             fits = regressions.outcome_fits(start.outcome.clip, start.centre)
             both = regressions.outcome(z, fits)
             mean = OutcomeMeans(fits, both.scores, y_range)
             propensity, logit = (None, None) if plan.known_propensity else regressions.propensity(z)
-        covariates = Covariates(start.retained.standardisation, start.retained.two_levels)
+        covariates = Covariates(start.retained.standardisation, start.retained.levels)
         points, (p0, p1) = _at_points(regressions, mean, both, covariates)
         centre, scales = float((p1 - p0).mean()), ScoreScales.of(domain)
         binary = y_range if plan.binary else None
@@ -120,7 +120,7 @@ def average_nuisances(
         clip = min(plan.clip_factor * clip, scales.high)
     errors = None
     if logit is not None and steps.private:
-        levels_of, unit = start.retained.two_levels, session.unit.records
+        levels_of, unit = start.retained.levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
     return AverageNuisances(centre, clip, errors, scored)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,7 +29,17 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.weighted_basis import MOST, Feature, Standardisation, all_features, step
+from torchdpcate.fit.weighted_basis import (
+    MOST,
+    Feature,
+    Indicators,
+    Levels,
+    Standardisation,
+    absent,
+    all_features,
+    among,
+    step,
+)
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import gumbel_top_k, top_k
 
@@ -126,14 +136,16 @@ class WavesAbout(Waves):
     Attributes:
         centre: That mean.
         scales: By which covariates are standardised; None where they are.
+        indicators: For each the position of the one that says where it is missing, or None; none where they are.
     """
 
     centre: float
     scales: Standardisation | None = None
+    indicators: Indicators = ()
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        z = batch.x if self.scales is None else self.scales(batch.x)
+        z = batch.x if self.scales is None else self.scales.of(batch.x, None, self.indicators)
         u, r = (z / _REACH).clamp(-1, 1), (batch.y - self.centre).clamp(-1, 1)
         return super().__call__(CausalData(u, batch.a, r))
 
@@ -249,13 +261,19 @@ def starts_at_zero(domain: Domain) -> Tensor:
 class WindowCells(Statistic):
     """How many of the records lie in each cell of each covariate, [q, 256].
 
+    Where values may be missing, a last column counts those, [q, 257]: for a quantile of level t each of them counts as
+    t below every threshold, so that the quantile is that of the others. A record's part of a count is in [0, 1] then
+    too, and moves it by one at most.
+
     Attributes:
         numbers: Which covariates are looked at, those of more than two levels, [q].
         bent: Which of these have cells that are finer towards -1.
+        indicators: For each of all covariates the position of the one that says where it is missing, or None.
     """
 
     numbers: Tensor
     bent: Tensor
+    indicators: Indicators = ()
 
     def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``: of a count below one threshold for each of two quantiles of each covariate."""
@@ -263,14 +281,18 @@ class WindowCells(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``; of covariates scaled to [-1, 1]."""
-        return summed(self._cells, batch.x[:, self.numbers])
+        u, columns = batch.x[:, self.numbers], self.numbers.nonzero().flatten().tolist()
+        gone = absent(batch.x, columns, self.indicators)
+        return summed(self._cells, u) if gone is None else summed(self._cells, u, gone)
 
-    def _cells(self, u: Tensor) -> Tensor:
+    def _cells(self, u: Tensor, gone: Tensor | None = None) -> Tensor:
         share = ((u.double() + 1) / 2).clamp(0, 1)
         share = torch.where(self.bent.to(u.device), share.pow(1 / _BEND), share)
         cell = (share * CELLS).long().clamp_max(CELLS - 1)
-        start = CELLS * torch.arange(u.shape[1], device=u.device)
-        return torch.bincount((cell + start).flatten(), minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
+        places = cell + CELLS * torch.arange(u.shape[1], device=u.device)
+        places = places.flatten() if gone is None else places[~gone]
+        found = torch.bincount(places, minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
+        return found if gone is None else torch.cat([found, gone.sum(0)[:, None].to(found)], 1)
 
 
 def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Standardisation:
@@ -287,12 +309,14 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
         steps: Pays, and draws noise.
     """
     q, event = len(cells.bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
-    below = torch.cat([torch.zeros(q, 1).double(), rows.total(cells).cpu().cumsum(1)], 1)
-    wanted = rows.n * torch.tensor(_QUANTILES, dtype=torch.float64)
+    found, levels = rows.total(cells).cpu(), torch.tensor(_QUANTILES, dtype=torch.float64)
+    below = torch.cat([torch.zeros(q, 1).double(), found[:, :CELLS].cumsum(1)], 1)
+    gone = found[:, CELLS:].sum(1, keepdim=True)  # before the noise, as a part of each count
+    wanted = rows.n * levels
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
-        counts = below.gather(1, middle)
+        counts = below.gather(1, middle) + gone * levels
         if event is not None:
             counts = steps.noisy(counts.flatten(), cells.moved()[0], event).view(q, 2)
         short = counts < wanted
@@ -319,7 +343,7 @@ class MomentsWithin(Moments):
         """See ``Moments``."""
         found = u.double().clone()
         found[:, ~self.two_levels] = self.windows(found[:, ~self.two_levels]) / MOST
-        return found
+        return found  # where it is missing, ``Moments`` leaves it out
 
 
 def private_moments(rows: Summed, moments: MomentsWithin, steps: NoisySteps) -> Standardisation:
@@ -350,15 +374,22 @@ class RetainedCovariates:
         columns: Their positions among all, by that order; None for all as they are.
         standardisation: Of these, released.
         two_levels: Whether each has two levels.
+        indicators: For each of all covariates the position of the one that says where it is missing, or None.
     """
 
     columns: tuple[int, ...] | None
     standardisation: Standardisation
     two_levels: tuple[bool, ...]
+    indicators: Indicators
+
+    @property
+    def levels(self) -> Levels:
+        """Whether each has two levels, and which of them says where another is missing."""
+        return Levels(self.two_levels, among(self.columns, self.indicators))
 
     def of(self, u: Tensor) -> Tensor:
-        """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]."""
-        return self.standardisation(u if self.columns is None else u[:, list(self.columns)])
+        """Return them standardised, [n, k], of all covariates u [n, q] scaled to [-1, 1]; 0 where one is missing."""
+        return self.standardisation.of(u, self.columns, self.indicators)
 
     def modifiers(self, chosen: Sequence[int]) -> "tuple[list[int], RetainedCovariates]":
         """Return those that were chosen for the effect, by the order of all, with their positions among these.
@@ -374,7 +405,8 @@ class RetainedCovariates:
         """Return those at some positions among these, in that order."""
         every = range(len(self.two_levels)) if self.columns is None else self.columns
         scales = Standardisation(self.standardisation.mean[list(places)], self.standardisation.sd[list(places)])
-        return RetainedCovariates(tuple(every[j] for j in places), scales, tuple(self.two_levels[j] for j in places))
+        levels = tuple(self.two_levels[j] for j in places)
+        return replace(self, columns=tuple(every[j] for j in places), standardisation=scales, two_levels=levels)
 
 
 def retained_covariates(
@@ -391,22 +423,22 @@ def retained_covariates(
         steps: Pays, and draws noise.
         two_levels: Whether each covariate has two levels, public, [q].
     """
-    every = tuple(two_levels)
+    every, indicators = tuple(two_levels), domain.indicators
     if not plan.windows:
         columns = chosen_by(rows, Waves(), plan.retained, steps) if plan.screens else None
         levels = every if columns is None else tuple(every[column] for column in columns)
         if steps.private and "moments" not in plan.shares.shares:
-            return RetainedCovariates(columns, Standardisation.none(len(levels)), levels)
-        return RetainedCovariates(
-            columns, private_standardisation(rows, Moments(columns=columns), steps, plan.by_sums), levels
-        )
+            return RetainedCovariates(columns, Standardisation.none(len(levels)), levels, indicators)
+        moments = Moments(columns=columns, indicators=indicators)
+        scales = private_standardisation(rows, moments, steps, plan.by_sums)
+        return RetainedCovariates(columns, scales, levels, indicators)
     two, windows = torch.tensor(every), Standardisation.none(0)
     if not all(every):
-        windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two]), steps)
-    scales = private_moments(rows, MomentsWithin(windows, two), steps)
-    retained = RetainedCovariates(None, scales, every)
+        windows = private_windows(rows, WindowCells(~two, starts_at_zero(domain)[~two], indicators), steps)
+    scales = private_moments(rows, MomentsWithin(windows, two, indicators=indicators), steps)
+    retained = RetainedCovariates(None, scales, every, indicators)
     if not plan.wide:
         return retained
     count = plan.choices[PROGNOSTIC]
-    first = chosen_about(rows, lambda centre: WavesAbout(centre, scales), count, PROGNOSTIC, steps)
+    first = chosen_about(rows, lambda centre: WavesAbout(centre, scales, indicators), count, PROGNOSTIC, steps)
     return retained.at([*first, *(j for j in range(len(every)) if j not in first)])

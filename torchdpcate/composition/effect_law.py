@@ -12,7 +12,15 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import GATE
 from torchdpcate.composition.priors import STEPS, EmpiricalBayes, held_shares, prior_variances
 from torchdpcate.data.split import public_generator
-from torchdpcate.fit.weighted_basis import MOST, Standardisation, WeightedBasis, all_features, lengths
+from torchdpcate.fit.weighted_basis import (
+    MOST,
+    Levels,
+    Standardisation,
+    WeightedBasis,
+    absent,
+    all_features,
+    lengths,
+)
 from torchdpcate.release.effect_law import EffectLaw, NuisanceNumbers
 
 TYPICAL = 0.95
@@ -364,7 +372,7 @@ class Covariates:
 
     Attributes:
         standardisation: Released.
-        two_levels: Whether each has two levels by its schema.
+        two_levels: Whether each has two levels by its schema; ``Levels`` where values may be missing.
     """
 
     standardisation: Standardisation
@@ -503,7 +511,9 @@ def public_points(basis: WeightedBasis, curvatures: Tensor, covariates: Covariat
     # covariates of two levels, -1 and 1, are the sign of a normal number
     high = normal < torch.special.ndtri(((1 + mean) / 2).clamp(0.01, 0.99))
     values = torch.where(high, 1.0, -1.0).double()
-    return torch.where(two, covariates.standardisation(values), normal).clamp(-MOST, MOST)
+    z = torch.where(two, covariates.standardisation(values), normal).clamp(-MOST, MOST)
+    gone = absent(values, None, Levels.of(covariates.two_levels).observed_by)
+    return z if gone is None else z.masked_fill(gone, 0.0)
 
 
 def _correlations(basis: WeightedBasis, curvatures: Tensor, k: int) -> Tensor:

@@ -42,7 +42,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
-from torchdpcate.fit.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Indicators, Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
 
@@ -54,6 +54,7 @@ class ComposedFit:
     Attributes:
         columns: Covariates that are retained; None for all.
         standardisation: Of those.
+        indicators: For each of all covariates the position of the one that says where it is missing, or None.
         effect: The effect's regression.
         law: What intervals rest on; None where the plan does not request them, or the released noise of an estimated
             propensity is beyond their limit.
@@ -64,11 +65,16 @@ class ComposedFit:
 
     columns: tuple[int, ...] | None
     standardisation: Standardisation
+    indicators: Indicators
     effect: FittedEffect
     law: EffectLaw | None = None
     numbers: IntervalNumbers | None = None
     nuisances: "WorkedNuisances" = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
+
+    def features(self, u: Tensor) -> Tensor:
+        """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
+        return self.effect.regression.basis(self.standardisation.of(u, self.columns, self.indicators))
 
     @property
     def outcome(self) -> Tensor:
@@ -337,7 +343,7 @@ class _Fit:
         domain, plan, steps = self.domain, self.plan, self.steps
         start = private_start(self.rows, domain, plan, steps, self.two_levels)
         about, retained = start.outcome, start.retained
-        regressions = Regressions(plan, steps, retained.two_levels, self.solver, self.nuisance)
+        regressions = Regressions(plan, steps, retained.levels, self.solver, self.nuisance)
         first = Standardised(domain, retained)
         with self.rows.then(first).stored("z") as z:
             change, before = self._nuisances(z, regressions, start)
@@ -351,13 +357,14 @@ class _Fit:
                 found = ComposedFit(
                     retained.columns,
                     retained.standardisation,
+                    retained.indicators,
                     effect,
                     nuisances=nuisances,
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
                 )
                 if not plan.intervals:
                     return found
-                covariates, basis = Covariates(retained.standardisation, retained.two_levels), effect.regression.basis
+                covariates, basis = Covariates(retained.standardisation, retained.levels), effect.regression.basis
                 facts = scale, propensity_bounds(domain), domain.outcome_range, plan, steps, covariates, before
                 law, numbers = private_effect_law(rest, basis, effect.solution, *facts)
                 return replace(found, law=law, numbers=numbers)
@@ -409,9 +416,9 @@ class _Fit:
                 others = rest.then(pulls).then(Columns(slice(first, None)))
                 chosen = chosen_about(others, WavesAbout, plan.choices[MODIFIERS], MODIFIERS, steps)
             places, retained = retained.modifiers([*range(first), *(place + first for place in chosen)])
-            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.two_levels)
+            rest, regressions = rest.then(Columns(places)), replace(regressions, two_levels=retained.levels)
         if plan.pairs:
-            pairs = chosen_pairs(rest.then(pulls), retained.two_levels, plan.pairs, PAIRS, steps)
+            pairs = chosen_pairs(rest.then(pulls), retained.levels, plan.pairs, PAIRS, steps)
             regressions = replace(regressions, pairs=pairs)
         return retained, rest, regressions
 

@@ -14,7 +14,7 @@ from torchdpcate.composition.rows import Rows
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
-from torchdpcate.fit.weighted_basis import Standardisation
+from torchdpcate.fit.weighted_basis import Indicators, Standardisation, absent, among
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import quantile_by_counts
 
@@ -22,6 +22,8 @@ _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: 
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
 LEAST_VARIANCE = 0.01  # of a covariate on [-1, 1]
+LEAST_OBSERVED = 0.05
+"""Released share of a covariate's values that are there, below which they have no mean."""
 _DOUBT = 2.0  # of a correlation: it counts half where its noise is half of it
 _LEAST_CORRELATION = 0.1  # eigenvalue of the correlations
 
@@ -247,11 +249,21 @@ class Moments(Statistic):
     Of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`, whose joint sensitivity is one: with
     d = |a - b| for two values of a covariate, :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
 
+    Where values are missing, sums are of the others: a missing one counts as 0, the middle of [-1, 1], which is one of
+    the values that a covariate may have, so that the sensitivity is the same.
+
     Attributes:
         columns: The covariates; None for all.
+        indicators: For each of all covariates the position of the one that says where it is missing, or None.
     """
 
     columns: tuple[int, ...] | None = field(default=None, kw_only=True)
+    indicators: Indicators = field(default=(), kw_only=True)
+
+    @property
+    def observed_by(self) -> Indicators:
+        """For each of the covariates the position of its indicator among them; None where there is none."""
+        return among(self.columns, self.indicators)
 
     def moved(self) -> tuple[float, float, float]:
         """See ``Statistic``."""
@@ -263,7 +275,8 @@ class Moments(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        u = self.values(batch.x)
+        u, gone = self.values(batch.x), absent(batch.x, self.columns, self.indicators)
+        u = u if gone is None else u.masked_fill(gone, 0.0)
         root = math.sqrt(u.shape[1])
         first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
         return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
@@ -287,6 +300,10 @@ def released_moments(
 ) -> tuple[Tensor, Tensor]:
     """Return released means, in [-1, 1], and mean squares of covariates, [k] each.
 
+    Of covariates with missing values they are those of the others: sums over n, over the released share that is there.
+    Below ``LEAST_OBSERVED`` of it the mean is 0. Where a private choice left out the indicator, it is not known: a
+    missing value then counts as the middle.
+
     Args:
         rows: As of ``private_standardisation``, as are the next two.
         moments: Of the covariates.
@@ -299,15 +316,32 @@ def released_moments(
     root = math.sqrt(k)
     mean = (2 * root * noisy[:k]).clamp(-1, 1)
     square = root * noisy[k:] / math.sqrt(_SQUARES)
+    there = _observed(mean, moments.observed_by)
+    if there is not None:
+        known, divisor = there >= LEAST_OBSERVED, there.clamp_min(LEAST_OBSERVED)
+        mean = torch.where(known, mean / divisor, 0.0).clamp(-1, 1)
+        square = torch.where(known, square / divisor, (expected or _EXPECTED).square)
     if expected is not None:
-        sd = steps.scale("moments", 1.0, 2 * k) / n
+        noise = steps.scale("moments", 1.0, 2 * k) / n
+        sd = noise if there is None else noise / there.clamp_min(LEAST_OBSERVED)
         mean = mean * _trust(expected.means, 2 * root * sd)
         trust = _trust(expected.square_spread, root * sd / math.sqrt(_SQUARES))
         square = expected.square + (square - expected.square) * trust
     return mean, square
 
 
-def _trust(spread: float | Tensor, noise: float) -> float | Tensor:
+def _observed(mean: Tensor, indicators: Indicators) -> Tensor | None:
+    """Return the share of each covariate's values that are there, [k], by released means of indicators in [-1, 1]."""
+    pairs = [(place, where) for place, where in enumerate(indicators) if where is not None]
+    if not pairs:
+        return None
+    places, where = (list(part) for part in zip(*pairs, strict=True))
+    there = torch.ones_like(mean)
+    there[places] = (1 - mean[where]) / 2
+    return there
+
+
+def _trust(spread: float | Tensor, noise: float | Tensor) -> float | Tensor:
     """Return the weight of a number that varies so much and has so much noise, both standard deviations."""
     return spread**2 / (spread**2 + noise**2)
 

@@ -17,8 +17,15 @@ from torchdpcate.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-MEND_MISSING = "fill in a value that does not depend on the records, or drop these rows"
-"""What to do about missing values: a mean of the records would be a statistic that nothing paid for."""
+MEND_MISSING = (
+    "say in the domain file how they are taken: missing: indicator in the entry of a covariate, missing: drop in that "
+    "of treatment or outcome"
+)
+"""What to do about missing values: to leave out rows or fill in what depends on records would be paid by nothing."""
+MEND_CODES = "name codes of missing values in the domain file, codes: [-99, NA]"
+"""What to do about cells that stand for missing values in another way."""
+MEND_INFINITE = "correct them, or write them as missing values"
+"""What to do about infinite values."""
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _BOOLEANS = {"true": 1.0, "false": 0.0}
@@ -26,8 +33,10 @@ MISSING = ("", "na", "n/a", "nan", "null", "none", "<na>")
 """How a missing value may be written, in small letters."""
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """How a number may be written; inf, 0x1, 1_0 and other digits are none."""
-_REMEDY = "correct these rows: a number has a decimal point, and a code of a missing value is none"
+_REMEDY = f"a number has a decimal point; correct these cells, or {MEND_CODES}"
 _TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
+_TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+_DATES = "holds dates; declare them: kind: date, with low and high as 2015-01-31"
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
 
@@ -265,7 +274,15 @@ def _has_names(index: Any) -> bool:
     return len(index) > 0 and all(isinstance(name, str) for name in index)
 
 
-def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:
+def numeric_column(
+    column: "pd.Series",
+    name: str,
+    *,
+    truth: bool = False,
+    remedy: str = _REMEDY,
+    missing: bool = False,
+    mend: str = MEND_MISSING,
+) -> np.ndarray:
     """Return a column as float64 [n]; numbers written as text count as numbers.
 
     Args:
@@ -273,6 +290,8 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
         name: Its name, for messages.
         truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
         remedy: What to do about words, for messages.
+        missing: Whether missing values become NaN, instead of being refused.
+        mend: What to do about missing values, for messages.
 
     Raises:
         InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
@@ -283,6 +302,8 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
     kinds = pd.api.types
     if kinds.is_bool_dtype(column) and not truth:
         raise InputError(f"column {name!r} {_TRUTH}")
+    if kinds.infer_dtype(column, skipna=True) in _TIMES:
+        raise InputError(f"column {name!r} {_DATES}")
     if kinds.is_integer_dtype(column):
         beyond = int(((column > _EXACT) | (column < -_EXACT)).sum())
         if beyond:
@@ -295,10 +316,11 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
         raise InputError(f"column {name!r} {_TRUTH}")
     if wrong.any():
         raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
-    _refuse_missing(int(np.isnan(values).sum()), name)
+    if not missing:
+        _refuse_missing(int(np.isnan(values).sum()), name, mend)
     infinite = int(np.isinf(values).sum())
     if infinite:
-        raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; drop these rows")
+        raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; {MEND_INFINITE}")
     return values
 
 
@@ -306,7 +328,10 @@ def category_codes(
     column: "pd.Series",
     name: str,
     categories: Sequence[Any],
-    remedy: str = "correct these rows, or declare categories known from outside the records",
+    remedy: str = f"correct these cells, declare categories known from outside the records, or {MEND_CODES}",
+    *,
+    missing: bool = False,
+    mend: str = MEND_MISSING,
 ) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n].
 
@@ -315,6 +340,8 @@ def category_codes(
         name: Its name, for messages.
         categories: What it may hold.
         remedy: What to do about other values, for messages.
+        missing: Whether a missing value has the position after the last, instead of being refused.
+        mend: What to do about missing values, for messages.
 
     Raises:
         InputError: Missing or unknown values; says which column and how many.
@@ -323,12 +350,15 @@ def category_codes(
 
     text = isinstance(categories[0], str)
     if text:
-        _refuse_missing(int(column.isna().sum()), name)
+        gone = column.isna().to_numpy(dtype=bool)
         values: Any = column.astype(str).to_numpy(dtype=object)
+        if not missing:
+            _refuse_missing(int(gone.sum()), name, mend)
     else:
-        values = numeric_column(column, name, truth=set(categories) == {0, 1})
+        values = numeric_column(column, name, truth=set(categories) == {0, 1}, missing=missing, mend=mend)
+        gone = np.isnan(values)
     index = pd.Index(list(categories), dtype=object if text else np.float64)
-    codes = index.get_indexer(values)
+    codes = np.where(gone, len(categories), index.get_indexer(values))
     unknown = int((codes < 0).sum())
     if unknown:
         raise InputError(
@@ -338,8 +368,10 @@ def category_codes(
     return codes
 
 
-def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.ndarray:
+def readable_rows(column: "pd.Series", categories: Sequence[Any] = (), missing: bool = False) -> np.ndarray:
     """Return which values a column of numbers, or of these categories, may have, bool [n]; bounds are not looked at.
+
+    Missing values are among them if ``missing`` says so.
 
     A column of true and false where these are no numbers is a mistake of all its rows, and ``numeric_column``'s to
     refuse.
@@ -347,12 +379,14 @@ def readable_rows(column: "pd.Series", categories: Sequence[Any] = ()) -> np.nda
     import pandas as pd
 
     if categories and isinstance(categories[0], str):
-        return (column.notna() & column.astype(str).isin(list(categories))).to_numpy(dtype=bool)
+        gone = column.isna().to_numpy(dtype=bool)
+        return np.where(gone, missing, column.astype(str).isin(list(categories)).to_numpy(dtype=bool))
     if pd.api.types.is_bool_dtype(column):
         return np.ones(len(column), dtype=bool)
-    values, _ = _read(column, set(categories) == {0, 1})
+    values, wrong = _read(column, set(categories) == {0, 1})
     known = np.isfinite(values) & (np.abs(values) <= _EXACT)
-    return known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
+    known = known & np.isin(values, np.asarray(categories, dtype=np.float64)) if categories else known
+    return known | (missing & np.isnan(values) & ~wrong)
 
 
 def _read(column: "pd.Series", truth: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -392,6 +426,6 @@ def _as_float(value: Any) -> float:
         return float("inf")
 
 
-def _refuse_missing(count: int, name: str) -> None:
+def _refuse_missing(count: int, name: str, mend: str) -> None:
     if count:
-        raise InputError(f"column {name!r} has {plural(count, 'missing value')}; {MEND_MISSING}")
+        raise InputError(f"column {name!r} has {plural(count, 'missing value')}; {mend}")

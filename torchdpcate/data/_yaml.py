@@ -23,7 +23,7 @@ def read_yaml(path: Path) -> Any:
     A file that is another than was meant may hold records, so that errors name lines of it and show nothing.
 
     Aliases are refused, because nine lines of them stand for more than a memory holds; so are deep nesting and tags.
-    A date stays a word, and 6e4 is a number, as in yaml 1.2.
+    A date stays a word, as do yes, no, on and off, and 6e4 is a number, as in yaml 1.2.
 
     Args:
         path: The file, UTF-8.
@@ -88,7 +88,7 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """yaml's safe loader, without dates, with powers of ten, and with each entry once."""
+        """yaml's safe loader, without dates, with yes and no as words, with powers of ten, and with each entry once."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict:
             entries = super().construct_mapping(node, deep)
@@ -96,11 +96,12 @@ def _loader() -> Any:
                 raise InputError(f"an entry is there twice, in line {node.start_mark.line + 1} or below")
             return entries
 
-    date, number = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:float"
+    date, truth, number = (f"tag:yaml.org,2002:{name}" for name in ("timestamp", "bool", "float"))
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != date]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (date, truth)]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+    Loader.add_implicit_resolver(truth, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
     Loader.add_implicit_resolver(number, re.compile(f"^(?:{_POWERS.pattern})$"), list("-+0123456789."))
     return Loader
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ROWS = 4_096  # at a time, so that what is worked out of them stays in a processor's cache
 _MOST = 10_000  # digests
+_MEND_PROPENSITY = "correct these cells: the design of a study knows it for every record"
 _key = secrets.token_bytes(32)
 _used: dict[int, bool] = {}  # digests, the oldest first, and whether the user was told
 
@@ -163,10 +164,9 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     """
     x = schema.encode(frame)
     a = schema.encode_treatment(frame)
-    binary = schema.domain.outcome_kind == "binary"
-    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary))
+    y = schema.encode_outcome(frame)
     name = schema.propensity_column
-    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name))
+    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name, mend=_MEND_PROPENSITY))
     return records_within(CausalData(x, a, y, own), schema)
 
 

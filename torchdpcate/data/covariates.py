@@ -1,5 +1,6 @@
 """Columns of a table that are covariates: the numbers they become, and how these are scaled to [-1, 1]."""
 
+import datetime
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,16 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import category_codes, numeric_column, readable_rows
+from torchdpcate.data._cells import (
+    INDICATOR,
+    MISSING_LEVEL,
+    Code,
+    are_dates,
+    check_codes,
+    days_since,
+    to_date,
+    without_codes,
+)
 from torchdpcate.data.facts import check_bounds, check_distinct, check_name, to_number
 from torchdpcate.errors import InputError
 
@@ -184,6 +195,21 @@ class Numeric:
 
     Its scale and its typical range are those of ``CovariateScales``; ``origin`` says where its bounds come from, if
     other than the schema's own, and is never compared.
+
+    Where values may be missing, a second column ``name=missing`` is 1 for those, whose number is then the middle of the
+    bounds on its scale: a public map of each record by itself. Of dates the number is that of days since the lower
+    bound, which is 0.
+
+    Attributes:
+        missing: Whether values may be missing.
+        codes: What else means that a value is missing, see ``check_codes``.
+        start: Lower bound of dates; None for numbers.
+
+    Example:
+        >>> import pandas as pd
+        >>> age = Numeric("age", 0, 100, missing=True, codes=(-99,))
+        >>> [column.name for column in age.columns], age.encode(pd.Series([20, -99])).tolist()
+        (['age', 'age=missing'], [[20.0, 0.0], [50.0, 1.0]])
     """
 
     name: str
@@ -193,40 +219,98 @@ class Numeric:
     two_levels: bool = False
     scale: str = "linear"
     typical: Typical = None
+    missing: bool = False
+    codes: tuple[Code, ...] = ()
+    start: datetime.date | None = None
 
     def __post_init__(self) -> None:
-        low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
+        what = f"covariate {self.name!r}"
+        low, high = check_bounds(what, self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        scale = check_scale(f"covariate {self.name!r}", self.scale, self.typical, low, high, self.two_levels)
+        scale = check_scale(what, self.scale, self.typical, low, high, self.two_levels)
         object.__setattr__(self, "typical", scale[1])
+        object.__setattr__(self, "codes", check_codes(what, self.codes))
+        if self.missing and self.two_levels:
+            raise InputError(
+                f"{what} has two levels, and values that may be missing; give categories: [{low:g}, {high:g}] in the "
+                "place of low, high and two_levels"
+            )
 
-    @property
+    @classmethod
+    def of_dates(cls, name: str, low: Any, high: Any, typical: Any = None, **facts: Any) -> "Numeric":
+        """Return the covariate of dates between two, of which ``typical`` holds about nine of ten.
+
+        Raises:
+            InputError: A bound that is no date, or bounds and a typical range that do not fit.
+
+        Example:
+            >>> Numeric.of_dates("admission", "2015-01-01", "2016-01-01").high
+            365.0
+        """
+        what = f"covariate {name!r}"
+        start = to_date(f"low of {what}", low)
+        days = (to_date(f"high of {what}", high) - start).days
+        if days < 1:
+            raise InputError(f"bounds of {what} are {low} and {high}; give the earlier date as low")
+        if typical is not None:
+            if isinstance(typical, str) or not isinstance(typical, Sequence) or len(typical) != 2:
+                raise InputError(f"typical of {what} is {typical!r}; give two dates, [low, high]")
+            typical = tuple(float((to_date(f"typical of {what}", end) - start).days) for end in typical)
+        return cls(name, 0.0, float(days), typical=typical, start=start, **facts)
+
+    @cached_property
     def columns(self) -> "tuple[Numeric, ...]":
-        """The encoded columns: itself."""
-        return (self,)
+        """The encoded columns: itself, and where it is missing."""
+        if not self.missing:
+            return (self,)
+        own = Numeric(self.name, self.low, self.high, scale=self.scale, typical=self.typical)
+        return own, Numeric(f"{self.name}={MISSING_LEVEL}", 0.0, 1.0, two_levels=True)
 
     @property
     def levels(self) -> tuple[Any, ...]:
         """The values that it may have, in the order of the encoding: the bounds, if it has two levels, else none."""
         return (self.low, self.high) if self.two_levels else ()
 
+    @property
+    def middle(self) -> float:
+        """The number that a missing value has: the middle of the bounds on its scale."""
+        return float(self._of_share(torch.full((1,), 0.5, dtype=torch.float64)))
+
     def encode(self, column: "pd.Series") -> np.ndarray:
-        """Return the numbers [n, 1]; bounds are the domain's to check.
+        """Return the numbers [n, 1], or with where they are missing [n, 2]; bounds are the domain's to check.
 
         Raises:
             InputError: Missing or other values; says which column and how many.
         """
-        return numeric_column(column, self.name)[:, None]
+        column = without_codes(column, self.codes)
+        if self.start is None:
+            values = numeric_column(column, self.name, missing=self.missing)
+        else:
+            values = days_since(column, self.name, self.start, missing=self.missing)
+        if not self.missing:
+            return values[:, None]
+        gone = np.isnan(values)
+        return np.stack([np.where(gone, self.middle, values), gone], 1)
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values ``encode`` can read, bool [n]."""
-        return readable_rows(column)
+        column = without_codes(column, self.codes)
+        if self.start is None:
+            return readable_rows(column, missing=self.missing)
+        return are_dates(column, self.missing)
 
     def decode_unit(self, u: Tensor) -> Tensor:
-        """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer."""
+        """Return low + u (high - low), or where its scale bends that; in the bounds; of two levels, the nearer.
+
+        None is missing: with an indicator it is 0, [n, 2].
+        """
+        values = self._of_share(u)[:, None]
+        return torch.cat([values, torch.zeros_like(values)], 1) if self.missing else values
+
+    def _of_share(self, u: Tensor) -> Tensor:
         u = u.round() if self.two_levels else self._scales.linear_shares(u[:, None])[:, 0]
-        return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)[:, None]
+        return (self.low + u * (self.high - self.low)).clamp(self.low, self.high)
 
     @property
     def linear(self) -> bool:
@@ -237,28 +321,56 @@ class Numeric:
     def _scales(self) -> CovariateScales:
         return CovariateScales([self])
 
+    def written(self, value: float) -> str:
+        """Return a value as it is shown: a number as short as it can be, or the date of a number of days.
+
+        Example:
+            >>> Numeric("age", 16, 60).written(16.0), Numeric.of_dates("seen", "2015-01-01", "2016-01-01").written(31.0)
+            ('16', '2015-02-01')
+        """
+        if self.start is None:
+            return f"{value:g}"
+        return (self.start + datetime.timedelta(days=round(value))).isoformat()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the bounds, and what else is said of it."""
-        facts: dict[str, Any] = {"low": self.low, "high": self.high}
+        dates = self.start is not None
+        facts: dict[str, Any] = {"kind": "date"} if dates else {}
+        facts |= {"low": self._entry(self.low), "high": self._entry(self.high)}
         facts |= {"two_levels": True} if self.two_levels else {}
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
-        facts |= {"typical": list(self.typical)} if self.typical is not None else {}
-        return facts | said(self.origin)
+        facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
+        return facts | _missing_entries(self) | said(self.origin)
+
+    def _entry(self, value: float) -> float | str:
+        return value if self.start is None else self.written(value)
 
 
 @dataclass(frozen=True)
 class Categorical:
     """One of k public categories: a 0/1 column if k = 2, k one-hot columns ``name=level`` otherwise.
 
-    With two categories the column is 0 for the first one listed and 1 for the second.
+    With two categories the column is 0 for the first one listed and 1 for the second. Where values may be missing,
+    ``missing`` is a level more, the last one: two categories then have three columns.
+
+    Attributes:
+        missing: Whether values may be missing.
+        codes: What else means that a value is missing, see ``check_codes``.
+
+    Example:
+        >>> Categorical("site", ("north", "south"), missing=True).levels
+        ('north', 'south', 'missing')
     """
 
     name: str
     categories: tuple[Any, ...]
     origin: str = field(default="", compare=False)
+    missing: bool = False
+    codes: tuple[Code, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", tuple(self.categories))
+        given = tuple(int(level) if isinstance(level, bool) else level for level in self.categories)
+        object.__setattr__(self, "categories", given)
         for level in self.categories:
             if isinstance(level, str):
                 check_name(f"a category of {self.name!r}", level)
@@ -266,13 +378,18 @@ class Categorical:
                 raise InputError(f"category {level} of {self.name!r} is beyond 2^53; put identifiers in quotes")
         if len(self.categories) < 2 or len(set(self.categories)) < len(self.categories):
             raise InputError(f"categories of {self.name!r} are {list(self.categories)}; list two or more, each once")
-        check_distinct(f"categories of {self.name!r}:", [level for level in self.categories if isinstance(level, str)])
-        if any(isinstance(level, bool) for level in self.categories):
-            raise InputError(
-                f"categories of {self.name!r} hold true/false; put words like 'yes' in quotes, or use 0 and 1"
-            )
         if len({isinstance(level, str) for level in self.categories}) == 2:
             raise InputError(f"categories of {self.name!r} mix words and numbers; use one kind")
+        if self.missing and MISSING_LEVEL in self.categories:
+            raise InputError(
+                f"categories of {self.name!r} have {MISSING_LEVEL!r}, which missing: {INDICATOR} adds; leave it out of "
+                f"the list, and add codes: [{MISSING_LEVEL}] where it is a word in cells"
+            )
+        check_distinct(f"categories of {self.name!r}:", [level for level in self.levels if isinstance(level, str)])
+        object.__setattr__(self, "codes", check_codes(f"covariate {self.name!r}", self.codes))
+        both = [code for code in self.codes if code in self.categories]
+        if both:
+            raise InputError(f"codes of {self.name!r} hold {both[0]!r}, a category; leave it out of one of them")
 
     @property
     def is_text(self) -> bool:
@@ -282,13 +399,13 @@ class Categorical:
     @cached_property
     def columns(self) -> tuple[Numeric, ...]:
         """The encoded columns, each 0 or 1."""
-        names = [f"{self.name}={level}" for level in self.categories] if len(self.categories) > 2 else [self.name]
+        names = [f"{self.name}={level}" for level in self.levels] if len(self.levels) > 2 else [self.name]
         return tuple(Numeric(name, 0.0, 1.0, two_levels=True) for name in names)
 
     @property
     def levels(self) -> tuple[Any, ...]:
-        """The categories."""
-        return self.categories
+        """The categories, and ``missing`` where values may be."""
+        return (*self.categories, MISSING_LEVEL) if self.missing else self.categories
 
     def encode(self, column: "pd.Series") -> np.ndarray:
         """Return 0/1 columns [n, 1] or [n, k].
@@ -296,24 +413,30 @@ class Categorical:
         Raises:
             InputError: Missing or unknown values; says which column and how many.
         """
-        return self._one_hot(category_codes(column, self.name, self.categories))
+        column = without_codes(column, self.codes, text=self.is_text)
+        return self._one_hot(category_codes(column, self.name, self.categories, missing=self.missing))
 
     def readable(self, column: "pd.Series") -> np.ndarray:
         """Return which values are among the categories, bool [n]."""
-        return readable_rows(column, self.categories)
+        return readable_rows(without_codes(column, self.codes, text=self.is_text), self.categories, self.missing)
 
     def decode_unit(self, u: Tensor) -> Tensor:
-        """Give each category the same share of [0, 1)."""
-        return torch.from_numpy(self._one_hot((u * len(self.categories)).long().numpy()))
+        """Give each level the same share of [0, 1)."""
+        return torch.from_numpy(self._one_hot((u * len(self.levels)).long().numpy()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the categories."""
-        return {"categories": list(self.categories)} | said(self.origin)
+        """Return the categories, and what else is said of it."""
+        return {"categories": list(self.categories)} | _missing_entries(self) | said(self.origin)
 
     def _one_hot(self, codes: np.ndarray) -> np.ndarray:
-        if len(self.categories) == 2:
+        if len(self.levels) == 2:
             return codes.astype(np.float64)[:, None]
-        return np.eye(len(self.categories))[codes]
+        return np.eye(len(self.levels))[codes]
+
+
+def _missing_entries(covariate: "Covariate") -> dict[str, Any]:
+    found: dict[str, Any] = {"missing": INDICATOR} if covariate.missing else {}
+    return found | ({"codes": list(covariate.codes)} if covariate.codes else {})
 
 
 Covariate: TypeAlias = Numeric | Categorical
@@ -329,10 +452,12 @@ def bounds_in_words(covariate: Covariate) -> str:
     """
     if covariate.levels:
         return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
-    (column,) = covariate.columns
-    words = f"{column.name}: {column.low:g} to {column.high:g}"
-    more = ["log scale"] if column.scale == "log" else []
-    more += [] if column.typical is None else ["typically {:g} to {:g}".format(*column.typical)]
+    assert isinstance(covariate, Numeric)
+    words = f"{covariate.name}: {covariate.written(covariate.low)} to {covariate.written(covariate.high)}"
+    more = ["log scale"] if covariate.scale == "log" else []
+    if covariate.typical is not None:
+        more += ["typically {} to {}".format(*map(covariate.written, covariate.typical))]
+    more += ["or missing"] if covariate.missing else []
     return f"{words} ({', '.join(more)})" if more else words
 
 

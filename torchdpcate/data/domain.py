@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, missing_columns, others_too, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import (
+    MEND_MISSING,
+    is_frame,
+    missing_columns,
+    others_too,
+    plural,
+    to_float64,
+    to_matrix,
+)
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
@@ -24,7 +32,7 @@ from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
 _CLIP = (
-    "correct codes of missing values such as -99 first; then clip with data.out_of_bounds=clip "
+    "name codes of missing values in the domain file first, codes: [-99]; then clip with data.out_of_bounds=clip "
     "(Domain.clip_covariates), or give a bound known from outside the records"
 )
 _MOVE = "move these queries into the domain"
@@ -58,6 +66,8 @@ class Domain:
             the records.
         treated: Share of records that are treated, known from outside them, where the propensity is not known: what a
             plan expects of rare treatments; None expects about half.
+        indicators: For columns whose values may be missing, the name of the column of two levels that is 1 where they
+            are; a missing value is then the middle of its bounds, and compositions take it as the mean of the others.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -69,13 +79,14 @@ class Domain:
         typical: Tuple of q ranges or None.
         known_propensity: A ``KnownPropensity``, or None.
         treated: The public share of the treated, or None.
+        indicators: For each column the position of the one that says where it is missing, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
             covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
-            propensity, the outcome's bounds do not fit its kind, or a scale or a typical range does not fit its column,
-            see ``check_scale``.
+            propensity, the outcome's bounds do not fit its kind, a scale or a typical range does not fit its column,
+            see ``check_scale``, or an indicator is no column of two levels from 0 to 1.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -100,6 +111,7 @@ class Domain:
         scales: Sequence[str] | None = None,
         typical: Sequence[Sequence[float] | None] | None = None,
         treated: float | None = None,
+        indicators: Mapping[str, str] | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -119,6 +131,7 @@ class Domain:
         self.scales = tuple(column.scale for column in self.columns)
         self.typical = tuple(column.typical for column in self.columns)
         self.covariate_scales = CovariateScales(self.columns)
+        self.indicators = self._indicators(indicators or {})
         self.outcome_low, self.outcome_high = check_bounds("outcome", outcome_low, outcome_high)
         if self.outcome_range < _RESOLUTION * max(abs(self.outcome_low), abs(self.outcome_high)):
             raise InputError(
@@ -166,6 +179,16 @@ class Domain:
                 f"{self.overlap:g} to {1 - self.overlap:g}, or lower the overlap"
             )
         return share
+
+    def _indicators(self, given: Mapping[str, str]) -> tuple[int | None, ...]:
+        for name, where in given.items():
+            own = next((column for column in self.columns if column.name == where), None)
+            if name not in self.names or own is None or (own.low, own.high, own.two_levels) != (0.0, 1.0, True):
+                raise InputError(
+                    f"indicators is {dict(given)}: give for a column with missing values the name of a column of two "
+                    "levels, 0 and 1"
+                )
+        return tuple(self.names.index(given[name]) if name in given else None for name in self.names)
 
     def _check_names(self, q: int) -> None:
         if not q:
@@ -247,7 +270,7 @@ class Domain:
         y = to_float64(y, what).flatten()
         missing = int((~torch.isfinite(y)).sum())
         if missing:
-            raise InputError(f"{what} has {plural(missing, 'missing or infinite value')}; drop these rows")
+            raise InputError(f"{what} has {plural(missing, 'missing or infinite value')}; {MEND_MISSING}")
         outside = ((y < self.outcome_low) | (y > self.outcome_high)).sum(0, keepdim=True)
         if outside.any():
             _refuse(what, outside, (self.outcome_low, self.outcome_high), _CLIP)
@@ -329,6 +352,8 @@ class Domain:
             outcome_kind=self.outcome_kind,
             treated=self.treated,
         )
+        at = [self.indicators[column] for column in chosen]
+        selected.indicators = tuple(chosen.index(place) if place in chosen else None for place in at)
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
         return selected
@@ -349,7 +374,17 @@ class Domain:
             **({"scales": list(self.scales)} if "log" in self.scales else {}),
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
             **({} if self.treated is None else {"treated": self.treated}),
+            **({"indicators": self._named_indicators()} if self.has_missing else {}),
         }
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether values of a column may be missing."""
+        return any(place is not None for place in self.indicators)
+
+    def _named_indicators(self) -> dict[str, str]:
+        both = zip(self.names, self.indicators, strict=True)
+        return {name: self.names[place] for name, place in both if place is not None}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "Domain":
@@ -386,7 +421,7 @@ class Domain:
 
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
-        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated
+        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated, self.indicators
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

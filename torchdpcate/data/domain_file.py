@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchdpcate._files import write_text
 from torchdpcate._text import is_plain
 from torchdpcate.data._arrays import MISSING, is_number
+from torchdpcate.data._cells import INDICATOR, Code, check_codes
 from torchdpcate.data._frames import (
     NUMBERS,
     TRUTHS,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
-_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster"}
+_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes"}
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -98,14 +99,15 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     _check_form(facts)
     check_filled(facts)
     entries = _entries(facts, "domain", _NEEDED, _OPTIONAL)
-    outcome = _outcome(entries["outcome"])
+    codes = check_codes("all columns", entries.get("codes", ()))
+    outcome, levels, success = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
             "covariates is empty in the domain; name at least one, with low and high; where there is none, as for an "
             "average effect of a trial, add a column of zeros to the table, and none: {low: 0, high: 1}"
         )
-    covariates = tuple(_covariate(str(name), entry) for name, entry in entries["covariates"].items())
-    treatment, arms, order = _treatment(entries["treatment"])
+    covariates = tuple(_covariate(str(name), entry, codes) for name, entry in entries["covariates"].items())
+    treatment, arms, order, treatment_codes = _treatment(entries["treatment"], codes)
     domain = _domain(_in_this_order(entries, arms, order), covariates, outcome)
     return {
         "treatment": treatment,
@@ -114,6 +116,10 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "domain": domain,
         "outcome_origin": _origin("outcome", outcome),
         "arms": arms,
+        "outcome_levels": levels,
+        "success": success,
+        "treatment_codes": treatment_codes,
+        "outcome_codes": _codes("outcome", outcome, codes),
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
         "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
@@ -139,38 +145,73 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         propensity=_encoded_propensity(entries.get("propensity"), covariates),
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
+        indicators={c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
     )
 
 
-def _covariate(name: str, entry: Any) -> Covariate:
-    """Build a covariate from its yaml entry."""
+def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
+    """Build a covariate from its yaml entry, and the codes of missing values of all columns."""
     what = f"covariate {name!r}"
+    optional = {"origin", "missing", "codes"}
     if isinstance(entry, Mapping) and "categories" in entry:
         for fact in ("scale", "typical"):
             if fact in entry:
                 raise InputError(f"{what} has categories, and {fact}, which is of numbers alone; leave it out")
-        _entries(entry, what, {"categories"}, {"origin"})
-        return Categorical(name, _levels(name, entry), _origin(what, entry))
-    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels", "scale", "typical"})
-    two_levels = bounds.get("two_levels", False)
+        _entries(entry, what, {"categories"}, optional)
+        levels, said = _levels(name, entry), _missing(what, entry, codes)
+        return Categorical(name, levels, _origin(what, entry), **said)
+    bounds = _entries(entry, what, {"low", "high"}, {"two_levels", "scale", "typical", "kind"} | optional)
+    said, kind, typical = _missing(what, bounds, codes), bounds.get("kind", "number"), bounds.get("typical")
+    if kind not in ("number", "date"):
+        raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
+    if kind == "date":
+        for fact in ("scale", "two_levels"):
+            if fact in bounds:
+                raise InputError(f"{what} has dates, and {fact}, which is of numbers alone; leave it out")
+        return Numeric.of_dates(name, bounds["low"], bounds["high"], typical, origin=_origin(what, bounds), **said)
+    two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
-    scale, typical = bounds.get("scale", "linear"), bounds.get("typical")
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical)
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical, **said)
 
 
-def _outcome(entry: Any) -> Mapping[str, Any]:
-    """Return the outcome's entries, with the bounds and the kind that its categories bring."""
-    if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
-        if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
-            raise InputError(
-                f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
-                "and 1, or true and false: write these into the column, and categories: [0, 1]"
-            )
-        own = {"origin": entry["origin"]} if "origin" in entry else {}
-        return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **own}
-    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
+def _missing(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> dict[str, Any]:
+    """Return whether values of a covariate may be missing, and what else says so."""
+    given = entry.get("missing")
+    if given == "drop":
+        raise InputError(
+            f"missing of {what} is drop, which is of treatment and outcome alone; give missing: {INDICATOR}"
+        )
+    if given not in (None, INDICATOR):
+        raise InputError(f"missing of {what} is {given!r}; give missing: {INDICATOR}, or leave it out")
+    return {"missing": given == INDICATOR, "codes": _codes(what, entry, codes)}
+
+
+def _codes(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> tuple[Code, ...]:
+    """Return a column's own codes of missing values, or those of all columns."""
+    return check_codes(what, entry["codes"]) if "codes" in entry else codes
+
+
+def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
+    """Return the outcome's entries, with bounds and kind that categories bring; these, and which of them counts as 1.
+
+    The categories 0 and 1 are numbers as they are.
+    """
+    if not isinstance(entry, Mapping) or "categories" not in entry:
+        return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind", "codes"}), (), None
+    own = _entries(entry, "outcome", {"name", "categories"}, {"origin", "success", "codes"})
+    levels, success = _levels("outcome", own), own.get("success")
+    Categorical("outcome", levels)  # may refuse
+    if success is None and (len(levels) > 2 or levels == (1, 0)):
+        raise InputError(
+            f"categories of the outcome are {list(levels)}; say which of them counts as 1: success: {levels[-1]}"
+        )
+    success = levels[1] if success is None else int(success) if isinstance(success, bool) else success
+    if success not in levels:
+        raise InputError(f"success of the outcome is {success!r}; choose one of its categories {list(levels)}")
+    facts = {key: own[key] for key in ("name", "origin", "codes") if key in own}
+    facts |= {"low": 0, "high": 1, "kind": "binary"}
+    return facts, *(((), None) if (*levels, success) == (0, 1, 1) else (levels, success))
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -186,15 +227,18 @@ def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
     return {covariate.name: {str(label): values[level] for label, level in zip(encoded, covariate.levels, strict=True)}}
 
 
-def _treatment(entry: Any) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
-    """Return the treatment's column, its categories if it has any, the reference first, and where they were listed."""
+def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[str, tuple[Any, ...], tuple[int, ...], tuple[Code, ...]]:
+    """Return the treatment's column, its categories, the reference first, their places as listed, and codes."""
     if not isinstance(entry, Mapping):
-        return str(entry), (), ()
-    name = str(_entries(entry, "treatment", {"name", "categories"}, {"reference"})["name"])
-    levels = _levels(name, entry)
-    first = _reference(name, levels, entry["reference"]) if "reference" in entry else 0
-    order = (first, *(place for place in range(len(levels)) if place != first))
-    return name, tuple(levels[place] for place in order), order
+        return str(entry), (), (), codes
+    optional = {"codes"} & entry.keys()  # a name alone needs no entries
+    needed = {"name"} if optional else {"name", "categories"}
+    own = _entries(entry, "treatment", needed, {"categories", "codes", "reference"})
+    name, codes = str(own["name"]), _codes("treatment", own, codes)
+    levels = _levels(name, own) if "categories" in own else ()
+    first = _reference(name, levels, own["reference"]) if "reference" in own else 0
+    order = tuple(sorted(range(len(levels)), key=lambda place: place != first))
+    return name, tuple(levels[place] for place in order), order, codes
 
 
 def _reference(name: str, levels: Sequence[Any], given: Any) -> int:
@@ -231,7 +275,7 @@ def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
     levels = entry["categories"]
     if isinstance(levels, str | Mapping) or not hasattr(levels, "__iter__"):
         raise InputError(f"categories of {name!r} are {levels!r}; write a list")
-    return tuple(levels)
+    return tuple(int(level) if isinstance(level, bool) else level for level in levels)
 
 
 def _origin(what: str, entry: Mapping[str, Any]) -> str:

@@ -70,7 +70,10 @@ def _names_of_column(persons: Any) -> np.ndarray:
     names = found[codes]
     missing = int((names == _NONE).sum())
     if missing:
-        raise InputError(f"{what} has {plural(missing, 'missing value')}; drop these rows")
+        raise InputError(
+            f"{what} has {plural(missing, 'missing value')}; write whose each record is, a name of its own "
+            "where nobody knows"
+        )
     for fault, words in enumerate(_FAULTS):
         count = int((names == fault).sum())
         if count:

@@ -20,6 +20,8 @@ LARGE_SHARE = 0.05
 """Share of a column's values from which on a curator is warned that they were moved."""
 NAMED_ARMS = "treatment: {name: COLUMN, categories: [CONTROL, TREATED]}"
 """How a domain file names the arms of a treatment that is not coded as 0 and 1."""
+NAMED_LEVELS = "outcome: {name: COLUMN, categories: [FAILURE, SUCCESS]}"
+"""How it names the levels of a binary outcome that is not."""
 
 
 @dataclass(frozen=True)

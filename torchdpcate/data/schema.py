@@ -1,7 +1,7 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,22 @@ from torch import Tensor
 
 from torchdpcate._templates import html_table_of, some
 from torchdpcate._text import plain
-from torchdpcate.data._arrays import category_codes, check_aligned, listed, missing_columns, numeric_column
+from torchdpcate.data._arrays import (
+    MEND_CODES,
+    category_codes,
+    check_aligned,
+    listed,
+    missing_columns,
+    numeric_column,
+)
+from torchdpcate.data._cells import Code, without_codes
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
 from torchdpcate.data.propensity import StratumPropensity
-from torchdpcate.data.records import NAMED_ARMS, CausalData, column_of
+from torchdpcate.data.records import NAMED_ARMS, NAMED_LEVELS, CausalData, column_of
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +53,10 @@ class TableSchema:
         arms: Categories of the treatment column, in the order of ``actions``; empty if it holds 0 and 1.
         kind_said: Whether the entries of the outcome say its kind; None where there are no entries, as in code. Where
             they do not, records whose outcomes are all 0 and 1 are refused; never compared.
+        outcome_levels: Categories of the outcome's column; empty if it holds numbers.
+        success: The one among them that counts as 1, the others as 0.
+        treatment_codes: What else means that a treatment is missing, see ``check_codes``.
+        outcome_codes: The same of an outcome.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
         cluster: Clusters that a trial assigned as a whole; None where records are independent.
@@ -68,6 +80,10 @@ class TableSchema:
     out_of_bounds: str = field(default="refuse", compare=False)
     kind_said: bool | None = field(default=None, compare=False)
     cluster: Cluster | None = None
+    outcome_levels: tuple[Any, ...] = ()
+    success: Any = None
+    treatment_codes: tuple[Code, ...] = ()
+    outcome_codes: tuple[Code, ...] = ()
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -183,7 +199,8 @@ class TableSchema:
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, to be read as text."""
         text = [c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text]
-        return frozenset([*text, self.treatment] if self.arms and isinstance(self.arms[0], str) else text)
+        roles = (self.treatment, self.arms), (self.outcome, self.outcome_levels)
+        return frozenset([*text, *(name for name, levels in roles if levels and isinstance(levels[0], str))])
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
         """Return the covariates of ``frame`` as numbers, float64 [n, q]; bounds are not checked here.
@@ -226,7 +243,8 @@ class TableSchema:
         Raises:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
-        column = frame[self.treatment]
+        words = self.treatment in self.text_columns
+        column = without_codes(frame[self.treatment], self.treatment_codes, text=words)
         if not self.arms:
             remedy = f"name the arms in the domain: {NAMED_ARMS}"
             return torch.from_numpy(numeric_column(column, self.treatment, truth=True, remedy=remedy))
@@ -235,6 +253,38 @@ class TableSchema:
         )
         codes = category_codes(column, self.treatment, self.arms, remedy)
         return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
+
+    def encode_outcome(self, frame: "pd.DataFrame") -> Tensor:
+        """Return the outcome of ``frame``, float64 [n]; of categories 1 for the one that counts as 1, else 0.
+
+        Raises:
+            InputError: Missing, non-numeric or unknown values; says how many.
+        """
+        words = self.outcome in self.text_columns
+        column = without_codes(frame[self.outcome], self.outcome_codes, text=words)
+        if not self.outcome_levels:
+            binary = self.domain.outcome_kind == "binary"
+            remedy = f"name its levels in the domain: {NAMED_LEVELS}; or {MEND_CODES}"
+            return torch.from_numpy(numeric_column(column, self.outcome, truth=binary, remedy=remedy))
+        codes = category_codes(column, self.outcome, self.outcome_levels)
+        return torch.from_numpy((codes == self.outcome_levels.index(self.success)).astype(np.float64))
+
+    def outcomes(self, Y: Any) -> Any:
+        """Return an outcome that is given by the names of its categories as 0 and 1; numbers as they are.
+
+        Args:
+            Y: Outcome [n]: words among ``outcome_levels``, or anything else.
+
+        Raises:
+            InputError: Unknown words; says how many.
+
+        Example:
+            >>> facts = {"treatment": "a", "outcome": {"name": "died", "categories": ["no", "yes"]}}
+            >>> facts["covariates"] = {"age": {"low": 0, "high": 99}}
+            >>> TableSchema.from_dict(facts).outcomes(["yes", "no"]).tolist()
+            [1.0, 0.0]
+        """
+        return _by_names(Y, self.outcome, self.outcome_levels, self.encode_outcome)
 
     def labels(self, A: Any) -> Any:
         """Return a treatment that is given by the names of its categories as labels, float64 [n]; numbers as they are.
@@ -252,14 +302,7 @@ class TableSchema:
             >>> TableSchema.from_dict(facts).labels(["drug", "none"]).tolist()
             [1.0, 0.0]
         """
-        if not self.arms or isinstance(A, Tensor) or not isinstance(self.arms[0], str):
-            return A
-        values = np.asarray(A, dtype=object).reshape(-1)
-        if not any(isinstance(value, str) for value in values):
-            return A
-        import pandas as pd
-
-        return self.encode_treatment(pd.DataFrame({self.treatment: values}))
+        return _by_names(A, self.treatment, self.arms, self.encode_treatment)
 
     def __repr__(self) -> str:
         """Return columns and the outcome's bounds, in one line."""
@@ -378,17 +421,21 @@ class TableSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
-        domain, plain_number = self.domain, self.domain.outcome_kind == "continuous" and not self.kind_said
+        domain = self.domain
+        treatment = {"categories": list(self.arms)} if self.arms else {}
+        entries = [covariate.to_dict() for covariate in self.covariates]
+        every = {self.treatment_codes, self.outcome_codes, *(covariate.codes for covariate in self.covariates)}
+        shared = every.pop() if len(every) == 1 else ()
+        if not shared:
+            treatment |= _coded(self.treatment_codes)
         facts = {
-            "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
-            "outcome": {
-                "name": self.outcome,
-                "low": domain.outcome_low,
-                "high": domain.outcome_high,
-                **({} if plain_number else {"kind": domain.outcome_kind}),
-                **said(self.outcome_origin),
+            "treatment": {"name": self.treatment, **treatment} if treatment else self.treatment,
+            "outcome": self._outcome_entry() | ({} if shared else _coded(self.outcome_codes)),
+            "covariates": {
+                covariate.name: {key: fact for key, fact in entry.items() if key != "codes" or not shared}
+                for covariate, entry in zip(self.covariates, entries, strict=True)
             },
-            "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
+            "codes": list(shared) or None,
             "overlap": domain.overlap,
             "origin": domain.origin,
             "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
@@ -397,6 +444,16 @@ class TableSchema:
             "cluster": None if self.cluster is None else self.cluster.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
+
+    def _outcome_entry(self) -> dict[str, Any]:
+        domain, levels = self.domain, list(self.outcome_levels)
+        if levels:
+            chosen = {} if levels[1:] == [self.success] and levels != [1, 0] else {"success": self.success}
+            return {"name": self.outcome, "categories": levels, **chosen, **said(self.outcome_origin)}
+        plain_number = domain.outcome_kind == "continuous" and not self.kind_said
+        kind = {} if plain_number else {"kind": domain.outcome_kind}
+        bounds = {"low": domain.outcome_low, "high": domain.outcome_high}
+        return {"name": self.outcome, **bounds, **kind, **said(self.outcome_origin)}
 
     def _propensity_entry(self) -> Any:
         """Return the known propensity by the table's own columns and categories."""
@@ -417,8 +474,11 @@ class TableSchema:
         all, at the top; of one column, in its own entry. ``out_of_bounds: clip`` moves values outside their bounds to
         them, in records and in queries of the release.
 
-        An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [0, 1]`` says so
-        too, and brings the bounds), ``count`` or ``continuous``. A covariate that is a number may have ``scale: log``
+        An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [no, yes]`` says
+        so too, and brings the bounds: the second counts as 1, or the one that ``success`` names), ``count`` or
+        ``continuous``. ``codes`` say what else means that a value is missing, at the top or in the entry of a column;
+        ``missing: indicator`` of a covariate says that its values may be, see ``Numeric`` and ``Categorical``. One of
+        dates has ``kind: date``, with bounds as dates. A covariate that is a number may have ``scale: log``
         and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
@@ -459,6 +519,22 @@ class TableSchema:
         if isinstance(domain, Domain):
             return cls.from_domain(domain)
         return cls.from_dict(domain) if isinstance(domain, Mapping) else cls.from_yaml(domain)
+
+
+def _coded(codes: tuple[Code, ...]) -> dict[str, Any]:
+    return {"codes": list(codes)} if codes else {}
+
+
+def _by_names(values: Any, column: str, levels: Sequence[Any], encode: "Callable[[pd.DataFrame], Tensor]") -> Any:
+    """Return what ``encode`` makes of a column of words; anything but words as it is."""
+    if not levels or isinstance(values, Tensor) or not isinstance(levels[0], str):
+        return values
+    found = np.asarray(values, dtype=object).reshape(-1)
+    if not any(isinstance(value, str) for value in found):
+        return values
+    import pandas as pd
+
+    return encode(pd.DataFrame({column: found}))
 
 
 def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:

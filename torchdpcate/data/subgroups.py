@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import listed
+from torchdpcate.data._cells import MISSING_LEVEL, to_date
 from torchdpcate.data._yaml import parse_yaml, read_yaml
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
@@ -32,12 +33,15 @@ _FORM = "write each partition as {covariate: true} or {covariate: [cuts]}"
 class Division:
     """One covariate of a partition: one cell for each level, or intervals between public cuts.
 
+    Missing values of a number that has an indicator are a cell of their own, the last one.
+
     Attributes:
         covariate: The covariate's name in the table.
         columns: Its encoded columns.
         cuts: Ends of the intervals [cut, next cut); empty where each level is a cell.
         labels: Name of each cell.
         points: An encoded point of each cell, [cells, columns].
+        number: The covariate, where there are cuts.
     """
 
     covariate: str
@@ -45,6 +49,7 @@ class Division:
     cuts: tuple[float, ...]
     labels: tuple[str, ...]
     points: tuple[tuple[float, ...], ...]
+    number: Numeric | None = None
 
     @classmethod
     def of(cls, schema: TableSchema, name: Any, given: Any) -> "Division":
@@ -74,19 +79,41 @@ class Division:
         if isinstance(covariate, Categorical):
             raise InputError(f"subgroups: {name!r} has categories; write {{{name}: true}} for a cell of each")
         assert isinstance(covariate, Numeric)
-        cuts = _cuts(covariate, given)
-        return cls(str(name), columns, cuts, _intervals(str(name), cuts), ((covariate.low,), *((c,) for c in cuts)))
+        return cls._by_cuts(covariate, columns, _cuts(covariate, given))
+
+    @classmethod
+    def _by_cuts(cls, number: Numeric, columns: tuple[int, ...], cuts: tuple[float, ...]) -> "Division":
+        labels, starts = _intervals(number, cuts), (number.low, *cuts)
+        if not number.missing:
+            return cls(number.name, columns, cuts, labels, tuple((start,) for start in starts), number)
+        points = (*((start, 0.0) for start in starts), (number.middle, 1.0))
+        return cls(number.name, columns, cuts, (*labels, f"{number.name} {MISSING_LEVEL}"), points, number)
+
+    def joined(self, other: "Division") -> "Division":
+        """Return the division of the same covariate by the cuts of both.
+
+        Raises:
+            InputError: One is by levels, the other by cuts.
+        """
+        if self.number is not None and other.number is not None:
+            return Division._by_cuts(self.number, self.columns, tuple(sorted({*self.cuts, *other.cuts})))
+        if self.number is other.number:
+            return self
+        raise InputError(f"subgroups: {self.covariate!r} is divided by levels and by cuts; choose one of them")
 
     @property
-    def given(self) -> bool | list[float]:
+    def given(self) -> bool | list[float] | list[str]:
         """What a user writes for it."""
-        return list(self.cuts) if self.cuts else True
+        if self.number is None:
+            return True
+        return list(self.cuts) if self.number.start is None else [self.number.written(cut) for cut in self.cuts]
 
     def positions(self, x: Tensor) -> Tensor:
         """Return the cell of each row of encoded covariates x [n, q], int64 [n]."""
         own = x[:, list(self.columns)]
         if self.cuts:
-            return torch.bucketize(own[:, 0].contiguous(), torch.tensor(self.cuts, dtype=x.dtype), right=True)
+            found = torch.bucketize(own[:, 0].contiguous(), torch.tensor(self.cuts, dtype=x.dtype), right=True)
+            return found if len(self.columns) == 1 else torch.where(own[:, 1] > 0.5, len(self.cuts) + 1, found)
         if len(self.columns) > 1:
             return own.argmax(1)
         low, high = self.points[0][0], self.points[1][0]
@@ -229,7 +256,7 @@ class Subgroups:
         found: dict[str, Division] = {}
         for division in (division for partition in self.partitions for division in partition.divisions):
             other = found.get(division.covariate)
-            found[division.covariate] = division if other is None else _joined(other, division)
+            found[division.covariate] = division if other is None else other.joined(division)
         return Partition(tuple(found.values()))
 
     def members(self, strata: "Subgroups") -> Tensor:
@@ -297,21 +324,23 @@ def _cuts(covariate: Numeric, given: Any) -> tuple[float, ...]:
         raise InputError(
             f"subgroups: {name!r} is divided by {given!r}; give a list of public cuts, as {{{name}: [1, 2]}}"
         )
-    cuts = tuple(to_number(f"a cut of {name!r} in subgroups", cut) for cut in given)
+    what, start = f"a cut of {name!r} in subgroups", covariate.start
+    cuts = tuple(to_number(what, cut) if start is None else float((to_date(what, cut) - start).days) for cut in given)
     if any(isinstance(cut, bool) for cut in given) or list(cuts) != sorted(set(cuts)):
         raise InputError(f"subgroups: cuts of {name!r} are {list(given)}; give numbers in increasing order, each once")
     outside = [cut for cut in cuts if not low < cut < high]
     if outside:
         raise InputError(
-            f"subgroups: the cut {outside[0]:g} of {name!r} leaves a cell empty: its public bounds are [{low:g}, "
-            f"{high:g}]; give cuts between them"
+            f"subgroups: the cut {covariate.written(outside[0])} of {name!r} leaves a cell empty; its bounds are "
+            f"[{covariate.written(low)}, {covariate.written(high)}]; give cuts between them"
         )
     return cuts
 
 
-def _intervals(name: str, cuts: Sequence[float]) -> tuple[str, ...]:
-    between = [f"{_written(low)} <= {name} < {_written(high)}" for low, high in itertools.pairwise(cuts)]
-    return f"{name} < {_written(cuts[0])}", *between, f"{name} >= {_written(cuts[-1])}"
+def _intervals(number: Numeric, cuts: Sequence[float]) -> tuple[str, ...]:
+    name, write = number.name, _written if number.start is None else number.written
+    between = [f"{write(low)} <= {name} < {write(high)}" for low, high in itertools.pairwise(cuts)]
+    return f"{name} < {write(cuts[0])}", *between, f"{name} >= {write(cuts[-1])}"
 
 
 def _written(level: Any) -> str:
@@ -319,15 +348,3 @@ def _written(level: Any) -> str:
     if isinstance(level, float):
         return f"{level:g}" if float(f"{level:g}") == level else repr(level)
     return str(level)
-
-
-def _joined(one: Division, other: Division) -> Division:
-    """Return the division of a covariate by the cuts of both."""
-    if not one.cuts or not other.cuts:
-        if one.cuts == other.cuts:
-            return one
-        raise InputError(f"subgroups: {one.covariate!r} is divided by levels and by cuts; choose one of them")
-    cuts = tuple(sorted({*one.cuts, *other.cuts}))
-    return Division(
-        one.covariate, one.columns, cuts, _intervals(one.covariate, cuts), (one.points[0], *((c,) for c in cuts))
-    )

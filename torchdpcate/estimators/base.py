@@ -142,7 +142,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """
         self._start()
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
-        A = self.schema_.labels(A)
+        A, Y = self.schema_.labels(A), self.schema_.outcomes(Y)
         noise = None if self.budget is None else self._noise
         records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
         self.clipped_ = records.clipped

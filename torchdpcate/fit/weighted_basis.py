@@ -13,6 +13,8 @@ MOST = 3.0
 """Standardised covariates are clipped to [-MOST, MOST]."""
 _STEEP, _FLAT, _SLOPE, _SIZE = 2.5, 2.0, 0.787, 0.38
 _SINE = 2.5  # of the waves: about one period over four standard deviations
+Indicators = Sequence[int | None]
+"""For each covariate the position of the column that says where it is missing, or None; empty if none may be."""
 PRODUCTS = ("x", "t")
 """Kinds of two covariates."""
 
@@ -41,6 +43,25 @@ class Standardisation:
         device = u.device
         return ((u.double() - self.mean.to(device)) / self.sd.to(device)).clamp(-MOST, MOST)
 
+    def of(self, u: Tensor, columns: Sequence[int] | None = None, indicators: Indicators = ()) -> Tensor:
+        """Return z [n, k] of some of all scaled covariates u [n, q]; that of a missing value is 0.
+
+        A missing value is so imputed by the released mean, at no cost beyond its indicator.
+
+        Args:
+            u: All covariates.
+            columns: Which of them are standardised; None for all.
+            indicators: For each of all the position of the one that says where it is missing, see ``Domain``.
+
+        Example:
+            >>> same = Standardisation(torch.full((1,), 0.5).double(), torch.full((1,), 0.5).double())
+            >>> same.of(torch.tensor([[0.0, 1.0], [0.0, -1.0]]), [0], (1, None)).tolist()
+            [[0.0], [-1.0]]
+        """
+        z = self(u if columns is None else u[:, list(columns)])
+        gone = absent(u, columns, indicators)
+        return z if gone is None else z.masked_fill_(gone.to(z.device), 0.0)
+
     @classmethod
     def none(cls, k: int) -> "Standardisation":
         """Return that which leaves k scaled covariates as they are.
@@ -68,6 +89,75 @@ class Standardisation:
         if not all(tensor.dtype == torch.float64 and bool(tensor.isfinite().all()) for tensor in (mean, sd)):
             raise ValueError("standardisation: numbers are not finite float64")
         return cls(mean, sd)
+
+
+def absent(u: Tensor, columns: Sequence[int] | None, indicators: Indicators) -> Tensor | None:
+    """Return where values of some of all scaled covariates u [n, q] are missing, bool [n, k]; None if none may be.
+
+    Args:
+        u: All covariates.
+        columns: Which of them are asked for; None for all.
+        indicators: See ``Standardisation.of``.
+    """
+    chosen = range(len(indicators)) if columns is None else columns
+    at = [indicators[column] for column in chosen] if indicators else []
+    pairs = [(place, where) for place, where in enumerate(at) if where is not None]
+    if not pairs:
+        return None
+    found = torch.zeros(len(u), len(at), dtype=torch.bool, device=u.device)
+    places, where = (list(part) for part in zip(*pairs, strict=True))
+    found[:, places] = u[:, where] > 0
+    return found
+
+
+def among(columns: Sequence[int] | None, indicators: Indicators) -> Indicators:
+    """Return the indicators of some covariates by positions among these; None where one is not there.
+
+    Args:
+        columns: Which of all covariates; None for all.
+        indicators: Of all covariates.
+
+    Example:
+        >>> among((2, 3, 0), (1, None, 3, None))
+        (1, None, None)
+    """
+    if columns is None or not indicators:
+        return indicators
+    places = {column: place for place, column in enumerate(columns)}
+    at = [indicators[column] for column in columns]
+    return tuple(None if where is None else places.get(where) for where in at)
+
+
+class Levels(tuple[bool, ...]):
+    """Whether each of some covariates has two levels, and which of them say where others are missing.
+
+    A standardised value is 0 where it is missing, so that its product with its own indicator is a multiple of itself:
+    ``all_features`` has no such product.
+
+    Attributes:
+        observed_by: For each the position of its indicator among them, or None; empty if none may be missing.
+
+    Example:
+        >>> [f"{f.kind}{f.i}{f.j}" for f in all_features(Levels([False, True, True], (1, None, None)), "1x")]
+        ['100', '111', '122', 'x02', 'x12']
+    """
+
+    observed_by: Indicators
+
+    def __new__(cls, two_levels: Sequence[bool], observed_by: Indicators = ()) -> "Levels":
+        """Return the truth values, with their indicators."""
+        found = super().__new__(cls, two_levels)
+        found.observed_by = tuple(observed_by)
+        return found
+
+    @classmethod
+    def of(cls, two_levels: Sequence[bool]) -> "Levels":
+        """Return those that are given, or plain truth values as covariates of which none is missing."""
+        return two_levels if isinstance(two_levels, Levels) else cls(two_levels)
+
+    def pair(self, i: int, j: int) -> bool:
+        """Return whether one of two covariates says where the other is missing."""
+        return bool(self.observed_by) and (self.observed_by[i] == j or self.observed_by[j] == i)
 
 
 class Feature(NamedTuple):
@@ -127,6 +217,8 @@ def all_features(
 ) -> tuple[Feature, ...]:
     """Return the features of k covariates; those with two levels have a linear part and products, and do not step.
 
+    None is of a covariate with what says where it is missing, see ``Levels``.
+
     Args:
         two_levels: Whether each covariate has two levels, by its schema.
         kinds: Which kinds.
@@ -136,7 +228,7 @@ def all_features(
         >>> [f"{f.kind}{f.i}{f.j}" for f in all_features([False, True], "12x")]
         ['100', '111', '200', 'x01']
     """
-    k, found = len(two_levels), []
+    k, found, levels = len(two_levels), [], Levels.of(two_levels)
     rich = k if heads is None else heads
     for kind in kinds:
         if kind == "x":
@@ -147,7 +239,7 @@ def all_features(
             found += [Feature(kind, i, i) for i in range(k)]
         else:
             found += [Feature(kind, i, i) for i in range(rich) if not two_levels[i]]
-    return tuple(found)
+    return tuple(feature for feature in found if not levels.pair(feature.i, feature.j))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.data.covariates import Categorical, Covariate
+from torchdpcate.data._cells import MISSING_LEVEL
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -69,13 +70,14 @@ class FigurePoints:
 
     @property
     def columns(self) -> list[int]:
-        """Positions of its encoded columns."""
-        return self._varied[1]
+        """Positions of its encoded columns; of a number without that which says where it is missing."""
+        covariate, columns = self._varied
+        return columns[:1] if isinstance(covariate, Numeric) else columns
 
     @property
     def grid(self) -> Tensor:
         """Values: 101 of the typical range or between bounds, the two of two levels, or positions of categories."""
-        covariate, columns = self._varied
+        covariate, columns = self._varied[0], self.columns
         if len(columns) > 1:
             return torch.arange(float(len(columns)), dtype=torch.float64)
         typical = self.schema.domain.typical[columns[0]]
@@ -98,7 +100,7 @@ class FigurePoints:
         Args:
             release: Whose effect is drawn; None if there is none yet.
         """
-        domain, grid, columns = self.schema.domain, self.grid, self._varied[1]
+        domain, grid, columns = self.schema.domain, self.grid, self.columns
         others = domain.from_unit(torch.full((1, domain.dimension), 0.5, dtype=torch.float64))
         if self.place(release) in (PROFILE, ""):
             pass
@@ -112,6 +114,7 @@ class FigurePoints:
             others[:, column] = value
         x = others.repeat(len(grid), 1)
         values = grid[:, None] if len(columns) == 1 else torch.eye(len(grid), dtype=torch.float64)
+        x[:, self._varied[1]] = 0.0  # where it is missing
         x[:, columns] = values.repeat_interleave(len(others), 0)
         return x
 
@@ -142,23 +145,30 @@ class FigurePoints:
         names = self.schema.domain.names
         for name, value in (self.profile or {}).items():
             covariate, columns = self._column(name)
-            if isinstance(covariate, Categorical) and name == covariate.name and value in covariate.categories:
-                place = covariate.categories.index(value)
+            own = name == covariate.name
+            if own and isinstance(covariate, Numeric) and covariate.missing:
+                gone = value == MISSING_LEVEL
+                found |= {columns[0]: covariate.middle if gone else self._within(name, value), columns[1]: float(gone)}
+            elif own and isinstance(covariate, Categorical) and value in covariate.levels:
+                place = covariate.levels.index(value)
                 found |= dict(zip(columns, [float(place)] if len(columns) == 1 else _one(place, columns), strict=True))
             elif len(columns) > 1 and name == covariate.name:
                 levels = ", ".join(map(str, covariate.levels))
                 raise InputError(f"{self.prefix}profile.{name} = {value}: give one of {levels}")
             else:
-                column, number = names.index(name), to_number(f"{self.prefix}profile.{name}", value)
-                low, high = self._bounds(column)
-                if not low <= number <= high:
-                    raise InputError(
-                        f"{self.prefix}profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]"
-                    )
+                column, number = names.index(name), self._within(name, value)
                 if len(columns) > 1 and number == 1:  # no other category then
                     found |= dict(zip(columns, _one(columns.index(column), columns), strict=True))
                 found[column] = number
         return found
+
+    def _within(self, name: str, value: Any) -> float:
+        """Return a value that the profile gives for an encoded column, within its bounds."""
+        number = to_number(f"{self.prefix}profile.{name}", value)
+        low, high = self._bounds(self.schema.domain.names.index(name))
+        if not low <= number <= high:
+            raise InputError(f"{self.prefix}profile.{name} = {number:g}: give a value within [{low:g}, {high:g}]")
+        return number
 
     def _column(self, name: str) -> tuple[Covariate, list[int]]:
         """Return the covariate of a column, of the table or encoded, and the positions of its encoded ones."""

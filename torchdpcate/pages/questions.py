@@ -91,10 +91,10 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
             return Question(covariate.name, levels[0], levels=levels)
         position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
         return Question(covariate.name, levels[position], levels=levels)
-    (column,) = covariate.columns
+    column, *_ = covariate.columns
     low, high = column.low, column.high
-    middle = 0.5 if typical is None else typical.item()
-    start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64)).item()
+    middle = 0.5 if typical is None else typical[0].item()
+    start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
     return Question(covariate.name, min(low + steps * requested.step, high), low, high, typical=column.typical)

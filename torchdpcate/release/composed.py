@@ -77,8 +77,7 @@ class ComposedRelease(EffectRelease):
 
     def features(self, x: Tensor) -> Tensor:
         """Return psi, [m, 1 + p], at encoded covariates x [m, q]."""
-        u = self.domain.scale(x)
-        return self.basis(self.standardisation(u if self.columns is None else u[:, list(self.columns)]))
+        return self.basis(self.standardisation.of(self.domain.scale(x), self.columns, self.domain.indicators))
 
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""

@@ -402,8 +402,12 @@ def reference_population(release: ComposedRelease, count: int = _ROWS) -> Tensor
         of = list(schema.places[covariate.name])
         if covariate.levels:
             found.append(_levels(u[:, i], share[of], known[of]))
-        else:
-            found.append(_between(u[:, i], share[of].item(), variance[of].item())[:, None])
+            continue
+        value, *gone = of
+        rest, missing = _split(u[:, i], share[gone[0]].item() if gone else 0.0)
+        values = _between(rest, share[value].item(), variance[value].item())
+        # a missing value is the middle of its scale
+        found.append(torch.stack([torch.where(missing, 0.5, values), *([missing.double()] if gone else [])], 1))
     scaled = torch.cat(found, 1)
     return domain.from_unit(scaled)
 
@@ -419,6 +423,14 @@ def _levels(u: Tensor, share: Tensor, known: Tensor) -> Tensor:
     shares = torch.where(known, share, rest).clamp_min(_LEAST_SHARE)
     level = torch.searchsorted((shares / shares.sum()).cumsum(0)[:-1], u.contiguous(), right=True)
     return torch.nn.functional.one_hot(level, len(share)).double()
+
+
+def _split(u: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Return quantiles u [count] of the values that are there, and which are missing, a share of them."""
+    if share <= 0:
+        return u, torch.zeros(len(u), dtype=torch.bool)
+    missing = u < min(share, 1.0)
+    return ((u - share) / (1 - share) if share < 1 else u).clamp(0, 1), missing
 
 
 def _between(u: Tensor, mean: float, variance: float) -> Tensor:

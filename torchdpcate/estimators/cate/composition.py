@@ -92,9 +92,7 @@ class FittedComposition:
         """
         domain = self.schema.domain
         u, bound = domain.scale(x), domain.outcome_range
-        z = self.found.standardisation(u if self.found.columns is None else u[:, list(self.found.columns)])
-        basis = self.found.effect.regression.basis
-        return effects_of(basis(z), self.found.effect.shrunk, self.plan.arms).clamp(-bound, bound)
+        return effects_of(self.found.features(u), self.found.effect.shrunk, self.plan.arms).clamp(-bound, bound)
 
     def planned_error(self) -> float:
         """Return the root mean squared error to expect at the released residual scale, in outcome units; public."""

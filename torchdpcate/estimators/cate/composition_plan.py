@@ -26,7 +26,7 @@ from torchdpcate.errors import InputError
 from torchdpcate.estimators.cate.head import LEARNERS
 from torchdpcate.estimators.planned_noise import ASKED, PlannedNoise, shown
 from torchdpcate.estimators.rules.plan import RULE_LEARNERS
-from torchdpcate.fit.weighted_basis import WeightedBasis
+from torchdpcate.fit.weighted_basis import Levels, WeightedBasis, all_features, among
 from torchdpcate.plan import Plan, Query, requested_budget
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import Charge, Purpose
@@ -177,16 +177,17 @@ class CompositionPlan(Plan):
         if not found:
             yield from self.conclusion_problems(effect)
 
-    def levels(self, columns: tuple[int, ...] | None) -> tuple[bool, ...]:
-        """Return whether each covariate in use has two levels."""
-        levels = self.schema.two_levels
-        return levels if columns is None else tuple(levels[column] for column in columns)
+    def levels(self, columns: tuple[int, ...] | None) -> Levels:
+        """Return whether each covariate in use has two levels, and which of them says where another is missing."""
+        levels, indicators = self.schema.two_levels, self.schema.domain.indicators
+        used = levels if columns is None else [levels[column] for column in columns]
+        return Levels(used, among(columns, indicators))
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
         plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
         pairs = _pairs(release.basis)
-        if len(pairs) > plan.pairs or any(feature.i == feature.j or levels[feature.j] for feature in pairs):
+        if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, STEPS)):
             yield "its products with a step are not those of a choice that its plan requests"
             return
         yield from _curvatures(release, plan, plan.effect(levels, pairs).basis.feature_weights)

@@ -148,8 +148,7 @@ def scores_of(fit: ComposedFit, records: CausalData, domain: Domain) -> Scores:
     """
     bound, u, worked = domain.outcome_range, domain.scale(records.x), fit.nuisances(records)
     m, pi = worked.outcome, propensity_of(worked)
-    z = fit.standardisation(u if fit.columns is None else u[:, list(fit.columns)])
-    psi, theta = fit.effect.regression.basis(z), fit.effect.shrunk
+    psi, theta = fit.features(u), fit.effect.shrunk
     if pi.ndim == 1:
         return _of_two(records, m, pi, (psi @ theta).clamp(-bound, bound))
     functions = (psi @ theta.reshape(-1, psi.shape[1]).T).clamp(-bound, bound)

@@ -1,0 +1,302 @@
+"""Missing values of covariates, codes that stand for them, words of treatment and outcome, and dates."""
+
+import datetime
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from torchdpcate.data._cells import without_codes
+from torchdpcate.data._yaml import parse_yaml
+from torchdpcate.data.checked import encode_records
+from torchdpcate.data.covariates import Categorical, Numeric, bounds_in_words
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import Table, TableStream
+from torchdpcate.errors import InputError
+
+FACTS = {
+    "treatment": {"name": "arm", "categories": ["placebo", "drug"]},
+    "outcome": {"name": "died", "categories": ["no", "yes"]},
+    "covariates": {
+        "age": {"low": 20, "high": 80, "missing": "indicator"},
+        "crp": {"low": 0, "high": 1000, "typical": [1, 50], "missing": "indicator", "codes": ["<1"]},
+        "smoker": {"categories": [0, 1], "missing": "indicator"},
+        "site": {"categories": ["north", "south", "west"], "missing": "indicator"},
+        "bmi": {"low": 10, "high": 60, "codes": []},
+    },
+    "codes": [-99, ".", "NA"],
+}
+ROWS = {
+    "arm": ["placebo", "drug", "drug", "placebo"],
+    "died": ["no", "yes", "no", "no"],
+    "age": ["40", "-99.0", "", "."],
+    "crp": ["5", "10", "<1", "100"],
+    "smoker": ["1", "", "0", "-99"],
+    "site": ["north", "NA", None, "west"],
+    "bmi": [20, 30, 40, 50],
+}
+
+
+def schema(**changes: object) -> TableSchema:
+    return TableSchema.from_dict(FACTS | changes)
+
+
+def covariate(**entry: object) -> TableSchema:
+    return schema(covariates={"age": entry}, codes=[])
+
+
+# -- covariates
+
+
+def test_a_missing_number_is_the_middle_of_its_scale_and_an_indicator() -> None:
+    read = schema()
+    assert read.domain.names == (
+        *("age", "age=missing", "crp", "crp=missing", "smoker=0", "smoker=1", "smoker=missing"),
+        *("site=north", "site=south", "site=west", "site=missing", "bmi"),
+    )
+    assert read.domain.indicators[:4] == (1, None, 3, None)
+    x = read.encode(pd.DataFrame(ROWS))
+    assert x[:, :2].tolist() == [[40, 0], [50, 1], [50, 1], [50, 1]]
+    assert x[:, 3].tolist() == [0, 0, 1, 0]
+    assert read.domain.scale(x)[2, 2].abs() < 1e-12
+    assert x[:, 4:7].tolist() == [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    assert x[:, 7:11].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0]]
+    read.domain.check_covariates(x)
+    frame = pd.DataFrame(ROWS)
+    records = encode_records(frame, read)
+    assert (records.a.tolist(), records.y.tolist()) == ([0, 1, 1, 0], [0, 1, 0, 0])
+
+
+def test_a_missing_value_moves_no_other_record() -> None:
+    """The rule is one for each record by itself: what others hold changes nothing."""
+    read, frame = schema(), pd.DataFrame(ROWS)
+    other = frame.assign(age=["80", "-99", "20", "20"])
+    assert read.encode(frame)[1].tolist() == read.encode(other)[1].tolist()
+    assert read.encode(frame.iloc[[1]]).tolist() == read.encode(frame)[1:2].tolist()
+
+
+def test_the_schema_that_a_release_holds_has_the_rule() -> None:
+    read = schema()
+    assert TableSchema.from_dict(json.loads(json.dumps(read.to_dict()))) == read
+    assert read.to_dict()["covariates"]["crp"]["codes"] == ["<1"]
+    same = schema(covariates={"age": FACTS["covariates"]["age"]})
+    assert same.to_dict()["codes"] == [-99, ".", "NA"]
+    assert "codes" not in same.to_dict()["covariates"]["age"]
+    assert TableSchema.from_dict(same.to_dict()) == same
+    assert Domain.from_dict(json.loads(json.dumps(read.domain.to_dict()))) == read.domain
+    assert read != schema(covariates=FACTS["covariates"] | {"age": {"low": 20, "high": 80}})
+
+
+def test_columns_without_the_entry_are_encoded_as_ever_and_refuse() -> None:
+    plain = {"low": 20, "high": 80}
+    with pytest.raises(InputError, match=r"column 'age' has 3 missing values; .*: missing: indicator"):
+        covariate(**plain, codes=[-99, "."]).encode(pd.DataFrame(ROWS))
+    words = {"categories": ["north", "south", "west"]}
+    with pytest.raises(InputError, match="has 1 missing value; say in"):
+        schema(covariates={"site": words}, codes=[]).encode(pd.DataFrame(ROWS).iloc[[0, 2]])
+    with pytest.raises(InputError, match=r"has 1 value outside .* name codes of missing values"):
+        schema(covariates={"site": words}, codes=[]).encode(pd.DataFrame(ROWS).iloc[[0, 1]])
+
+
+def test_no_message_says_to_leave_out_rows(tmp_path: Path) -> None:
+    """Rows that are left out, or filled in by others, would make n and values depend on records."""
+    read = covariate(low=20, high=80)
+    for values in (["20", None], ["20", "x"], [20.0, np.inf], [20.0, 90.0]):
+        with pytest.raises(InputError) as caught:
+            encode_records(pd.DataFrame({"arm": ["drug"] * 2, "died": "no", "age": values}), read)
+        assert "drop these" not in str(caught.value)
+        assert "these rows" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"low": 0, "high": 1, "missing": "yes"}, "missing of covariate 'age' is 'yes'; give missing: indicator"),
+        ({"low": 0, "high": 1, "missing": "drop"}, "which is of treatment and outcome alone"),
+        ({"low": 0, "high": 1, "two_levels": True, "missing": "indicator"}, r"give categories: \[0, 1\]"),
+        ({"categories": ["a", "missing"], "missing": "indicator"}, r"add codes: \[missing\] where it is a word"),
+        ({"categories": ["a", "b"], "codes": ["b"]}, "hold 'b', a category"),
+        ({"low": 0, "high": 1, "codes": [True]}, "codes of covariate 'age' hold True"),
+        ({"low": 0, "high": 1, "codes": {"a": 1}}, "give a list of words and numbers"),
+        ({"low": 0, "high": 1, "codes": [float("inf")]}, "a code of a missing value in covariate 'age' is inf"),
+    ],
+)
+def test_entries_that_are_none(entry: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        covariate(**entry)
+
+
+def test_codes_are_numbers_in_any_writing_and_words() -> None:
+    column = pd.Series(["-99", " -99.0", "99", "NA", ".", None])
+    assert without_codes(column, (-99, ".", "NA")).isna().tolist() == [True, True, False, True, True, True]
+    assert without_codes(pd.Series([2**60 + 1, -99]), (-99,)).tolist()[0] == 2**60 + 1
+    assert without_codes(pd.Series([1.5, -99.0]), ("-99",)).isna().tolist() == [False, True]
+    assert without_codes(pd.Series(["099", "99"]), (99,), text=True).isna().tolist() == [False, True]
+
+
+def test_arms_and_outcomes_have_codes_too() -> None:
+    read = schema(covariates={"bmi": {"low": 0, "high": 90}})
+    frame = pd.DataFrame({"arm": ["drug", "."], "died": ["no", "-99"], "bmi": 1})
+    with pytest.raises(InputError, match=r"column 'arm' has 1 missing value; .*missing: drop in that of treatment"):
+        read.encode_treatment(frame)
+    with pytest.raises(InputError, match="column 'died' has 1 missing value"):
+        read.encode_outcome(frame)
+    coded = schema(treatment={"name": "arm", "codes": [9]}, codes=[])
+    with pytest.raises(InputError, match="column 'arm' has 1 missing value"):
+        coded.encode_treatment(pd.DataFrame({"arm": [0, 9]}))
+    assert TableSchema.from_dict(coded.to_dict()) == coded
+
+
+def test_queries_with_missing_values_lie_in_the_domain() -> None:
+    read, frame = schema(), pd.DataFrame(ROWS).drop(columns=["arm", "died"])
+    x, known = read.encode_known(frame)
+    assert known.all()
+    assert x.tolist() == read.encode(frame).tolist()
+    x, known = read.encode_known(frame.assign(age=["40", "old", "", "90"], site=["north", "x", None, "west"]))
+    assert known.tolist() == [True, False, True, False]
+
+
+def test_public_points_miss_nothing() -> None:
+    points = schema().grid(64)
+    assert points.shape == (64, 12)
+    assert not points[:, [1, 3]].any()
+
+
+def test_a_domain_keeps_pairs_alone() -> None:
+    domain = schema().domain
+    assert domain.select([2, 3]).indicators == (1, None)
+    assert domain.select([3, 2]).indicators == (None, 0)
+    assert domain.select([0, 2]).indicators == (None, None)
+    with pytest.raises(InputError, match="indicators is"):
+        Domain([0.0], [1.0], 0.0, 1.0, names=["x"], indicators={"x": "y"})
+
+
+def test_a_file_and_a_stream_read_the_same(tmp_path: Path) -> None:
+    pd.DataFrame(ROWS).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame(ROWS).to_parquet(tmp_path / "t.parquet")
+    read = [Table(tmp_path / name, schema()).load().records for name in ("t.csv", "t.parquet")]
+    (batch,) = TableStream(tmp_path / "t.csv", schema())
+    assert torch.equal(read[0].x, read[1].x)
+    assert torch.equal(read[0].x, batch.x)
+
+
+# -- words
+
+
+def test_yes_and_no_are_words_in_yaml_and_true_and_false_are_not() -> None:
+    found = parse_yaml("a: [no, yes, on, Off, true, FALSE]\n")
+    assert found == {"a": ["no", "yes", "on", "Off", True, False]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "expected"),
+    [
+        ("{name: y, categories: [no, yes]}", ["yes", "no"], [1, 0]),
+        ("{name: y, categories: [yes, no], success: yes}", ["yes", "no"], [1, 0]),
+        ("{name: y, categories: [1, 2]}", ["2", "1"], [1, 0]),
+        ("{name: y, categories: [1, 2], success: 1}", [2, 1], [0, 1]),
+        ("{name: y, categories: [false, true]}", [True, False], [1, 0]),
+        ("{name: y, categories: [true, false], success: false}", ["TRUE", "false"], [0, 1]),
+        ("{name: y, categories: [ill, well, dead], success: dead}", ["dead", "ill"], [1, 0]),
+        ("{name: y, low: 0, high: 1, kind: binary}", ["true", "false"], [1, 0]),
+    ],
+)
+def test_an_outcome_in_words(entry: str, values: list, expected: list) -> None:
+    facts = FACTS | {"outcome": parse_yaml(entry)}
+    read = TableSchema.from_dict(facts)
+    frame = pd.DataFrame({"y": values})
+    assert read.encode_outcome(frame).tolist() == expected
+    assert (read.domain.outcome_kind, read.domain.outcome_low, read.domain.outcome_high) == ("binary", 0, 1)
+    assert TableSchema.from_dict(yaml.safe_load(yaml.safe_dump(read.to_dict(), sort_keys=False))) == read
+
+
+def test_words_of_an_outcome_that_are_unknown_or_unnamed() -> None:
+    with pytest.raises(InputError, match=r"column 'died' has 2 values outside its declared categories \['no', 'yes'\]"):
+        schema().encode_outcome(pd.DataFrame({"died": ["Yes", "No"]}))
+    number = schema(outcome={"name": "died", "low": 0, "high": 1})
+    with pytest.raises(InputError, match=r"non-numeric values; .*outcome: \{name: COLUMN, categories"):
+        number.encode_outcome(pd.DataFrame({"died": ["yes", "no"]}))
+
+
+def test_a_fit_takes_words_of_both() -> None:
+    read = schema()
+    assert read.outcomes(["yes", "no"]).tolist() == [1.0, 0.0]
+    assert read.outcomes([1.0, 0.0]) == [1.0, 0.0]
+    assert schema(treatment={"name": "arm", "categories": [1, 2]}).encode_treatment(
+        pd.DataFrame({"arm": ["2", "1"]})
+    ).tolist() == [1, 0]
+    truth = schema(treatment={"name": "arm", "categories": [False, True]})
+    assert truth.encode_treatment(pd.DataFrame({"arm": ["True", "false"]})).tolist() == [1, 0]
+
+
+# -- dates
+
+
+def test_dates_are_days_since_their_lower_bound() -> None:
+    read = covariate(kind="date", low="2015-01-01", high="2016-01-01", typical=["2015-02-01", "2015-12-01"])
+    assert read.domain.covariate_high.tolist() == [365]
+    assert read.domain.typical == ((31.0, 334.0),)
+    expected = [[31.0], [365.0]]
+    for values in (
+        ["2015-02-01", "2016-01-01"],
+        ["2015-02-01T23:59:00Z", "2016-01-01 00:00"],
+        [datetime.date(2015, 2, 1), datetime.date(2016, 1, 1)],
+        pd.to_datetime(["2015-02-01 10:00", "2016-01-01 00:00"]),
+        pd.to_datetime(["2015-02-01", "2016-01-01"]).tz_localize("UTC"),
+    ):
+        assert read.encode(pd.DataFrame({"age": values})).tolist() == expected
+    assert read.to_dict()["covariates"]["age"] == {
+        "kind": "date",
+        "low": "2015-01-01",
+        "high": "2016-01-01",
+        "typical": ["2015-02-01", "2015-12-01"],
+    }
+    assert TableSchema.from_dict(read.to_dict()) == read
+    assert "age: 2015-01-01 to 2016-01-01 (typically 2015-02-01 to 2015-12-01)" in read._repr_html_()
+
+
+def test_dates_of_files(tmp_path: Path) -> None:
+    read = covariate(kind="date", low=datetime.date(2015, 1, 1), high="2016-01-01", missing="indicator")
+    frame = pd.DataFrame({"arm": ["drug", "placebo"], "died": ["no", "yes"], "age": ["2015-01-03", None]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.assign(age=pd.to_datetime(frame["age"])).to_parquet(tmp_path / "moments.parquet")
+    frame.assign(age=pd.to_datetime(frame["age"]).dt.date).to_parquet(tmp_path / "days.parquet")
+    for name in ("t.csv", "moments.parquet", "days.parquet"):
+        assert Table(tmp_path / name, read).load().records.x.tolist() == [[2.0, 0.0], [182.5, 1.0]], name
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "words"),
+    [
+        ({}, ["03.02.2015"], "column 'age' has 1 value that are no dates; write them as 2015-01-31"),
+        ({}, ["2015-02-30"], "has 1 value that are no dates"),
+        ({}, [None], "has 1 missing value; say in"),
+        ({"low": 2015}, [], "low of covariate 'age' is 2015; give a date as 2015-01-31"),
+        ({"high": "2015-01-01"}, [], "give the earlier date as low"),
+        ({"scale": "log"}, [], "has dates, and scale"),
+        ({"typical": "2015-02-01"}, [], "give two dates"),
+        ({"kind": "day"}, [], "kind of covariate 'age' is 'day'; choose date"),
+    ],
+)
+def test_dates_that_are_none(entry: dict, values: list, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        covariate(**{"kind": "date", "low": "2015-01-01", "high": "2016-01-01", **entry}).encode(
+            pd.DataFrame({"age": values})
+        )
+
+
+def test_dates_of_a_number_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"arm": ["drug", "placebo"], "died": ["no", "yes"], "age": pd.to_datetime(["2015-01-01"] * 2)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="column 'age' holds dates; declare them: kind: date, with low and high"):
+        Table(tmp_path / "t.parquet", covariate(low=0, high=9)).load()
+
+
+def test_bounds_in_words() -> None:
+    assert bounds_in_words(Numeric("age", 16, 60, missing=True)) == "age: 16 to 60 (or missing)"
+    assert bounds_in_words(Categorical("site", ("a", "b"), missing=True)) == "site: a, b, missing"
