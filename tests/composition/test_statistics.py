@@ -27,7 +27,7 @@ from torchdpcate.composition.regressions import (
 )
 from torchdpcate.composition.settings import Linear
 from torchdpcate.composition.steps import NoisySteps, Statistic
-from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes
+from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes, Weights
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.privacy.session import FitSession
 
@@ -38,7 +38,7 @@ RANDOM = torch.Generator().manual_seed(0)
 X = 2 * torch.rand(N, 2, generator=RANDOM).double() - 1
 A = (torch.rand(N, generator=RANDOM) < 0.5).double()
 Y, PI = torch.randn(N, generator=RANDOM).double(), torch.full((N,), 0.4).double()
-RECORDS = batch(X, Y, A, PI)
+RECORDS = batch(X, Y, A, PI).with_weight(torch.rand(N, generator=RANDOM).double())
 FACTS = BASIS, (0.3, 0.6)
 FITS = {
     "outcome": OutcomeFits(1.0, BASIS, 1.0, 0.5, HUBER),
@@ -48,6 +48,7 @@ FITS = {
     "scores": ScoreFits(1.0, BASIS),
 }
 STATISTICS = {
+    "weights": Weights(),
     "cells": Cells(Sizes(0.5), torch.tensor([0.5, 1.0]).double()),
     "moments": Moments(),
     "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
@@ -77,7 +78,8 @@ def test_a_statistic_travels_and_says_what_one_record_moves(name):
     statistic = STATISTICS[name]
     assert torch.equal(pickle.loads(pickle.dumps(statistic))(RECORDS), statistic(RECORDS))
     assert all(number > 0 for number in statistic.moved())
-    assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
+    if name != "weights":
+        assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
     assert not any(isinstance(getattr(statistic, f.name), FitSession | NoisySteps) for f in fields(statistic))
 
 

@@ -11,7 +11,7 @@ from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip
+from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip, weighed
 from torchdpcate.composition.regressions import (
     Fitted,
     OutcomeFits,
@@ -100,6 +100,7 @@ def average_nuisances(
     """
     steps, y_range = NoisySteps(session, plan.shares, rows.batch), (domain.outcome_low, domain.outcome_high)
     with rows.threads():
+        plan, steps = weighed(rows, plan, steps)
         start = private_start(rows, domain, plan, steps, two_levels)
         first = Standardised(domain, start.retained)
         with rows.then(first).stored("z") as z:

@@ -29,6 +29,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import MOST, Feature, Standardisation, all_features, step
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import gumbel_top_k, top_k
@@ -72,7 +73,7 @@ class Screened:
     def __call__(self, batch: CausalData) -> CausalData:
         """Return covariates u, and r within [-1, 1], of a batch."""
         r = screening_residual(batch.y - self.centre, self.clip, self.binary)
-        return CausalData(self.domain.scale(batch.x), batch.a, r)
+        return CausalData(self.domain.scale(batch.x), batch.a, r, weight=batch.weight)
 
 
 def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
@@ -103,7 +104,7 @@ class Waves(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        return summed(_wave_sums, batch.x, batch.y).cpu()
+        return summed(_wave_sums, batch.x, times_weight(batch.y, batch)).cpu()
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class Total(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        return summed(lambda rows: rows.sum(0), batch.y).cpu()[None]
+        return summed(lambda rows: rows.sum(0), times_weight(batch.y, batch)).cpu()[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,7 @@ class WavesAbout(Waves):
         """See ``Statistic``."""
         z = batch.x if self.scales is None else self.scales(batch.x)
         u, r = (z / _REACH).clamp(-1, 1), (batch.y - self.centre).clamp(-1, 1)
-        return super().__call__(CausalData(u, batch.a, r))
+        return super().__call__(CausalData(u, batch.a, r, weight=batch.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +165,8 @@ class PairsAbout(Waves):
         def each(rows: Tensor, rest: Tensor) -> Tensor:
             return (rows / _PAIR_REACH).clamp(-1, 1).T @ (step(rows) / _STEP_REACH * rest[:, None])
 
-        found = summed(each, batch.x, (batch.y - self.centre).clamp(-1, 1)).flatten()[at].cpu()
+        rest = times_weight((batch.y - self.centre).clamp(-1, 1), batch)
+        found = summed(each, batch.x, rest).flatten()[at].cpu()
         return torch.nn.functional.pad(found, (0, max(self.count - len(at), 0)))[None]
 
 
@@ -210,7 +212,7 @@ def chosen_about(
         step: That pays.
         steps: Pays, and draws noise.
     """
-    centre = float(steps.total(step, rows, Total(), CENTRE)) / rows.n
+    centre = float(steps.total(step, rows, Total(), CENTRE)) / steps.mass(rows.n)
     centre = min(max(centre, -1.0), 1.0) if steps.private else centre
     return chosen_by(rows, about(centre), count, steps, step, 1 - CENTRE)
 
@@ -258,19 +260,21 @@ class WindowCells(Statistic):
     bent: Tensor
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``: of a count below one threshold for each of two quantiles of each covariate."""
+        """See ``Statistic``: of a count below one threshold, less a share of all, for two quantiles a covariate."""
         return math.sqrt(2 * len(self.bent)), 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``; of covariates scaled to [-1, 1]."""
-        return summed(self._cells, batch.x[:, self.numbers])
+        weight = () if batch.weight is None else (batch.weight,)
+        return summed(self._cells, batch.x[:, self.numbers], *weight)
 
-    def _cells(self, u: Tensor) -> Tensor:
+    def _cells(self, u: Tensor, weight: Tensor | None = None) -> Tensor:
         share = ((u.double() + 1) / 2).clamp(0, 1)
         share = torch.where(self.bent.to(u.device), share.pow(1 / _BEND), share)
         cell = (share * CELLS).long().clamp_max(CELLS - 1)
         start = CELLS * torch.arange(u.shape[1], device=u.device)
-        return torch.bincount((cell + start).flatten(), minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
+        each = None if weight is None else weight.to(u.device)[:, None].expand(cell.shape).flatten()
+        return torch.bincount((cell + start).flatten(), each, minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
 
 
 def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Standardisation:
@@ -288,13 +292,17 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     """
     q, event = len(cells.bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
     below = torch.cat([torch.zeros(q, 1).double(), rows.total(cells).cpu().cumsum(1)], 1)
-    wanted = rows.n * torch.tensor(_QUANTILES, dtype=torch.float64)
+    wanted, sensitivity = rows.n * torch.tensor(_QUANTILES, dtype=torch.float64), cells.moved()[0]
+    centred = torch.zeros(q, 2).double()
+    if steps.weight is not None:  # see quantile_of
+        centred, wanted = below[:, -1:] * torch.tensor(_QUANTILES, dtype=torch.float64), torch.zeros(2).double()
+        sensitivity = steps.sensitivity(cells, rows.n)
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
-        counts = below.gather(1, middle)
+        counts = below.gather(1, middle) - centred
         if event is not None:
-            counts = steps.noisy(counts.flatten(), cells.moved()[0], event).view(q, 2)
+            counts = steps.noisy(counts.flatten(), sensitivity, event).view(q, 2)
         short = counts < wanted
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
     share = (low + high).double() / (2 * CELLS)

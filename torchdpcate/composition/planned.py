@@ -22,6 +22,7 @@ from torchdpcate.composition.steps import (
     PAIRS,
     PROGNOSTIC,
     SCREENING,
+    WEIGHTS,
     WINDOWS,
     gradient_rounding,
     mechanism_of,
@@ -120,7 +121,7 @@ def propensity_noise(plan: ComposedPlan) -> float:
     Args:
         plan: Of a composition that estimates the propensity.
     """
-    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
+    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.mass)
     variance = EXPECTED.noise_inflation * regression.noise / regression.basis.feature_weights + sampling
     if plan.budget is None:  # where sampling is what features are held against, and counted
         variance = variance.new_full(variance.shape, sampling)
@@ -288,7 +289,7 @@ def _rounded(n: float) -> int:
 
 
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)
-_FEW = {COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
+_FEW = {WEIGHTS: 1, COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
 _CURVATURES = " curvatures"
 
 

@@ -37,6 +37,7 @@ from torchdpcate.composition.summaries import (
     ScoreScales,
     Sizes,
     outcome_scale,
+    private_weight,
     quantile_of,
     residual_scale,
 )
@@ -60,6 +61,7 @@ class ComposedFit:
         numbers: What the law was made of.
         nuisances: From records within the domain to what the nuisances make of them.
         worked: That of records in memory, which is the curator's; None of a stream.
+        weight: Mean weight of the records, released; None where all count alike.
     """
 
     columns: tuple[int, ...] | None
@@ -69,6 +71,7 @@ class ComposedFit:
     numbers: IntervalNumbers | None = None
     nuisances: "WorkedNuisances" = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
+    weight: float | None = field(default=None, kw_only=True)
 
     @property
     def outcome(self) -> Tensor:
@@ -124,7 +127,27 @@ def fit_composition(
     """
     steps = NoisySteps(session, plan.shares, rows.batch)
     with rows.threads():
+        plan, steps = weighed(rows, plan, steps)
         return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()
+
+
+def weighed(rows: Rows, plan: ComposedPlan, steps: NoisySteps) -> tuple[ComposedPlan, NoisySteps]:
+    """Return plan and steps by the released mean weight of the records, where they have weights, else as they are.
+
+    Args:
+        rows: The records.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+
+    Raises:
+        InputError: A budget that is too small for a step's noise; nothing is paid then.
+    """
+    if plan.weight is None:
+        return plan, steps
+    if steps.private:
+        require_noise(plan)
+    weight = private_weight(rows, plan.weight, steps)
+    return plan.at_weight(weight), replace(steps, weight=weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +193,8 @@ class Within:
         pi = known_propensities(batch, domain, self.arms)
         if known is not None and pi is not None and last == 1:
             pi = pi.nan_to_num(0.5).clamp(*known.bounds)
-        return CausalData(x, a, y, pi)
+        weight = None if batch.weight is None else batch.weight.nan_to_num().clamp(0, 1)
+        return CausalData(x, a, y, pi, weight=weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +266,7 @@ class Pulls:
         if not self.scores:
             pi = propensity_of(batch)
             pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
-        return CausalData(batch.x, batch.a, pulls)
+        return CausalData(batch.x, batch.a, pulls, weight=batch.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +378,7 @@ class _Fit:
                     effect,
                     nuisances=nuisances,
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
+                    weight=steps.weight,
                 )
                 if not plan.intervals:
                     return found

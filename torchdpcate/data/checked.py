@@ -146,8 +146,8 @@ def used_again(digest: int, told: bool = True) -> bool:
 
 
 def record_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns that a record has in the table: treatment, outcome, covariates, its propensity if known."""
-    own = () if schema.propensity_column is None else (schema.propensity_column,)
+    """Return the columns that a record has in the table: treatment, outcome, covariates, known propensity, weight."""
+    own = filter(None, (schema.propensity_column, schema.weight_column))
     return (schema.treatment, schema.outcome, *schema.columns, *own)
 
 
@@ -165,16 +165,16 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     a = schema.encode_treatment(frame)
     binary = schema.domain.outcome_kind == "binary"
     y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary))
-    name = schema.propensity_column
-    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name))
-    return records_within(CausalData(x, a, y, own), schema)
+    names = schema.propensity_column, schema.weight_column
+    own, weight = (None if name is None else torch.from_numpy(numeric_column(frame[name], name)) for name in names)
+    return records_within(CausalData(x, a, y, own, weight=weight), schema)
 
 
 def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     """Return records within their public bounds, with their known propensity, and how many values were moved for that.
 
     Args:
-        given: Encoded records.
+        given: Encoded records, with weights as they are, which become v in [0, 1].
         schema: Their bounds, with what becomes of values outside.
 
     Raises:
@@ -182,6 +182,9 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     """
     x, y = schema.within(given.x), outcome_within(given.y, schema)
     kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    weights = schema.domain.weights
+    if weights is not None and given.weight is not None:
+        kept = kept.with_weight(weights.within(given.weight, schema.out_of_bounds == "clip"))
     return replace(kept, clipped=ClippedValues.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
 
 
@@ -282,6 +285,7 @@ def checked_records(
     noise: NoiseSource | None,
     actions: Sequence[int] = (0, 1),
     propensity: Any = None,
+    weight: Any = None,
 ) -> CausalData:
     """Return the records of a fit, within their public bounds; with a noise source in a uniformly random order.
 
@@ -298,6 +302,7 @@ def checked_records(
         noise: Where the order comes from; None keeps the order, for fits without privacy.
         actions: Labels of the arms.
         propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+        weight: Each record's weight [n], likewise.
 
     Returns:
         The records, with their propensity where the domain knows it, and how many values were moved to their bounds, of
@@ -314,7 +319,7 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
-    records = records_within(schema.records(X, A, Y, actions, propensity), schema)
+    records = records_within(schema.records(X, A, Y, actions, propensity, weight), schema)
     check_kind_said(records, schema)
     records.clipped.warn(schema)
     return records if noise is None else records.subset(noise.permutation(records.n))

@@ -20,6 +20,7 @@ from torchdpcate.data.facts import (
     to_number,
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
+from torchdpcate.data.weights import RecordWeights
 from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
@@ -58,6 +59,8 @@ class Domain:
             the records.
         treated: Share of records that are treated, known from outside them, where the propensity is not known: what a
             plan expects of rare treatments; None expects about half.
+        weights: Column of the records' weights with its public bound, ``{"name": "w", "high": 5}``, see
+            ``RecordWeights``; None where all records count alike.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -69,6 +72,7 @@ class Domain:
         typical: Tuple of q ranges or None.
         known_propensity: A ``KnownPropensity``, or None.
         treated: The public share of the treated, or None.
+        weights: ``RecordWeights``, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
@@ -100,6 +104,7 @@ class Domain:
         scales: Sequence[str] | None = None,
         typical: Sequence[Sequence[float] | None] | None = None,
         treated: float | None = None,
+        weights: "RecordWeights | Mapping[str, Any] | None" = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -133,6 +138,7 @@ class Domain:
         levels = {column.name: column.levels for column in self.columns if column.levels}
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
         self.treated = self._share(treated)
+        self.weights = RecordWeights.of(weights)
 
     @classmethod
     def of_columns(
@@ -182,6 +188,11 @@ class Domain:
     def dimension(self) -> int:
         """Number q of (encoded) covariate columns."""
         return len(self.covariate_low)
+
+    @property
+    def expected_weight(self) -> float | None:
+        """Mean of the records' weights v that plans expect, public; None where all count alike."""
+        return None if self.weights is None else self.weights.share
 
     @property
     def least_propensity(self) -> float:
@@ -328,6 +339,7 @@ class Domain:
             origin=self.origin,
             outcome_kind=self.outcome_kind,
             treated=self.treated,
+            weights=self.weights,
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -349,6 +361,7 @@ class Domain:
             **({"scales": list(self.scales)} if "log" in self.scales else {}),
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
             **({} if self.treated is None else {"treated": self.treated}),
+            **({} if self.weights is None else {"weights": self.weights.entry()}),
         }
 
     @classmethod
@@ -386,7 +399,7 @@ class Domain:
 
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
-        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated
+        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated, self.weights
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+_ALLOWED = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "weights"}
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -95,7 +96,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     _check_form(facts)
     check_filled(facts)
-    entries = _entries(facts, "domain", _NEEDED, {"overlap", "origin", "out_of_bounds", "propensity", "treated"})
+    entries = _entries(facts, "domain", _NEEDED, _ALLOWED)
     outcome = _outcome(entries["outcome"])
     if not isinstance(entries["covariates"], Mapping) or not entries["covariates"]:
         raise InputError(
@@ -136,6 +137,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         propensity=_encoded_propensity(entries.get("propensity"), covariates),
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
+        weights=entries.get("weights"),
     )
 
 

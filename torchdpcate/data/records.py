@@ -51,6 +51,9 @@ class ClippedValues:
         moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
         if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
             moved[schema.propensity_column] = _differ(given.propensity, kept.propensity)
+        weights = schema.domain.weights
+        if weights is not None and given.weight is not None:
+            moved[weights.name] = _differ(given.weight, given.weight.clamp(0, weights.high))
         return cls(given.n, {name: count for name, count in moved.items() if count})
 
     def __add__(self, other: "ClippedValues") -> "ClippedValues":
@@ -103,6 +106,8 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
         return domain.outcome_low, domain.outcome_high
     if name == schema.propensity_column and domain.known_propensity is not None:
         return domain.known_propensity.bounds
+    if domain.weights is not None and name == domain.weights.name:
+        return 0.0, domain.weights.high
     place = domain.names.index(name)
     return float(domain.covariate_low[place]), float(domain.covariate_high[place])
 
@@ -111,8 +116,9 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    Where the design of the study makes it known, they carry their own propensity [n] too, else None. ``clipped`` says
-    how many values of what was read were moved to their bounds, and is the curator's.
+    Where the design of the study makes it known, they carry their own propensity [n] too, else None; and where the
+    domain has weights, v [n] in [0, 1], by which each counts (``RecordWeights``). ``clipped`` says how many values of
+    what was read were moved to their bounds, and is the curator's.
     The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
@@ -126,10 +132,12 @@ class CausalData:
     y: Tensor
     propensity: Tensor | None = None
     clipped: ClippedValues = NOTHING_CLIPPED
+    weight: Tensor | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         """Return how many records there are, and none of them."""
-        known = "" if self.propensity is None else ", propensities"
+        more = {", propensities": self.propensity, ", weights": self.weight}
+        known = "".join(words for words, given in more.items() if given is not None)
         return f"<CausalData: {self.n:,} records of {self.x.shape[1]} covariates{known}>"
 
     @classmethod
@@ -182,9 +190,13 @@ class CausalData:
         """Return the records with their known propensity [n]."""
         return replace(self, propensity=propensity)
 
+    def with_weight(self, weight: Tensor | None) -> "CausalData":
+        """Return the records with their weights v [n], in [0, 1]."""
+        return replace(self, weight=weight)
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> "CausalData":
-        known = None if self.propensity is None else change(self.propensity)
-        return CausalData(change(self.x), change(self.a), change(self.y), known, self.clipped)
+        known, weight = (None if own is None else change(own) for own in (self.propensity, self.weight))
+        return CausalData(change(self.x), change(self.a), change(self.y), known, self.clipped, weight=weight)
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:

@@ -86,6 +86,12 @@ class TableSchema:
                 f"propensity column {self.propensity_column!r} is also {role[self.propensity_column]}; give a column "
                 "of its own, or a number"
             )
+        if self.propensity_column is not None:
+            role[self.propensity_column] = "the propensity"
+        if self.weight_column in role:
+            raise InputError(
+                f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
+            )
 
     @property
     def two_levels(self) -> tuple[bool, ...]:
@@ -97,6 +103,11 @@ class TableSchema:
         """The column that holds each record's known propensity; None where there is none."""
         known = self.domain.known_propensity
         return None if known is None else known.column
+
+    @property
+    def weight_column(self) -> str | None:
+        """The column that holds each record's weight; None where there is none."""
+        return None if self.domain.weights is None else self.domain.weights.name
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -134,6 +145,14 @@ class TableSchema:
     def own_propensity(self, records: CausalData) -> Tensor | None:
         """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
         return None if self.propensity_column is None else records.propensity
+
+    def own(self, records: CausalData) -> dict[str, Any]:
+        """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
+        found: dict[str, Any] = {"propensity": self.own_propensity(records)}
+        weights = self.domain.weights
+        if weights is not None and records.weight is not None:
+            found["weight"] = records.weight * weights.high
+        return found
 
     @property
     def origins(self) -> dict[str, str]:
@@ -250,7 +269,9 @@ class TableSchema:
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
 
-    def records(self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None) -> CausalData:
+    def records(
+        self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None, weight: Any = None
+    ) -> CausalData:
         """Return records; the one place where learners take arrays. Bounds are not checked here.
 
         Args:
@@ -259,28 +280,30 @@ class TableSchema:
             Y: Outcome [n].
             actions: Labels of the arms.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+            weight: Each record's weight [n], likewise; records have it as it is.
 
         Raises:
-            InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity that is missing.
+            InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity, or a weight, that is missing.
         """
-        check_aligned(X=X, A=A, Y=Y, propensity=propensity)
-        known = self.propensity_column
-        if propensity is None and known is not None and hasattr(X, "columns") and known in X.columns:
-            propensity = X[known]
+        check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
+        propensity = self._column_beside(X, self.propensity_column, propensity)
+        weight = self._column_beside(X, self.weight_column, weight)
         records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
-        return records if propensity is None else records.with_propensity(self._own_propensity(propensity, records.n))
+        if propensity is not None:
+            declared = self.propensity_column, "propensity: COLUMN", "Domain(propensity='COLUMN')"
+            records = records.with_propensity(_given("propensity", propensity, records.n, *declared))
+        if weight is not None:
+            own = "weights: {name: COLUMN, high: 5}", "Domain(weights={'name': 'COLUMN', 'high': 5})"
+            records = records.with_weight(_given("weight", weight, records.n, self.weight_column, *own))
+        elif self.weight_column is not None:
+            raise InputError(f"X lacks the column {self.weight_column!r} of weights; add it, or give weight=")
+        return records
 
-    def _own_propensity(self, propensity: Any, n: int) -> Tensor:
-        """Return each record's known propensity as the domain's column, [n]."""
-        if self.propensity_column is None:
-            raise InputError(
-                "propensity= is given, and the domain names no column of it; declare it: propensity: COLUMN in the "
-                "domain file, or Domain(propensity='COLUMN')"
-            )
-        values = column_of(propensity, "propensity")
-        if len(values) != n:
-            raise InputError(f"propensity has {len(values)} values and X {n} records; they must be as many")
-        return values
+    @staticmethod
+    def _column_beside(X: Any, name: str | None, given: Any) -> Any:
+        """Return what was given, or a frame's column of this name beside its covariates."""
+        there = given is None and name is not None and hasattr(X, "columns") and name in X.columns
+        return X[name] if there else given
 
     def within(self, x: Tensor, what: str = "covariate") -> Tensor:
         """Return encoded covariates [n, q] within the domain: clipped if ``out_of_bounds`` says so, else as they are.
@@ -356,6 +379,7 @@ class TableSchema:
             "out_of_bounds": None if self.out_of_bounds == "refuse" else self.out_of_bounds,
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
+            "weights": None if domain.weights is None else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -381,7 +405,8 @@ class TableSchema:
         and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
-        ``treated`` is the public share of the treated, by which plans know how rare they are.
+        ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
+        entries of ``RecordWeights.of``: a column, with its public bound.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.
@@ -416,6 +441,19 @@ class TableSchema:
         if isinstance(domain, Domain):
             return cls.from_domain(domain)
         return cls.from_dict(domain) if isinstance(domain, Mapping) else cls.from_yaml(domain)
+
+
+def _given(what: str, values: Any, n: int, column: str | None, entry: str, argument: str) -> Tensor:
+    """Return a column that was given beside X, [n], if the domain names one."""
+    if column is None:
+        raise InputError(
+            f"{what}= is given, and the domain names no column of it; declare it: {entry} in the domain file, or "
+            f"{argument}"
+        )
+    found = column_of(values, what)
+    if len(found) != n:
+        raise InputError(f"{what} has {len(found)} values and X {n} records; they must be as many")
+    return found
 
 
 def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:

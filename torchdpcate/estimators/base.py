@@ -32,6 +32,8 @@ _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user
 _MOST_DELTA = 0.01
 MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
+WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
+"""What takes records that do not all count alike."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
@@ -116,6 +118,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         propensity: ArrayLike | None = None,
         *,
         treatment: Treatment | None = None,
+        weight: ArrayLike | None = None,
     ) -> Self:
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
@@ -131,6 +134,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             Y: Outcome [n] within the domain; left out where ``treatment`` is given.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
             treatment: Treatment or action [n], where the outcome comes second.
+            weight: Each record's weight [n], where the domain names a column of them that X lacks.
 
         Returns:
             The estimator itself.
@@ -144,7 +148,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         A = self.schema_.labels(A)
         noise = None if self.budget is None else self._noise
-        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
+        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity, weight)
         self.clipped_ = records.clipped
         return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
 
@@ -184,6 +188,21 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Why it cannot be fitted to a stream, with what to use instead, in words; None where it can."""
         return f"{type(self).__name__} requests more than sums over records; use task=rule, or another learner"
 
+    @property
+    def needs_equal_records(self) -> str | None:
+        """Why all records must count alike, with what to use instead, in words; None where they may have weights."""
+        return f"{type(self).__name__} takes none"
+
+    def _refuse_weights(self) -> None:
+        """Refuse, before a record is read, weights of records where they have no place.
+
+        Raises:
+            InputError: Says why, and what takes them.
+        """
+        why = self.needs_equal_records
+        if why is not None and TableSchema.of(self.domain).domain.expected_weight is not None:
+            raise InputError(f"weights: {why}; {WEIGHED}")
+
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
         """Pay for a release and return it."""
@@ -222,6 +241,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
+        self._refuse_weights()
         self._noise = self.noise or NoiseSource.system()
 
     def _refuse_again(self, name: str) -> None:
@@ -376,6 +396,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """
         integer("n", n, least=1)
         self._check_budget()
+        self._refuse_weights()
         if self.budget is None:
             raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
         return self.budget

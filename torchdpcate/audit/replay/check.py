@@ -343,7 +343,7 @@ def learner_pipeline(
 
     def pipeline(records: CausalData, noise: NoiseSource) -> Run:
         fresh = clone(learner).set_params(noise=noise, ledger_path=None)
-        fresh.fit(records.x, records.a, records.y, TableSchema.of(learner.domain).own_propensity(records))
+        fresh.fit(records.x, records.a, records.y, **TableSchema.of(learner.domain).own(records))
         if release == "function":
             return Run(fresh.release_function(mechanism), fresh)
         return Run(fresh.release_queries(points, mechanism), fresh)
@@ -385,7 +385,10 @@ def neighbours_for_replay(
             known = None if records.propensity is None else records.propensity.clone()
             if known is not None and schema.propensity_column is not None:
                 known[index] = 1 - known[index]  # within bounds that lie evenly about a half
-            made.append(CausalData(x, a, outcome_, known))
+            weight = None if records.weight is None else records.weight.clone()
+            if weight is not None:
+                weight[index] = 1 - weight[index].round()  # from one end to the other
+            made.append(CausalData(x, a, outcome_, known, weight=weight))
     return made
 
 

@@ -190,7 +190,7 @@ class Rules(TaskSpec):
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
         learner: Any = self.make(None)
-        return learner.fit(records.x, records.a, records.y, self.study.own_propensity)
+        return learner.fit(records.x, records.a, records.y, **self.study.own)
 
     @cached_property
     def _noise(self) -> NoiseReport:
@@ -333,7 +333,7 @@ class EffectRules(Rules):
     @cached_property
     def _nonprivate(self) -> EffectRule:  # type: ignore[override]
         records = self.study.records
-        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+        return self.make(None).fit(records.x, records.a, records.y, **self.study.own)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         everybody, gain = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff

@@ -177,6 +177,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         propensity: ArrayLike | None = None,
         *,
         treatment: Treatment | None = None,
+        weight: ArrayLike | None = None,
     ) -> Self:
         """Choose, and learn from the records; see ``PrivateEstimator.fit``.
 
@@ -189,7 +190,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
             n = len(Y)  # type: ignore[arg-type]
         except TypeError:
             raise InputError(f"Y of type {type(Y).__name__}: give one outcome a record") from None
-        return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity))
+        return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity, weight=weight))
 
     def check_stream(self) -> None:
         """Refuse nothing before it is known how many records there are."""

@@ -122,6 +122,7 @@ class CompositionPlan(Plan):
         own = {"columns": found.columns, "standardisation": found.standardisation, "numbers": found.numbers}
         effect = found.effect
         return own | {
+            "weight": found.weight,
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
             "scale": effect.scale,
@@ -130,7 +131,7 @@ class CompositionPlan(Plan):
 
     def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
         """See ``Plan``: features by plan and choices, coefficients shrunk, the law of intervals."""
-        plan, scale, numbers = self.steps, answers["scale"], answers["numbers"]
+        plan, scale, numbers = self.steps.at_weight(answers["weight"]), answers["scale"], answers["numbers"]
         levels = self.levels(answers["columns"])
         regression = plan.effect(levels, answers["pairs"])
         curvatures, law = answers["curvatures"], None
@@ -152,6 +153,7 @@ class CompositionPlan(Plan):
             columns=answers["columns"],
             law=law,
             numbers=numbers,
+            weight=answers["weight"],
             without=None if law is not None else why_none(plan, withheld=numbers is not None),
         )
 
@@ -166,7 +168,7 @@ class CompositionPlan(Plan):
             return
         effect = release.effect if isinstance(release, ComposedRule) else release
         assert isinstance(effect, ComposedRelease)
-        found = [*_summaries(effect, self.steps), *self._choice_problems(effect)]
+        found = [*_weight(effect, self.steps)] or [*_summaries(effect, self.steps), *self._choice_problems(effect)]
         yield from found
         if not found:
             yield from self.conclusion_problems(effect)
@@ -178,7 +180,7 @@ class CompositionPlan(Plan):
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
-        plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
+        plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
         pairs = _pairs(release.basis)
         if len(pairs) > plan.pairs or any(feature.i == feature.j or levels[feature.j] for feature in pairs):
             yield "its products with a step are not those of a choice that its plan requests"
@@ -192,7 +194,7 @@ class CompositionPlan(Plan):
             yield from _nuisances(numbers.nuisances, plan, levels, release.domain.outcome_range)
 
 
-ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers")
+ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight")
 """What a release holds of its steps, by the names of its attributes."""
 
 
@@ -208,6 +210,14 @@ def _kind(learner: object) -> str | None:
         if isinstance(learner, str) and learner in names:
             return getattr(learners[names[learner]], "plans", None)
     return None
+
+
+def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of the mean weight."""
+    if (release.weight is None) is not (plan.weight is None):
+        yield "it holds a mean weight of records that its domain gives none, or the other way round"
+    elif release.weight is not None and plan.weight is not None and not plan.weight / 4 <= release.weight <= 1:
+        yield "its mean weight is outside what its plan allows"
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
