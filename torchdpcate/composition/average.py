@@ -37,12 +37,14 @@ class AverageNuisances:
         clip: Of the scores about it.
         errors: What errors of both nuisances move the mean score by; None where the propensity is known.
         scored: The records with scores in the place of outcomes, and their propensities; the curator's.
+        weight: Mean weight of the records, released; None where all count alike.
     """
 
     centre: float
     clip: float
     errors: ScoreErrors | None
     scored: Rows
+    weight: float | None = None
 
     def error(self, square: float) -> float:
         """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
@@ -124,7 +126,7 @@ def average_nuisances(
         levels_of, unit = start.retained.two_levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
-    return AverageNuisances(centre, clip, errors, scored)
+    return AverageNuisances(centre, clip, errors, scored, steps.weight)
 
 
 def _at_points(

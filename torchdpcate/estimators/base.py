@@ -193,7 +193,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Why all records must count alike, with what to use instead, in words; None where they may have weights."""
         return f"{type(self).__name__} takes none"
 
-    def _refuse_weights(self) -> None:
+    def check_weights(self) -> None:
         """Refuse, before a record is read, weights of records where they have no place.
 
         Raises:
@@ -241,7 +241,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
-        self._refuse_weights()
+        self.check_weights()
         self._noise = self.noise or NoiseSource.system()
 
     def _refuse_again(self, name: str) -> None:
@@ -396,7 +396,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """
         integer("n", n, least=1)
         self._check_budget()
-        self._refuse_weights()
+        self.check_weights()
         if self.budget is None:
             raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
         return self.budget

@@ -248,6 +248,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         target = learner.target
         if not learner.supports(type(target)):
             raise InputError(f"estimand = {target.name!r}: {type(learner).__name__} does not estimate it")
+        learner.check_weights()
         if stream:
             learner.check_stream()
         learner.check(n)

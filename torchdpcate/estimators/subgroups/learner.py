@@ -18,6 +18,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.data.weights import times_weight
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.estimators.planned_noise import PlannedNoise
@@ -237,6 +238,13 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def needs_all_records(self) -> None:
         """See ``PrivateEstimator``: all of it is sums over records."""
 
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        if self._weighting(self._cells()).way != FITTED:
+            return None
+        return "a fitted propensity takes none; use propensity=composed (with delta > 0), known or randomised"
+
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Pay for the propensity, if it is not known, and sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
@@ -246,7 +254,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             propensity = self._propensity(records)
 
             def outcomes(batch: CausalData) -> Tensor:
-                weights = plan.weighting.weights(batch.a, propensity(batch))
+                weights = times_weight(plan.weighting.weights(batch.a, propensity(batch)), batch)
                 numbers = record_numbers(batch.y, weights, plan.law, domain)
                 return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells)
 
@@ -256,6 +264,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
         def scores(batch: CausalData) -> Tensor:
             numbers = score_numbers((batch.y - nuisances.centre) / nuisances.clip, plan.law)
+            numbers = times_weight(numbers, batch)
             return cell_sums(numbers, None, plan.strata.positions(batch.x), *cells)
 
         self._sums = sums = nuisances.scored.total(scores)
