@@ -19,6 +19,7 @@ from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
@@ -169,6 +170,14 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             return "policies or nuisances were made from records, which may be these; use others"
         return self.nuisances().needs_all_records
 
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``: what is learnt by sums, or of outcomes alone, has weights."""
+        nuisances = self.nuisances()
+        if nuisances.trains or nuisances.moves_all_scores:
+            return f"nuisances {type(nuisances).__name__} of a block of records take none; use nuisance_guarantee=auto"
+        return nuisances.needs_all_records
+
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, rows = self.nuisances(), rows_of(records, self.schema_.domain, self.actions_)
@@ -208,7 +217,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.baseline_ = found.baseline
 
         def of(batch: CausalData) -> Tensor:
-            gains = torch.round(found.gains(batch) / step) * step
+            gains = torch.round(times_weight(found.gains(batch), batch) / step) * step
             return utilities(gains_as_scores(gains), self.library_, batch.x)
 
         self.utilities_ = rows.total(of)
@@ -325,7 +334,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         if math.isfinite(clip := self.guaranteed_.clip):  # about the middle: rounded no more than what follows
             own = outcome.gather(1, records.a.long()[:, None])[:, 0]
             y = own + (y - own).clamp(-clip, clip)
-        scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
+        scores = times_weight(dr_scores(records.a.long(), y, nuisances.of(records), outcome), records)
         if not self._source.moves_all_scores:
             step = score_step(n, domain, self._overlap())
             return utilities(torch.round(scores / step) * step, self.library_, records.x)
