@@ -48,12 +48,13 @@ BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 def fitted(learner) -> AverageEffectRelease:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2000, 1, generator=generator, dtype=torch.float64)
-    if learner.domain is STRATA:
+    if learner.domain.columns == STRATA.columns:
         x = x.round()
     a = (torch.rand(2000, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
     y = (torch.rand(2000, generator=generator) < 0.3 + 0.3 * a).double()
     domain = learner.domain
-    return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y).release()
+    own = {} if domain.weights is None else {"weight": 1 + y}
+    return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y, **own).release()
 
 
 @cache
@@ -86,6 +87,10 @@ def _part(name: str) -> Charge:
     return Charge(Purpose.RELEASE, "balanced_difference", name)
 
 
+def weighted(domain: Domain) -> Domain:
+    return Domain.from_dict({**domain.to_dict(), "weights": {"name": "w", "high": 2}})
+
+
 LEARNERS = {
     **{f"{e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e) for e in ("ATE", "ATT", "ATC", "ATO")},
     **{
@@ -107,6 +112,9 @@ LEARNERS = {
     **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
     "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
     "composed": lambda: ComposedAverageEffect(DOMAIN, SOME),
+    "composed with weights": lambda: ComposedAverageEffect(weighted(DOMAIN), SOME),
+    "trial with weights": lambda: KnownPropensityEffect(weighted(TRIAL), PURE),
+    "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),
     "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
     "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, ridge=0.01),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
@@ -140,6 +148,7 @@ LEARNERS = {
 
 
 PLAIN = ("difference in means", "table of noise")
+WEIGHTED = ("trial with weights", "strata of ATT with weights")
 TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone", "chosen in a trial")
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
 SCORED = ("aipw", "aipw of ATT", "aipw of ATC", "aipw of ATO", "aipw of the treated, noise alone")
@@ -155,7 +164,7 @@ class TestContract(PlanContract):
     default = ("difference in means", "strata of ATC", "ATE")
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {
-        **dict.fromkeys((*PLAIN, *TRIALS), ("eta",)),
+        **dict.fromkeys((*PLAIN, *TRIALS, *WEIGHTED), ("eta",)),
         "subsample_aggregate": ("eta", "ridge", "seed"),
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
         "gamma of Fourier()": ("seed", "bandwidth"),

@@ -22,6 +22,7 @@ PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS)
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
+WEIGHTS = {"weights": {"name": "w", "high": 2}}
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),
@@ -35,6 +36,8 @@ SETTINGS = {
     "scores, crossed": (DOMAIN, SOME, {"released": "crossed", "overlap": 0.3}),
     "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": "gaussian"}),
     "scores, known": (KNOWN, SOME, {"propensity": "composed"}),
+    "weights": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {"propensity": "randomised"}),
+    "weights, scores": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {}),
     "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
 
@@ -47,7 +50,8 @@ def released(name: str) -> SubgroupRelease:
     x[:, 0] = x[:, 0].round()
     a = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * x[:, 0]).double()
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
-    return SubgroupEffects(domain, budget, subgroups=CELLS, **settings).fit(x, a, y).release()
+    own = {} if domain.weights is None else {"weight": 1 + x[:, 1]}
+    return SubgroupEffects(domain, budget, subgroups=CELLS, **settings).fit(x, a, y, **own).release()
 
 
 class TestContract(PlanContract):

@@ -43,6 +43,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -193,8 +194,20 @@ class Within:
         pi = known_propensities(batch, domain, self.arms)
         if known is not None and pi is not None and last == 1:
             pi = pi.nan_to_num(0.5).clamp(*known.bounds)
-        weight = None if batch.weight is None else batch.weight.nan_to_num().clamp(0, 1)
-        return CausalData(x, a, y, pi, weight=weight)
+        return CausalData(x, a, y, pi, weight=weight_within(batch, domain))
+
+
+def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
+    """Return the weights of a batch within [0, 1], [n]; None where all records count alike.
+
+    Raises:
+        InputError: There are none, and the domain has some.
+    """
+    if domain.expected_weight is None:
+        return None
+    if batch.weight is None:
+        raise InputError("records have no weights, and the domain says that they do not all count alike; give them")
+    return batch.weight.nan_to_num().clamp(0, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,7 +100,7 @@ class Weights(Statistic):
 
 
 def private_weight(rows: Rows, expected: float, steps: NoisySteps) -> float:
-    """Return the released mean weight of the records, from a quarter of what plans expect to one.
+    """Return the released mean weight of the records, from an eighth of what plans expect to one.
 
     Args:
         rows: The records.
@@ -108,7 +108,12 @@ def private_weight(rows: Rows, expected: float, steps: NoisySteps) -> float:
         steps: Pays, and draws noise.
     """
     found = float(steps.total(WEIGHTS, rows, Weights())) / rows.n
-    return min(max(found, expected / 4), 1.0)
+    return min(max(found, least_weight(expected)), 1.0)
+
+
+def least_weight(expected: float) -> float:
+    """Return the least mean weight that is released where plans expect this one: below it, noise would decide."""
+    return expected / 8
 
 
 def quantile_of(

@@ -265,7 +265,9 @@ def _has_names(index: Any) -> bool:
     return len(index) > 0 and all(isinstance(name, str) for name in index)
 
 
-def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY) -> np.ndarray:
+def numeric_column(
+    column: "pd.Series", name: str, *, truth: bool = False, remedy: str = _REMEDY, missing: bool = False
+) -> np.ndarray:
     """Return a column as float64 [n]; numbers written as text count as numbers.
 
     Args:
@@ -273,6 +275,7 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
         name: Its name, for messages.
         truth: Whether true and false stand for 1 and 0: of arms and of the categories 0 and 1.
         remedy: What to do about words, for messages.
+        missing: Whether values may be missing, which are NaN then.
 
     Raises:
         InputError: Missing, infinite or non-numeric values, true or false where they are no numbers, or integers
@@ -295,7 +298,8 @@ def numeric_column(column: "pd.Series", name: str, *, truth: bool = False, remed
         raise InputError(f"column {name!r} {_TRUTH}")
     if wrong.any():
         raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
-    _refuse_missing(int(np.isnan(values).sum()), name)
+    if not missing:
+        _refuse_missing(int(np.isnan(values).sum()), name)
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise InputError(f"column {name!r} has {plural(infinite, 'infinite value')}; drop these rows")
@@ -307,6 +311,7 @@ def category_codes(
     name: str,
     categories: Sequence[Any],
     remedy: str = "correct these rows, or declare categories known from outside the records",
+    missing: bool = False,
 ) -> np.ndarray:
     """Return the position of each value in ``categories``, int64 [n].
 
@@ -315,6 +320,7 @@ def category_codes(
         name: Its name, for messages.
         categories: What it may hold.
         remedy: What to do about other values, for messages.
+        missing: Whether values may be missing, which have the position -1 then.
 
     Raises:
         InputError: Missing or unknown values; says which column and how many.
@@ -323,13 +329,16 @@ def category_codes(
 
     text = isinstance(categories[0], str)
     if text:
-        _refuse_missing(int(column.isna().sum()), name)
+        none = column.isna().to_numpy(dtype=bool)
         values: Any = column.astype(str).to_numpy(dtype=object)
     else:
-        values = numeric_column(column, name, truth=set(categories) == {0, 1})
+        values = numeric_column(column, name, truth=set(categories) == {0, 1}, missing=True)
+        none = np.isnan(values)
+    if not missing:
+        _refuse_missing(int(none.sum()), name)
     index = pd.Index(list(categories), dtype=object if text else np.float64)
     codes = index.get_indexer(values)
-    unknown = int((codes < 0).sum())
+    unknown = int(((codes < 0) & ~none).sum())
     if unknown:
         raise InputError(
             f"column {name!r} has {plural(unknown, 'value')} outside its declared categories "

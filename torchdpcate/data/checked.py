@@ -164,7 +164,8 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     x = schema.encode(frame)
     a = schema.encode_treatment(frame)
     binary = schema.domain.outcome_kind == "binary"
-    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary))
+    missing = "outcome" in schema.domain.dropped
+    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary, missing=missing))
     names = schema.propensity_column, schema.weight_column
     own, weight = (None if name is None else torch.from_numpy(numeric_column(frame[name], name)) for name in names)
     return records_within(CausalData(x, a, y, own, weight=weight), schema)
@@ -174,18 +175,47 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     """Return records within their public bounds, with their known propensity, and how many values were moved for that.
 
     Args:
-        given: Encoded records, with weights as they are, which become v in [0, 1].
+        given: Encoded records, with weights as they are, which become v in [0, 1]; NaN is a treatment or an outcome
+            that is missing where these may be.
         schema: Their bounds, with what becomes of values outside.
 
     Raises:
         InputError: Values outside their bounds that are not to be clipped (which column, how many).
     """
+    given = without_missing(given, schema)
     x, y = schema.within(given.x), outcome_within(given.y, schema)
     kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
-    weights = schema.domain.weights
-    if weights is not None and given.weight is not None:
-        kept = kept.with_weight(weights.within(given.weight, schema.out_of_bounds == "clip"))
+    if given.weight is not None:
+        kept = kept.with_weight(schema.domain.weigh(given.weight, schema.out_of_bounds == "clip"))
     return replace(kept, clipped=ClippedValues.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
+
+
+def without_missing(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records in which a missing treatment or outcome is a public number, and the weight nought.
+
+    Args:
+        given: Encoded records, NaN where something is missing.
+        schema: What may be missing.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 2.0, 5.0, missing={"outcome": "drop"}))
+        >>> y = torch.tensor([3.0, torch.nan])
+        >>> found = without_missing(CausalData(y[:, None], 0 * y, y), schema)
+        >>> found.y.tolist(), found.weight.tolist()
+        ([3.0, 2.0], [1.0, 0.0])
+    """
+    domain = schema.domain
+    if not domain.dropped:
+        return given
+    a, y = given.a, given.y
+    missing = torch.zeros_like(y, dtype=torch.bool)
+    if "treatment" in domain.dropped:
+        missing, a = missing | a.isnan(), a.nan_to_num(float(schema.actions[0]))
+    if "outcome" in domain.dropped:
+        missing, y = missing | y.isnan(), y.nan_to_num(min(max(0.0, domain.outcome_low), domain.outcome_high))
+    weight = torch.ones_like(y) if given.weight is None else given.weight
+    return replace(given, a=a, y=y, weight=weight.masked_fill(missing, 0.0))
 
 
 class Outcomes:

@@ -20,7 +20,7 @@ from torchdpcate.data.facts import (
     to_number,
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
-from torchdpcate.data.weights import RecordWeights
+from torchdpcate.data.weights import DROP, RecordWeights, dropped_roles, dropped_words
 from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
@@ -61,6 +61,8 @@ class Domain:
             plan expects of rare treatments; None expects about half.
         weights: Column of the records' weights with its public bound, ``{"name": "w", "high": 5}``, see
             ``RecordWeights``; None where all records count alike.
+        missing: ``{"outcome": "drop", "treatment": "drop"}``, either or both, where these may be missing: such records
+            count nothing, n stays the public number of all, and how many they are is told nowhere.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -73,6 +75,7 @@ class Domain:
         known_propensity: A ``KnownPropensity``, or None.
         treated: The public share of the treated, or None.
         weights: ``RecordWeights``, or None.
+        dropped: Which of ``outcome`` and ``treatment`` may be missing.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
@@ -105,6 +108,7 @@ class Domain:
         typical: Sequence[Sequence[float] | None] | None = None,
         treated: float | None = None,
         weights: "RecordWeights | Mapping[str, Any] | None" = None,
+        missing: Mapping[str, str] | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -139,6 +143,7 @@ class Domain:
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
         self.treated = self._share(treated)
         self.weights = RecordWeights.of(weights)
+        self.dropped = dropped_roles(missing)
 
     @classmethod
     def of_columns(
@@ -192,7 +197,29 @@ class Domain:
     @property
     def expected_weight(self) -> float | None:
         """Mean of the records' weights v that plans expect, public; None where all count alike."""
-        return None if self.weights is None else self.weights.share
+        if self.weights is None:
+            return 1.0 if self.dropped else None
+        return self.weights.share
+
+    @property
+    def counting(self) -> dict[str, str]:
+        """How records count where they do not all count alike, in words, by subject."""
+        found = {} if self.weights is None else {"weights": self.weights.words}
+        if self.dropped:
+            found["missing"] = dropped_words(self.dropped, self.known_propensity is not None)
+        return found
+
+    def weigh(self, weight: Tensor, clip: bool) -> Tensor:
+        """Return v [n], in [0, 1], of records with weights [n] as they are given.
+
+        Args:
+            weight: In the units of ``weights``; without any, 1, or 0 where treatment or outcome is missing.
+            clip: Whether weights outside their bounds are moved to them, or refused.
+
+        Raises:
+            InputError: Weights outside their bounds (how many).
+        """
+        return (self.weights or RecordWeights("weight", 1.0, 1.0)).within(weight, clip)
 
     @property
     def least_propensity(self) -> float:
@@ -340,6 +367,7 @@ class Domain:
             outcome_kind=self.outcome_kind,
             treated=self.treated,
             weights=self.weights,
+            missing=dict.fromkeys(self.dropped, DROP),
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -362,6 +390,7 @@ class Domain:
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
             **({} if self.treated is None else {"treated": self.treated}),
             **({} if self.weights is None else {"weights": self.weights.entry()}),
+            **({"missing": dict.fromkeys(self.dropped, DROP)} if self.dropped else {}),
         }
 
     @classmethod
@@ -399,7 +428,8 @@ class Domain:
 
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
-        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated, self.weights
+        propensity = self.overlap, self.known_propensity, self.treated
+        return self.columns, *outcome, *propensity, self.weights, self.dropped
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

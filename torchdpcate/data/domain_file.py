@@ -52,6 +52,7 @@ _HEAD = """\
 _FOOT = """\
 overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
 # propensity: 0.5   # of a trial alone: the share that its design treats
+# weights: {name: w, high: 2}   # a column of weights with its public bound, such as those of a survey
 # treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
 origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
 """
@@ -138,6 +139,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
         weights=entries.get("weights"),
+        missing=_missing(entries["treatment"], outcome),
     )
 
 
@@ -161,15 +163,23 @@ def _covariate(name: str, entry: Any) -> Covariate:
 def _outcome(entry: Any) -> Mapping[str, Any]:
     """Return the outcome's entries, with the bounds and the kind that its categories bring."""
     if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
+        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin", "missing"}))
         if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
             raise InputError(
                 f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
                 "and 1, or true and false: write these into the column, and categories: [0, 1]"
             )
-        own = {"origin": entry["origin"]} if "origin" in entry else {}
+        own = {fact: entry[fact] for fact in ("origin", "missing") if fact in entry}
         return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **own}
-    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
+    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind", "missing"})
+
+
+def _missing(treatment: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what becomes of records without treatment or outcome, where the entries say it."""
+    given = {"treatment": treatment, "outcome": outcome}
+    return {
+        role: entry["missing"] for role, entry in given.items() if isinstance(entry, Mapping) and "missing" in entry
+    }
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -189,8 +199,9 @@ def _treatment(entry: Any) -> tuple[str, tuple[Any, ...]]:
     """Return the treatment's column and its categories, if it has any."""
     if not isinstance(entry, Mapping):
         return str(entry), ()
-    name = str(_entries(entry, "treatment", {"name", "categories"}, set())["name"])
-    return name, _levels(name, entry)
+    needed = {"name"} if "missing" in entry else {"name", "categories"}
+    name = str(_entries(entry, "treatment", needed, {"categories", "missing"})["name"])
+    return name, _levels(name, entry) if "categories" in entry else ()
 
 
 def _levels(name: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -142,7 +142,13 @@ class CausalData:
 
     @classmethod
     def from_arrays(
-        cls, X: Any, A: Any, Y: Any, domain: Domain | None = None, actions: Sequence[int] = (0, 1)
+        cls,
+        X: Any,
+        A: Any,
+        Y: Any,
+        domain: Domain | None = None,
+        actions: Sequence[int] = (0, 1),
+        dropped: Sequence[str] = (),
     ) -> "CausalData":
         """Check and convert NumPy, torch or pandas arrays.
 
@@ -153,6 +159,7 @@ class CausalData:
             domain: If given, X must have its columns, and a DataFrame is read by its names. Bounds
                 are not checked here.
             actions: Labels of the arms.
+            dropped: Which of ``outcome`` and ``treatment`` may be missing, which are NaN then.
 
         Raises:
             InputError: Wrong shapes, missing or infinite values (which column, how many), treatment
@@ -160,10 +167,10 @@ class CausalData:
         """
         check_aligned(X=X, A=A, Y=Y)
         x = domain.matrix(X) if domain is not None else to_matrix(X)
-        a, y = column_of(A, "treatment"), column_of(Y, "outcome")
+        a, y = (column_of(given, name, name in dropped) for given, name in ((A, "treatment"), (Y, "outcome")))
         if not len(x) == len(a) == len(y):
             raise InputError(f"X, A and Y have {len(x)}, {len(a)} and {len(y)} records; they must be as many")
-        check_treatment(a, actions=actions)
+        check_treatment(a[~a.isnan()], actions=actions)
         return cls(x, a, y)
 
     @property
@@ -242,8 +249,13 @@ def _in_words(actions: Sequence[int]) -> str:
     return " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
 
 
-def column_of(value: Any, what: str) -> Tensor:
+def column_of(value: Any, what: str, missing: bool = False) -> Tensor:
     """Return a column of finite numbers, float64 [n]; ``what`` names it in messages.
+
+    Args:
+        value: Numbers.
+        what: Their name.
+        missing: Whether numbers may be missing, which are NaN then.
 
     Raises:
         InputError: Not one column of numbers, or missing values (how many).
@@ -253,7 +265,7 @@ def column_of(value: Any, what: str) -> Tensor:
         vector = vector[:, 0]
     if vector.ndim != 1:
         raise InputError(f"{what} has shape {tuple(vector.shape)}; it must be [records]")
-    bad = int((~torch.isfinite(vector)).sum())
+    bad = int((vector.isinf() if missing else ~torch.isfinite(vector)).sum())
     if bad:
         raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
     return vector

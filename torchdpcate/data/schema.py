@@ -19,6 +19,7 @@ from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import NAMED_ARMS, CausalData, column_of
+from torchdpcate.data.weights import DROP
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,9 +150,8 @@ class TableSchema:
     def own(self, records: CausalData) -> dict[str, Any]:
         """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
         found: dict[str, Any] = {"propensity": self.own_propensity(records)}
-        weights = self.domain.weights
-        if weights is not None and records.weight is not None:
-            found["weight"] = records.weight * weights.high
+        if records.weight is not None:
+            found["weight"] = records.weight * (1.0 if self.domain.weights is None else self.domain.weights.high)
         return found
 
     @property
@@ -202,20 +202,22 @@ class TableSchema:
             raise InputError(missing)
 
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the treatment of ``frame`` as labels, float64 [n].
+        """Return the treatment of ``frame`` as labels, float64 [n]; NaN where it is missing and may be.
 
         Raises:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
-        column = frame[self.treatment]
+        column, missing = frame[self.treatment], "treatment" in self.domain.dropped
         if not self.arms:
             remedy = f"name the arms in the domain: {NAMED_ARMS}"
-            return torch.from_numpy(numeric_column(column, self.treatment, truth=True, remedy=remedy))
+            values = numeric_column(column, self.treatment, truth=True, remedy=remedy, missing=missing)
+            return torch.from_numpy(values)
         remedy = (
             "list all arms, or put the records of these arms into a file of their own (their number is then public)"
         )
-        codes = category_codes(column, self.treatment, self.arms, remedy)
-        return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
+        codes = torch.from_numpy(category_codes(column, self.treatment, self.arms, remedy, missing))
+        labels = torch.tensor(self.actions, dtype=torch.float64)[codes]
+        return labels.masked_fill(codes < 0, torch.nan)
 
     def labels(self, A: Any) -> Any:
         """Return a treatment that is given by the names of its categories as labels, float64 [n]; numbers as they are.
@@ -280,7 +282,8 @@ class TableSchema:
             Y: Outcome [n].
             actions: Labels of the arms.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
-            weight: Each record's weight [n], likewise; records have it as it is.
+            weight: Each record's weight [n], likewise; records have it as it is. Where treatment or outcome may be
+                missing, there may be some without a column too.
 
         Raises:
             InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity, or a weight, that is missing.
@@ -288,13 +291,14 @@ class TableSchema:
         check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
         propensity = self._column_beside(X, self.propensity_column, propensity)
         weight = self._column_beside(X, self.weight_column, weight)
-        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
+        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions, self.domain.dropped)
         if propensity is not None:
             declared = self.propensity_column, "propensity: COLUMN", "Domain(propensity='COLUMN')"
             records = records.with_propensity(_given("propensity", propensity, records.n, *declared))
         if weight is not None:
             own = "weights: {name: COLUMN, high: 5}", "Domain(weights={'name': 'COLUMN', 'high': 5})"
-            records = records.with_weight(_given("weight", weight, records.n, self.weight_column, *own))
+            column = "weight" if self.domain.dropped else self.weight_column
+            records = records.with_weight(_given("weight", weight, records.n, column, *own))
         elif self.weight_column is not None:
             raise InputError(f"X lacks the column {self.weight_column!r} of weights; add it, or give weight=")
         return records
@@ -344,7 +348,7 @@ class TableSchema:
     ) -> "TableSchema":
         """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
-        facts["outcome"] = {"name": self.outcome, "low": low, "high": high, "origin": origin, "kind": kind}
+        facts["outcome"] |= {"low": low, "high": high, "origin": origin, "kind": kind}
         return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def without(self, covariate: str) -> "TableSchema":
@@ -365,12 +369,13 @@ class TableSchema:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
         domain, plain_number = self.domain, self.domain.outcome_kind == "continuous" and not self.kind_said
         facts = {
-            "treatment": {"name": self.treatment, "categories": list(self.arms)} if self.arms else self.treatment,
+            "treatment": self._treatment_entry(),
             "outcome": {
                 "name": self.outcome,
                 "low": domain.outcome_low,
                 "high": domain.outcome_high,
                 **({} if plain_number else {"kind": domain.outcome_kind}),
+                **({"missing": DROP} if "outcome" in domain.dropped else {}),
                 **said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
@@ -382,6 +387,13 @@ class TableSchema:
             "weights": None if domain.weights is None else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
+
+    def _treatment_entry(self) -> Any:
+        """Return the treatment's name, with its categories and that it may be missing where there is such a thing."""
+        more: dict[str, Any] = {"categories": list(self.arms)} if self.arms else {}
+        if "treatment" in self.domain.dropped:
+            more |= {"missing": DROP}
+        return {"name": self.treatment, **more} if more else self.treatment
 
     def _propensity_entry(self) -> Any:
         """Return the known propensity by the table's own columns and categories."""

@@ -76,6 +76,14 @@ class RecordWeights:
         """The expected mean of v."""
         return self.mean / self.high
 
+    @property
+    def words(self) -> str:
+        """What they do, in words."""
+        return (
+            f"a record counts {self.name} / {self.high:g} times, {self.name} within 0 and {self.high:g} and of a mean "
+            f"of about {self.mean:g}; effects are of those whom the weighted records stand for"
+        )
+
     def entry(self) -> dict[str, Any]:
         """Return plain types, fit for JSON, from which ``of`` makes the same."""
         return {"name": self.name, "high": self.high, "mean": self.mean}
@@ -97,6 +105,51 @@ class RecordWeights:
                 "with data.out_of_bounds=clip, or give a bound known from outside the records"
             )
         return weight.clamp(0, self.high) / self.high
+
+
+DROP = "drop"
+"""What ``missing`` of treatment and outcome may be: their records count nothing."""
+ROLES = ("outcome", "treatment")
+"""What may be missing so."""
+
+
+def dropped_roles(missing: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return which of treatment and outcome may be missing.
+
+    Args:
+        missing: ``drop`` for either or both; None for neither.
+
+    Raises:
+        InputError: Another role, or another word.
+
+    Example:
+        >>> dropped_roles({"outcome": "drop"})
+        ('outcome',)
+    """
+    given = missing or {}
+    if not isinstance(given, Mapping) or set(given) - set(ROLES) or set(given.values()) - {DROP}:
+        raise InputError(f"missing is {missing!r}; give outcome: drop, treatment: drop, or both")
+    return tuple(role for role in ROLES if role in given)
+
+
+def dropped_words(roles: tuple[str, ...], known_propensity: bool) -> str:
+    """Return what becomes of records whose treatment or outcome is missing, and when that is right, in words.
+
+    Args:
+        roles: Of ``dropped_roles``.
+        known_propensity: Whether the domain states the propensity.
+    """
+    which = " or ".join(reversed(roles))
+    arm = (
+        ", nor on the arm, for the domain states the propensity of all records (leave it out where it may: it is then "
+        "estimated among complete records)"
+        if known_propensity
+        else ""
+    )
+    return (
+        f"records without {which} count nothing; effects are of those like the complete records, and rest on it that "
+        f"what is missing depends, given covariates and treatment, on no outcome{arm}"
+    )
 
 
 def times_weight(each: Tensor, records: "CausalData") -> Tensor:

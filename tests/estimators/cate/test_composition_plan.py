@@ -10,6 +10,7 @@ from tests.verify.test_composed import BUDGET, MADE, N
 from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 
@@ -29,7 +30,23 @@ def released(learner: type = RLearner, kind: str = "continuous", **settings: obj
     return learner(domain, BUDGET, second_stage=AdaptiveSecondStage(**settings)).fit(x, a, y).release_function()
 
 
+def weighted(
+    learner: type = RLearner, epsilon: float = 1.0, delta: float = 1e-5, **settings: object
+) -> ComposedRelease:
+    """A release of a trial whose records have weights, and may lack an outcome."""
+    generator = torch.Generator().manual_seed(5)
+    facts = {"weights": {"name": "w", "high": 4}, "missing": {"outcome": "drop"}}
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, **facts)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a, w = (torch.rand(2, N, generator=generator) < 0.5).double()
+    y = (x[:, 0] - 0.5 + a * (x[:, 1] - 0.5)).masked_fill(torch.rand(N, generator=generator) < 0.1, torch.nan)
+    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, y, weight=1 + w).release_function()
+
+
 OTHERS = {
+    "weights": weighted,
+    "weights, scores": lambda: weighted(DRLearner),
+    "weights, pure": lambda: weighted(delta=0.0),
     "estimated propensity, intervals": lambda: released(intervals=True),
     "binary": lambda: released(kind="binary"),
     "count": lambda: released(kind="count"),
@@ -42,12 +59,16 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("trial",)
+    default = ("trial", "weights")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
-        ("small budget", "pure and constant", "binary", "scores, binary"), ("constant_only",)
+        (
+            *("small budget", "pure and constant", "binary", "scores, binary"),
+            *("weights", "weights, scores", "weights, pure"),
+        ),
+        ("constant_only",),
     )
-    followed = ("standardisation", "estimates", "scale", "interval", "curvatures")
+    followed = ("standardisation", "estimates", "scale", "interval", "curvatures", "weight")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))

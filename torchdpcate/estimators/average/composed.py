@@ -17,7 +17,7 @@ from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
 from torchdpcate.composition.steps import WEIGHTS, propensity_of
-from torchdpcate.composition.summaries import ScoreScales, Weights
+from torchdpcate.composition.summaries import ScoreScales, Weights, least_weight
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -108,7 +108,7 @@ class ScoreSteps:
         if not (abs(centre) <= 1 + CLOSE and 0 <= error <= 1 + CLOSE):
             yield "its centre or its error is larger than the outcome's range"
         expected = self.plan.weight
-        if weight is not None and expected is not None and not expected / 4 <= weight <= 1:
+        if weight is not None and expected is not None and not least_weight(expected) <= weight <= 1:
             yield "its mean weight is outside what its plan allows"
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.composition.records import weight_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData, RecordStream
@@ -132,7 +133,7 @@ class DesignFacts:
         variance = self.mass * (square * (prior.deviation**2 + left * prior.effect**2)).mean().item()
         return 2 * math.sqrt(variance) / (self.mass * sum(self.tilts))
 
-    def centre(self, total: Tensor, epsilon: float) -> Tensor:
+    def centre(self, total: Tensor, epsilon: float, size: Tensor | None = None) -> Tensor:
         r"""Return c, [runs], by the released sum of outcomes: their mean, moved to the middle where noise requests it.
 
         A centre nearer to 1/2 makes the contrast less sensitive, one nearer to the mean makes it vary less. With
@@ -143,12 +144,16 @@ class DesignFacts:
         Args:
             total: Released sum of outcomes, [runs].
             epsilon: Of the contrast.
+            size: Released denominator, [runs], where records have weights, of whose sum it tells.
         """
-        mean = (total / self.mass).clamp(0, 1)
+        mass: Tensor | float = self.n
+        if size is not None:
+            mass = (2 * size / sum(self.tilts)).clamp(_LEAST * self.n, self.n)
+        mean = (total / mass).clamp(0, 1)
         noise = 2 * sum(self.most) ** 2 / epsilon**2
         at = torch.tensor([self.low, self.high], dtype=torch.float64)
         square = (self.estimand.tilt(at).square() / (at * (1 - at))).amin().item()
-        stay = self.mass * square / (self.mass * square + noise)
+        stay = mass * square / (mass * square + noise)
         below, above = (stay * mean + 1 - stay).clamp_max(0.5), (stay * mean).clamp_min(0.5)
         return torch.where(mean < 0.5, below, above)
 
@@ -162,7 +167,10 @@ def epsilons_of(epsilon: float, facts: DesignFacts) -> dict[str, float]:
         >>> {part: round(value, 4) for part, value in found.items()}
         {'centre': 0.0842, 'sums': 0.9158}
     """
-    return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE} if facts.public_size else SHARES)
+    if facts.public_size:
+        return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE})
+    first = {} if facts.weight is None else {"size": SHARES["size"]}  # without which there is no mean outcome
+    return split_epsilon(epsilon, first | SHARES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +191,7 @@ class CentredSums(RatioOfSums):
 
     Where records have weights v in [0, 1], all terms are multiplied by them (squares by v^2). The ranges of y and of
     the contrast's terms hold zero, and those of the squares begin there, so that only the denominator is more
-    sensitive, Delta_N = h_max; it is private then.
+    sensitive, Delta_N = h_max; it is private then, and requested first, for c takes the mean outcome by it.
 
     Attributes:
         facts: What is public before anything is released.
@@ -215,15 +223,15 @@ class CentredSums(RatioOfSums):
         zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
         if query == "centre":
             return Sums.within("centre", _outcomes, n, (zero, one), 1.0)
+        if query == "size":
+            ends = facts.sizes
+            return Sums.within("size", partial(_tilts, facts), n, (ends[0] * one, ends[1] * one), ends[1])
         centre = self.centre(numbers)
         term, within = partial(contrast, facts, centre), facts.terms(centre)
         if query == SUMS:
             return sum_and_squares(n, term, within, ("difference", "spread"))
         if query == "difference":
             return Sums.within("difference", term, n, within, facts.largest)
-        if query == "size":
-            ends = facts.sizes
-            return Sums.within("size", partial(_tilts, facts), n, (ends[0] * one, ends[1] * one), ends[1])
         tau = effect(numbers, facts)[0]
         most = facts.residual_bound(centre, tau).square()
         return Sums.within("spread", partial(_squares, facts, centre, tau, most), n, (zero, one), 1.0, unit=most)
@@ -245,7 +253,8 @@ class CentredSums(RatioOfSums):
     def centre(self, numbers: Mapping[str, Tensor]) -> Tensor:
         """Return c, [runs], by the released sum of outcomes."""
         epsilon = self.epsilons[SUMS] if SUMS in self.epsilons else self.epsilons["difference"]
-        return self.facts.centre(numbers["centre"], epsilon if self.private else math.inf)
+        size = None if self.facts.weight is None else numbers["size"]
+        return self.facts.centre(numbers["centre"], epsilon if self.private else math.inf, size)
 
 
 def effect(numbers: Mapping[str, Tensor], facts: DesignFacts) -> tuple[Tensor, Tensor]:
@@ -432,7 +441,8 @@ class KnownPropensityEffect(AverageEffectLearner):
     def _batch(self, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
         known = self._known()
         own = known.of(records).nan_to_num(0.5).clamp(*known.bounds)
-        weight = [] if records.weight is None else [records.weight.nan_to_num().clamp(0, 1)]
+        own_weight = weight_within(records, self.schema_.domain)
+        weight = [] if own_weight is None else [own_weight]
         return make_batch(records, lambda x: torch.stack([own, *weight], 1), domain)
 
     def _known(self) -> KnownPropensity:

@@ -18,7 +18,7 @@ from torchdpcate.composition.plan import PURE, ComposedPlan
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
-from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
+from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales, least_weight
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -216,7 +216,9 @@ def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
     """Problems of the mean weight."""
     if (release.weight is None) is not (plan.weight is None):
         yield "it holds a mean weight of records that its domain gives none, or the other way round"
-    elif release.weight is not None and plan.weight is not None and not plan.weight / 4 <= release.weight <= 1:
+    elif (
+        release.weight is not None and plan.weight is not None and not least_weight(plan.weight) <= release.weight <= 1
+    ):
         yield "its mean weight is outside what its plan allows"
 
 
