@@ -242,7 +242,8 @@ class Rules(TaskSpec):
         propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
-        values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}
+        facts = records.a, records.y, propensity, records.weight
+        values = {name: policy_value(d, *facts) for name, d in decisions.items()}
         return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}
 
 

@@ -15,6 +15,7 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
@@ -119,6 +120,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         composed_: What a composition found; the curator's. None with other scores.
         utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores. The
             curator's, never to be published.
+        mass_: Sum of the weights of the records that score; the curator's. None where all count alike.
         baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
@@ -182,6 +184,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, rows = self.nuisances(), rows_of(records, self.schema_.domain, self.actions_)
         self._source = nuisances
+        self.mass_ = None if self.schema_.domain.expected_weight is None else float(rows.total(Weights()))
         self.guaranteed_: GuaranteedNuisances | None = None
         self.composed_: ComposedGains | None = None
         if isinstance(nuisances, ComposedScores):
