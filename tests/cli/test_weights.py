@@ -14,7 +14,7 @@ DROPPED = {
     "treatment": {"name": "treat", "missing": "drop"},
     "outcome": {"name": "pay", "low": 0, "high": 10, "missing": "drop"},
 }
-MEANS = ["task=average_effect", *TABLE, "privacy.epsilon=20", "run_dir=run", "trainer.progress=false"]
+MEANS = ["task=average_effect", *TABLE, "privacy.epsilon=20", "run_dir=run"]
 
 
 def weighted(frame):

@@ -32,7 +32,8 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
         w_i = \frac{a_i}{\pi_i} + \frac{1 - a_i}{1 - \pi_i},
 
     u being the covariates scaled to [-1, 1] and s their standard deviations (Austin & Stuart 2015); records with
-    weights count by these both times. Beyond .1 they are usually called imbalanced. Nothing of it is private: it is the curator's, never to be published.
+    weights count by these both times. Beyond .1 they are usually called imbalanced. Nothing of it is private: it is the
+    curator's, never to be published.
 
     Args:
         domain: Public bounds.
