@@ -13,7 +13,7 @@ from torchdpcate.composition.summaries import weighted_quantile
 from torchdpcate.data.records import CausalData
 
 KEPT = (torch.rand(N, generator=RANDOM) < 0.6).double()
-GIVEN = CausalData(X, A, Y, PI)
+GIVEN = CausalData(X, A, Y, PI, follow_up=RECORDS.follow_up)
 RESIDUALS = ("matrix", "counts", "correction", "average", "sums", "gradient of effect", "curvatures of effect")
 SHARES = torch.linspace(0, 1, 21).double()
 
@@ -66,7 +66,8 @@ def candidates(name: str) -> CausalData:
         a = a - pi
     if name in ("waves", "total"):
         y = y.clamp(-1, 1)
-    return CausalData(x, a, y, pi, weight=weight)
+    follow_up = torch.stack([3 * x[:, 0].abs(), (y > 0).double()], 1)
+    return CausalData(x, a, y, pi, weight=weight, follow_up=follow_up)
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -75,7 +76,7 @@ def test_no_two_weighted_records_are_further_apart_than_the_sensitivity(name):
     terms = [statistic(records.subset(torch.tensor([i]))).double() for i in range(records.n)]
     farthest = max(moved_by(name, terms[i], terms[j]) for i in range(0, records.n, 7) for j in range(records.n))
     assert farthest <= statistic.moved()[0] * (1 + 1e-9)
-    if name in ("weights", "cells", "total", "windows"):
+    if name in ("weights", "cells", "total", "windows", "follow-up", "follow-up by arm"):
         assert farthest == pytest.approx(statistic.moved()[0])
 
 

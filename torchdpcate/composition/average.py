@@ -102,7 +102,7 @@ def average_nuisances(
     """
     steps, y_range = NoisySteps(session, plan.shares, rows.batch), (domain.outcome_low, domain.outcome_high)
     with rows.threads():
-        plan, steps = weighed(rows, plan, steps)
+        rows, plan, steps = weighed(rows, domain, plan, steps)
         start = private_start(rows, domain, plan, steps, two_levels)
         first = Standardised(domain, start.retained)
         with rows.then(first).stored("z") as z:

@@ -7,6 +7,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar
 
+from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.constants import (
     EXPECTED,
     PlanConstants,
@@ -462,6 +463,8 @@ def plan_within(
         treated = design.middle
     facts = {"overlap": domain.overlap, "known_propensity": known, "binary": binary, "count": count}
     settings |= {"numbers": numbers, "treated": treated, "weight": domain.expected_weight}
+    if domain.censoring is not None:
+        settings["follow_up"] = FollowUpCells(domain.censoring, settings.get("arms", 2)).size
     return composed_plan(n, budget, domain.dimension, kind, **facts, **settings)
 
 

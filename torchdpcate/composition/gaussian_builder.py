@@ -28,6 +28,7 @@ from torchdpcate.composition.priors import (
 )
 from torchdpcate.composition.pure_fits import OBJECTIVE
 from torchdpcate.composition.steps import (
+    CENSORING,
     HALVINGS,
     INTERVALS,
     MODIFIERS,
@@ -46,6 +47,9 @@ from torchdpcate.fit.weighted_basis import all_features
 
 WEIGHT_SHARES = {Shares: 0.01, EpsilonShares: 0.03}
 """Share of the sum of the weights, of mu^2 and of epsilon: its noise is 10 / mu, or has the scale 33 / epsilon."""
+
+CENSORING_SHARES = {Shares: 0.02, EpsilonShares: 0.1}
+"""Share of the histogram that a curve of censoring is made of ; five per cent gained nothing on generated data."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Builder(PlanFacts):
         """Return the plan: its numbers are those below, and attributes of their names."""
         own = self.own_numbers()
         if self.weight is not None:
-            own["shares"] = beside_weights(self.shares)
+            own["shares"] = beside_weights(self.shares, self.follow_up > 0)
         return ComposedPlan(**{f.name: getattr(self, f.name) for f in fields(ComposedPlan) if f.name not in own}, **own)
 
     def own_numbers(self) -> dict[str, Any]:
@@ -506,15 +510,21 @@ class Builder(PlanFacts):
         return sampling_filling if self.budget is None else gaussian_filling
 
 
-def beside_weights(shares: Shares) -> Shares:
+def beside_weights(shares: Shares, censored: bool = False) -> Shares:
     """Return shares of steps beside one that releases the sum of the records' weights.
+
+    Args:
+        shares: Of all other steps.
+        censored: Whether there is one for a curve of censoring too.
 
     Example:
         >>> beside_weights(Shares(1.0, {"effect": 1.0})).shares
         {'weights': 0.01, 'effect': 0.99}
     """
-    own = WEIGHT_SHARES[type(shares)]
-    return replace(shares, shares={WEIGHTS: own} | {step: (1 - own) * share for step, share in shares.shares.items()})
+    own = {CENSORING: CENSORING_SHARES[type(shares)]} if censored else {}
+    own |= {WEIGHTS: WEIGHT_SHARES[type(shares)]}
+    left = 1 - math.fsum(own.values())
+    return replace(shares, shares=own | {step: left * share for step, share in shares.shares.items()})
 
 
 def rank_noise(numbers: int, mu: float, n: float) -> float:

@@ -59,6 +59,7 @@ class PlanFacts:
         score_epsilon: Epsilon of the sums of an average effect's scores; None without privacy, or of other plans.
         least: Least propensity of an average effect, where it is below ``overlap``, at which scores clip it.
         weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
+        follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
 
     Raises:
         InputError: No records, or no covariates.
@@ -81,6 +82,7 @@ class PlanFacts:
     score_epsilon: float | None = None
     least: float | None = None
     weight: float | None = None
+    follow_up: int = 0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:

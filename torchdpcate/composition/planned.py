@@ -14,6 +14,7 @@ from torchdpcate.composition.plan import ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import held_shares
 from torchdpcate.composition.steps import (
     AVERAGE,
+    CENSORING,
     CORRECTION,
     COUNTS,
     HALVINGS,
@@ -326,7 +327,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
     elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid
-    elif step == "moments" or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
+    elif step in ("moments", CENSORING) or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
         size = _released(plan, step)
         mechanism_of(whole, 1.0, size).released_scale(size)
     elif isinstance(whole, PureEvent):
@@ -341,6 +342,8 @@ def _released(plan: ComposedPlan, step: str) -> int:
     """Return how many numbers a step's one event releases."""
     if step == "moments":
         return 2 * (plan.covariates if plan.windows else plan.retained)
+    if step == CENSORING:
+        return plan.follow_up
     if step in _FEW:
         return _FEW[step]
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import private_follow_up
 from torchdpcate.composition.covariates import (
     RetainedCovariates,
     Screened,
@@ -128,15 +129,18 @@ def fit_composition(
     """
     steps = NoisySteps(session, plan.shares, rows.batch)
     with rows.threads():
-        plan, steps = weighed(rows, plan, steps)
+        rows, plan, steps = weighed(rows, domain, plan, steps)
         return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()
 
 
-def weighed(rows: Rows, plan: ComposedPlan, steps: NoisySteps) -> tuple[ComposedPlan, NoisySteps]:
-    """Return plan and steps by the released mean weight of the records, where they have weights, else as they are.
+def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
+    """Return records, plan and steps by the released mean weight of the records, where they do not all count alike.
+
+    Of outcomes that may be censored the weights follow from a released curve first.
 
     Args:
         rows: The records.
+        domain: Public bounds.
         plan: The public plan.
         steps: Pays, and draws noise.
 
@@ -144,11 +148,13 @@ def weighed(rows: Rows, plan: ComposedPlan, steps: NoisySteps) -> tuple[Composed
         InputError: A budget that is too small for a step's noise; nothing is paid then.
     """
     if plan.weight is None:
-        return plan, steps
+        return rows, plan, steps
     if steps.private:
         require_noise(plan)
+    if domain.censoring is not None:
+        rows = rows.then(private_follow_up(rows, domain.censoring, plan.arms, steps))
     weight = private_weight(rows, plan.weight, steps)
-    return plan.at_weight(weight), replace(steps, weight=weight)
+    return rows, plan.at_weight(weight), replace(steps, weight=weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +200,22 @@ class Within:
         pi = known_propensities(batch, domain, self.arms)
         if known is not None and pi is not None and last == 1:
             pi = pi.nan_to_num(0.5).clamp(*known.bounds)
-        return CausalData(x, a, y, pi, weight=weight_within(batch, domain))
+        follow_up = None
+        if domain.censoring is not None:
+            follow_up = domain.censoring.within(given_follow_up(batch).nan_to_num())
+            y = domain.censoring.outcome(follow_up)
+        return CausalData(x, a, y, pi, weight=weight_within(batch, domain), follow_up=follow_up)
+
+
+def given_follow_up(batch: CausalData) -> Tensor:
+    """Return time and event of a batch, [n, 2].
+
+    Raises:
+        InputError: There are none.
+    """
+    if batch.follow_up is None:
+        raise InputError("records have no time and event, and the domain has an outcome by a horizon; give them")
+    return batch.follow_up
 
 
 def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
@@ -203,7 +224,7 @@ def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
     Raises:
         InputError: There are none, and the domain has some.
     """
-    if domain.expected_weight is None:
+    if domain.weights is None and not domain.dropped:
         return None
     if batch.weight is None:
         raise InputError("records have no weights, and the domain says that they do not all count alike; give them")

@@ -202,6 +202,8 @@ class EpsilonShares(Shares):
         return PureEvent(self.of(step) * part * (1 - _INWARDS) / count)
 
 
+CENSORING = "censoring"
+"""The step that releases how long records were followed, where outcomes may be censored."""
 WEIGHTS = "weights"
 """The step that releases the sum of the records' weights, where they have some."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
@@ -219,7 +221,18 @@ WINDOWS = "windows"
 HALVINGS = 8
 """Noisy counts by which each of their quantiles is found."""
 ORDER = (
-    *(WEIGHTS, "centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
+    *(
+        CENSORING,
+        WEIGHTS,
+        "centre",
+        "outcome scale",
+        SCREENING,
+        WINDOWS,
+        "moments",
+        PROGNOSTIC,
+        "outcome curvatures",
+        "outcome",
+    ),
     *("propensity curvatures", "propensity", MODIFIERS, PAIRS, "effect curvatures", "effect"),
     *INTERVALS,
 )

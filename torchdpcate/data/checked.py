@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.records import CausalData, ClippedValues, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -148,7 +149,8 @@ def used_again(digest: int, told: bool = True) -> bool:
 def record_columns(schema: TableSchema) -> tuple[str, ...]:
     """Return the columns that a record has in the table: treatment, outcome, covariates, known propensity, weight."""
     own = filter(None, (schema.propensity_column, schema.weight_column))
-    return (schema.treatment, schema.outcome, *schema.columns, *own)
+    outcome = columns_or_outcome(schema.domain.censoring, schema.outcome)
+    return (schema.treatment, *outcome, *schema.columns, *own)
 
 
 def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
@@ -164,11 +166,18 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     x = schema.encode(frame)
     a = schema.encode_treatment(frame)
     binary = schema.domain.outcome_kind == "binary"
-    missing = "outcome" in schema.domain.dropped
-    y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary, missing=missing))
+    missing, censoring = "outcome" in schema.domain.dropped, schema.domain.censoring
+    follow_up = None
+    if censoring is not None:
+        parts = ((name, name == censoring.event) for name in censoring.columns)
+        read = [numeric_column(frame[name], name, truth=truth, missing=missing) for name, truth in parts]
+        follow_up = torch.from_numpy(np.stack(read, 1))
+        y = follow_up[:, 0]
+    else:
+        y = torch.from_numpy(numeric_column(frame[schema.outcome], schema.outcome, truth=binary, missing=missing))
     names = schema.propensity_column, schema.weight_column
     own, weight = (None if name is None else torch.from_numpy(numeric_column(frame[name], name)) for name in names)
-    return records_within(CausalData(x, a, y, own, weight=weight), schema)
+    return records_within(CausalData(x, a, y, own, weight=weight, follow_up=follow_up), schema)
 
 
 def records_within(given: CausalData, schema: TableSchema) -> CausalData:
@@ -182,9 +191,9 @@ def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     Raises:
         InputError: Values outside their bounds that are not to be clipped (which column, how many).
     """
-    given = without_missing(given, schema)
+    given = with_outcomes(without_missing(given, schema), schema)
     x, y = schema.within(given.x), outcome_within(given.y, schema)
-    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity, follow_up=given.follow_up), schema)
     if given.weight is not None:
         kept = kept.with_weight(schema.domain.weigh(given.weight, schema.out_of_bounds == "clip"))
     return replace(kept, clipped=ClippedValues.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
@@ -208,14 +217,39 @@ def without_missing(given: CausalData, schema: TableSchema) -> CausalData:
     domain = schema.domain
     if not domain.dropped:
         return given
-    a, y = given.a, given.y
+    a, y, follow_up = given.a, given.y, given.follow_up
     missing = torch.zeros_like(y, dtype=torch.bool)
     if "treatment" in domain.dropped:
         missing, a = missing | a.isnan(), a.nan_to_num(float(schema.actions[0]))
     if "outcome" in domain.dropped:
         missing, y = missing | y.isnan(), y.nan_to_num(min(max(0.0, domain.outcome_low), domain.outcome_high))
+        if follow_up is not None:
+            missing, follow_up = missing | follow_up.isnan().any(1), follow_up.nan_to_num()
     weight = torch.ones_like(y) if given.weight is None else given.weight
-    return replace(given, a=a, y=y, weight=weight.masked_fill(missing, 0.0))
+    return replace(given, a=a, y=y, follow_up=follow_up, weight=weight.masked_fill(missing, 0.0))
+
+
+def with_outcomes(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records with the outcomes by a horizon that their follow-up gives, where the domain has such an outcome.
+
+    Args:
+        given: Encoded records; time and event as they are.
+        schema: What is public of the outcome.
+
+    Raises:
+        InputError: Missing values, times below 0 that are not to be clipped, or events that are neither 0 nor 1.
+    """
+    censoring, follow_up = schema.domain.censoring, given.follow_up
+    if censoring is None:
+        return given
+    if follow_up is None:
+        raise InputError(f"records have no {censoring.time} and {censoring.event}; give both as Y")
+    bad = int((~follow_up.isfinite()).any(1).sum())
+    if bad:
+        raise InputError(f"outcome has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
+    censoring.check(follow_up, schema.out_of_bounds == "clip")
+    follow_up = censoring.within(follow_up)
+    return replace(given, y=censoring.outcome(follow_up), follow_up=follow_up)
 
 
 class Outcomes:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.data._arrays import is_frame, missing_columns, others_too, plural, to_float64, to_matrix
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
@@ -63,6 +64,8 @@ class Domain:
             ``RecordWeights``; None where all records count alike.
         missing: ``{"outcome": "drop", "treatment": "drop"}``, either or both, where these may be missing: such records
             count nothing, n stays the public number of all, and how many they are is told nowhere.
+        censoring: Entries of an outcome by a horizon that follow-up may end before, see ``Censoring``, whose bounds and
+            kind it has; None where outcomes are known.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -76,6 +79,7 @@ class Domain:
         treated: The public share of the treated, or None.
         weights: ``RecordWeights``, or None.
         dropped: Which of ``outcome`` and ``treatment`` may be missing.
+        censoring: ``Censoring``, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
@@ -109,6 +113,7 @@ class Domain:
         treated: float | None = None,
         weights: "RecordWeights | Mapping[str, Any] | None" = None,
         missing: Mapping[str, str] | None = None,
+        censoring: "Censoring | Mapping[str, Any] | None" = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -144,6 +149,11 @@ class Domain:
         self.treated = self._share(treated)
         self.weights = RecordWeights.of(weights)
         self.dropped = dropped_roles(missing)
+        self.censoring = Censoring.of(censoring)
+        if self.censoring is not None:
+            own = {"low": self.outcome_low, "high": self.outcome_high, "kind": self.outcome_kind}
+            if own != self.censoring.facts:
+                raise InputError(f"outcome by a horizon has {self.censoring.facts}; give these, and not {own}")
 
     @classmethod
     def of_columns(
@@ -197,9 +207,10 @@ class Domain:
     @property
     def expected_weight(self) -> float | None:
         """Mean of the records' weights v that plans expect, public; None where all count alike."""
-        if self.weights is None:
+        if self.weights is None and self.censoring is None:
             return 1.0 if self.dropped else None
-        return self.weights.share
+        share = 1.0 if self.weights is None else self.weights.share
+        return share if self.censoring is None else share * self.censoring.floor  # O / G has the mean one
 
     @property
     def counting(self) -> dict[str, str]:
@@ -207,7 +218,7 @@ class Domain:
         found = {} if self.weights is None else {"weights": self.weights.words}
         if self.dropped:
             found["missing"] = dropped_words(self.dropped, self.known_propensity is not None)
-        return found
+        return found if self.censoring is None else {**found, "censoring": self.censoring.words}
 
     def weigh(self, weight: Tensor, clip: bool) -> Tensor:
         """Return v [n], in [0, 1], of records with weights [n] as they are given.
@@ -368,6 +379,7 @@ class Domain:
             treated=self.treated,
             weights=self.weights,
             missing=dict.fromkeys(self.dropped, DROP),
+            censoring=self.censoring,
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -391,6 +403,7 @@ class Domain:
             **({} if self.treated is None else {"treated": self.treated}),
             **({} if self.weights is None else {"weights": self.weights.entry()}),
             **({"missing": dict.fromkeys(self.dropped, DROP)} if self.dropped else {}),
+            **({} if self.censoring is None else {"censoring": self.censoring.entry()}),
         }
 
     @classmethod
@@ -429,7 +442,7 @@ class Domain:
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
         propensity = self.overlap, self.known_propensity, self.treated
-        return self.columns, *outcome, *propensity, self.weights, self.dropped
+        return self.columns, *outcome, *propensity, self.weights, self.dropped, self.censoring
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

@@ -24,6 +24,7 @@ from torchdpcate.data._frames import (
     readable,
 )
 from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import IN_CODE, OPEN, check_bounds, check_filled, check_origin
@@ -140,6 +141,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         treated=entries.get("treated"),
         weights=entries.get("weights"),
         missing=_missing(entries["treatment"], outcome),
+        censoring=outcome.get("censoring"),
     )
 
 
@@ -161,7 +163,12 @@ def _covariate(name: str, entry: Any) -> Covariate:
 
 
 def _outcome(entry: Any) -> Mapping[str, Any]:
-    """Return the outcome's entries, with the bounds and the kind that its categories bring."""
+    """Return the outcome's entries, with the bounds and the kind that its categories, or a horizon, bring."""
+    if isinstance(entry, Mapping) and {"time", "event", "horizon"} & set(entry):
+        own = {fact: entry[fact] for fact in ("origin", "missing") if fact in entry}
+        censoring = Censoring.of({fact: value for fact, value in entry.items() if fact not in own})
+        assert censoring is not None
+        return {"name": censoring.name, **censoring.facts, "censoring": censoring, **own}
     if isinstance(entry, Mapping) and "categories" in entry:
         levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin", "missing"}))
         if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:

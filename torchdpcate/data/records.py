@@ -117,8 +117,9 @@ class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
     Where the design of the study makes it known, they carry their own propensity [n] too, else None; and where the
-    domain has weights, v [n] in [0, 1], by which each counts (``RecordWeights``). ``clipped`` says how many values of
-    what was read were moved to their bounds, and is the curator's.
+    domain has weights, v [n] in [0, 1], by which each counts (``RecordWeights``), or an outcome by a horizon, time and
+    event [n, 2] (``Censoring``). ``clipped`` says how many values of what was read were moved to their bounds, and is
+    the curator's.
     The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
@@ -133,6 +134,7 @@ class CausalData:
     propensity: Tensor | None = None
     clipped: ClippedValues = NOTHING_CLIPPED
     weight: Tensor | None = field(default=None, kw_only=True)
+    follow_up: Tensor | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         """Return how many records there are, and none of them."""
@@ -202,8 +204,10 @@ class CausalData:
         return replace(self, weight=weight)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "CausalData":
-        known, weight = (None if own is None else change(own) for own in (self.propensity, self.weight))
-        return CausalData(change(self.x), change(self.a), change(self.y), known, self.clipped, weight=weight)
+        own = self.propensity, self.weight, self.follow_up
+        known, weight, follow_up = (None if column is None else change(column) for column in own)
+        x, a, y = map(change, (self.x, self.a, self.y))
+        return CausalData(x, a, y, known, self.clipped, weight=weight, follow_up=follow_up)
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:

@@ -89,6 +89,12 @@ class TableSchema:
             )
         if self.propensity_column is not None:
             role[self.propensity_column] = "the propensity"
+        if self.domain.censoring is not None:
+            of_follow_up = dict.fromkeys(self.domain.censoring.columns, "of the outcome")
+            twice = sorted(of_follow_up.keys() & (role.keys() - {self.outcome}))
+            if twice or self.outcome != self.domain.censoring.name:
+                raise InputError(f"column {(*twice, self.outcome)[0]!r} has two roles; give time and event their own")
+            role |= of_follow_up
         if self.weight_column in role:
             raise InputError(
                 f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
@@ -146,6 +152,14 @@ class TableSchema:
     def own_propensity(self, records: CausalData) -> Tensor | None:
         """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
         return None if self.propensity_column is None else records.propensity
+
+    def outcome_of(self, records: CausalData) -> Tensor:
+        """Return what learners' ``fit`` takes as Y: outcomes [n], or time and event [n, 2]."""
+        return records.y if records.follow_up is None else records.follow_up
+
+    def one_column(self, Y: Any) -> Any:
+        """Return outcomes as they are, or the times of time and event."""
+        return Y if self.domain.censoring is None else self.domain.censoring.columns_of(Y)[:, 0]
 
     def own(self, records: CausalData) -> dict[str, Any]:
         """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
@@ -279,7 +293,7 @@ class TableSchema:
         Args:
             X: Covariates, see ``matrix``; a frame may have the propensity's column too.
             A: Treatment [n], one of ``actions``.
-            Y: Outcome [n].
+            Y: Outcome [n]; where the domain has one by a horizon, time and event [n, 2].
             actions: Labels of the arms.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
             weight: Each record's weight [n], likewise; records have it as it is. Where treatment or outcome may be
@@ -291,7 +305,11 @@ class TableSchema:
         check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
         propensity = self._column_beside(X, self.propensity_column, propensity)
         weight = self._column_beside(X, self.weight_column, weight)
+        censoring = self.domain.censoring
+        follow_up = None if censoring is None else censoring.columns_of(Y)
+        Y = Y if follow_up is None else follow_up[:, 0]
         records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions, self.domain.dropped)
+        records = replace(records, follow_up=follow_up)
         if propensity is not None:
             declared = self.propensity_column, "propensity: COLUMN", "Domain(propensity='COLUMN')"
             records = records.with_propensity(_given("propensity", propensity, records.n, *declared))
@@ -367,17 +385,10 @@ class TableSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
-        domain, plain_number = self.domain, self.domain.outcome_kind == "continuous" and not self.kind_said
+        domain = self.domain
         facts = {
             "treatment": self._treatment_entry(),
-            "outcome": {
-                "name": self.outcome,
-                "low": domain.outcome_low,
-                "high": domain.outcome_high,
-                **({} if plain_number else {"kind": domain.outcome_kind}),
-                **({"missing": DROP} if "outcome" in domain.dropped else {}),
-                **said(self.outcome_origin),
-            },
+            "outcome": self._outcome_entry(),
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
             "overlap": domain.overlap,
             "origin": domain.origin,
@@ -387,6 +398,15 @@ class TableSchema:
             "weights": None if domain.weights is None else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
+
+    def _outcome_entry(self) -> dict[str, Any]:
+        """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""
+        domain, plain_number = self.domain, self.domain.outcome_kind == "continuous" and not self.kind_said
+        more = {**({"missing": DROP} if "outcome" in domain.dropped else {}), **said(self.outcome_origin)}
+        if domain.censoring is not None:
+            return {**domain.censoring.entry(), **more}
+        bounds = {"low": domain.outcome_low, "high": domain.outcome_high}
+        return {"name": self.outcome, **bounds, **({} if plain_number else {"kind": domain.outcome_kind}), **more}
 
     def _treatment_entry(self) -> Any:
         """Return the treatment's name, with its categories and that it may be missing where there is such a thing."""
@@ -417,6 +437,7 @@ class TableSchema:
         and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
+        An outcome by a horizon has ``time``, ``event``, ``horizon``, ``kind`` and ``censoring``, see ``Censoring.of``.
         ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
         entries of ``RecordWeights.of``: a column, with its public bound.
 
@@ -442,8 +463,12 @@ class TableSchema:
 
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":
-        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
-        return cls("a", "y", domain.columns, domain)
+        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y.
+
+        An outcome by a horizon has the name of its own column.
+        """
+        outcome = "y" if domain.censoring is None else domain.censoring.name
+        return cls("a", outcome, domain.columns, domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":

@@ -55,6 +55,11 @@ class Study:
         return self.schema.own_propensity(self.records)
 
     @property
+    def outcomes(self) -> Tensor:
+        """What learners' ``fit`` takes as Y: outcomes [n], or time and event [n, 2]."""
+        return self.schema.outcome_of(self.records)
+
+    @property
     def own(self) -> dict[str, Any]:
         """What learners' ``fit`` takes of each record beside X, A and Y, by its arguments' names."""
         return self.schema.own(self.records)

@@ -34,6 +34,8 @@ MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyS
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
 WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
 """What takes records that do not all count alike."""
+CENSORED = "task=cate, rule, average_effect and subgroups do, by one composition: with delta > 0 but for cate and rule"
+"""What takes outcomes that may be censored."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
@@ -131,7 +133,8 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
                 columns), or encoded columns [n, q] as NumPy or torch.
             A: Treatment or action [n], in numbers or by the names of the schema's categories; the outcome, where
                 ``treatment`` is given.
-            Y: Outcome [n] within the domain; left out where ``treatment`` is given.
+            Y: Outcome [n] within the domain, or time and event [n, 2] of one by a horizon; left out where ``treatment``
+                is given.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
             treatment: Treatment or action [n], where the outcome comes second.
             weight: Each record's weight [n], where the domain names a column of them that X lacks.
@@ -150,7 +153,11 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         noise = None if self.budget is None else self._noise
         records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity, weight)
         self.clipped_ = records.clipped
-        return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
+        return self._fit(
+            self._of(records),
+            lambda: fingerprint(X, A, self.schema_.one_column(Y), self.schema_),
+            self._digest(records),
+        )
 
     def fit_stream(self, stream: RecordStream) -> Self:
         """Learn from records that are read batch by batch, in constant memory: the charges and the result of ``fit``.
@@ -193,15 +200,22 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """Why all records must count alike, with what to use instead, in words; None where they may have weights."""
         return f"{type(self).__name__} takes none"
 
+    @property
+    def takes_censored(self) -> bool:
+        """Whether outcomes may be censored: whether it has a step that releases a curve of that."""
+        return False
+
     def check_weights(self) -> None:
-        """Refuse, before a record is read, weights of records where they have no place.
+        """Refuse, before a record is read, weights of records and censored outcomes where they have no place.
 
         Raises:
             InputError: Says why, and what takes them.
         """
-        why = self.needs_equal_records
-        if why is not None and TableSchema.of(self.domain).domain.expected_weight is not None:
+        why, domain = self.needs_equal_records, TableSchema.of(self.domain).domain
+        if why is not None and domain.expected_weight is not None:
             raise InputError(f"weights: {why}; {WEIGHED}")
+        if domain.censoring is not None and not self.takes_censored:
+            raise InputError(f"censoring: {type(self).__name__} takes no outcome by a horizon; {CENSORED}")
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:

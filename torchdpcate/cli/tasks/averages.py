@@ -66,7 +66,7 @@ def fit_study(learner: Learner, study: Study | StreamedStudy) -> Learner:
     if isinstance(study, StreamedStudy):
         return learner.fit_stream(study.records)
     records = study.records
-    return learner.fit(records.x, records.a, records.y, **study.own)
+    return learner.fit(records.x, records.a, study.outcomes, **study.own)
 
 
 def unreleased(

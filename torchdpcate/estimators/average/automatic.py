@@ -262,7 +262,10 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
         from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
-        known = TableSchema.of(self.domain).domain.known_propensity
+        domain = TableSchema.of(self.domain).domain
+        known = domain.known_propensity
+        if domain.censoring is not None:
+            return {"composed": ComposedAverageEffect}
         if known is None:
             return {
                 "covariate_balancing": CovariateBalancingEffect,

@@ -344,7 +344,8 @@ class ComposedAverageEffect(AverageEffectLearner):
 
     mechanism: ClassVar[type[AverageEffectPlan]] = ComposedScoresPlan
     needs_equal_records = None
-    """See ``PrivateEstimator``."""
+    """See ``PrivateEstimator``, as of the next."""
+    takes_censored = True
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:

@@ -160,6 +160,9 @@ class Composition:
         """See ``PrivateEstimator``."""
         return self.settings.needs_all_records
 
+    takes_censored = True
+    """See ``PrivateEstimator``."""
+
     @property
     def needs_equal_records(self) -> str | None:
         """See ``PrivateEstimator``: weights are of sums over records, as streams are."""

@@ -128,6 +128,11 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """See ``PrivateEstimator``."""
         return self._procedure().needs_equal_records
 
+    @property
+    def takes_censored(self) -> bool:
+        """See ``PrivateEstimator``."""
+        return self._procedure().takes_censored
+
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self._settings = self._procedure()
         self.blocks_ = self._settings.blocks(records.n)

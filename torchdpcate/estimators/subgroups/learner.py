@@ -221,7 +221,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _weighting(self, cells: Subgroups) -> Weighting:
         schema = TableSchema.of(self.domain)
         composes = self.budget is None or self.budget.delta > 0
-        weighting = Weighting.of(self.propensity, schema, self.overlap, self.estimand, composes)
+        given = COMPOSED if self.propensity == "auto" and composes and schema.domain.censoring else self.propensity
+        weighting = Weighting.of(given, schema, self.overlap, self.estimand, composes)
         known = schema.domain.known_propensity
         if weighting.way == KNOWN and isinstance(known, StratumPropensity) and cells.has_levels_of(known.covariate):
             return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
@@ -237,6 +238,11 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     @property
     def needs_all_records(self) -> None:
         """See ``PrivateEstimator``: all of it is sums over records."""
+
+    @property
+    def takes_censored(self) -> bool:
+        """See ``PrivateEstimator``."""
+        return self._weighting(self._cells()).way == COMPOSED
 
     @property
     def needs_equal_records(self) -> str | None:
