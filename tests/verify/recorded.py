@@ -80,8 +80,9 @@ MORE: dict[str, Callable[[], Any]] = {
 LEFT_OUT = (
     *("fixed", "composed, fixed noise"),
     # whose numbers tests/estimators/test_weights.py compares with those of other tables
+    "average, composed, censored, with weights",
     *("average, composed with weights", "average, trial with weights", "average, strata of ATT with weights"),
-    *("subgroups, weights", "subgroups, weights, scores"),
+    *("subgroups, weights", "subgroups, weights, scores", "subgroups, censored"),
 )
 """Kinds that bring a source of noise of their own."""
 EVERY = KINDS | MORE

@@ -41,6 +41,7 @@ from torchdpcate.verify.file import verify_release
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
 PURE, SOME = PrivacyBudget(8.0, 0.0), PrivacyBudget(8.0, 1e-6)
 TRIAL = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, propensity=0.5)
+FOLLOWED = Domain([0.0], [1.0], 0.0, 2.0, 0.2, censoring={"time": "t", "event": "d", "horizon": 2.0})
 STRATA = Domain([0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}})
 BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 
@@ -54,6 +55,8 @@ def fitted(learner) -> AverageEffectRelease:
     y = (torch.rand(2000, generator=generator) < 0.3 + 0.3 * a).double()
     domain = learner.domain
     own = {} if domain.weights is None else {"weight": 1 + y}
+    if domain.censoring is not None:
+        return learner.fit(x, a, torch.stack([3 * y, a], 1), **own).release()
     return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y, **own).release()
 
 
@@ -112,6 +115,7 @@ LEARNERS = {
     **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
     "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
     "composed": lambda: ComposedAverageEffect(DOMAIN, SOME),
+    "composed, censored, with weights": lambda: ComposedAverageEffect(weighted(FOLLOWED), SOME),
     "composed with weights": lambda: ComposedAverageEffect(weighted(DOMAIN), SOME),
     "trial with weights": lambda: KnownPropensityEffect(weighted(TRIAL), PURE),
     "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),

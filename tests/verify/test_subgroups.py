@@ -23,6 +23,8 @@ FACTS = {"overlap": 0.2, "two_levels": [True, False]}
 DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS)
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
 WEIGHTS = {"weights": {"name": "w", "high": 2}}
+HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.5}}
+FOLLOWED = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 2.0, **FACTS, censoring=HORIZON)
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),
@@ -38,6 +40,7 @@ SETTINGS = {
     "scores, known": (KNOWN, SOME, {"propensity": "composed"}),
     "weights": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {"propensity": "randomised"}),
     "weights, scores": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {}),
+    "censored": (FOLLOWED, SOME, {}),
     "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
 
@@ -51,6 +54,7 @@ def released(name: str) -> SubgroupRelease:
     a = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * x[:, 0]).double()
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
     own = {} if domain.weights is None else {"weight": 1 + x[:, 1]}
+    y = y if domain.censoring is None else torch.stack([3 * x[:, 1], y], 1)
     return SubgroupEffects(domain, budget, subgroups=CELLS, **settings).fit(x, a, y, **own).release()
 
 

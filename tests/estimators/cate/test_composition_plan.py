@@ -43,7 +43,25 @@ def weighted(
     return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, y, weight=1 + w).release_function()
 
 
+def censored(learner: type = RLearner, delta: float = 1e-5, **facts: object) -> ComposedRelease:
+    """A release of a trial with an outcome by a horizon, whose follow-up may end before."""
+    generator = torch.Generator().manual_seed(7)
+    outcome = {"time": "t", "event": "d", "horizon": 2.0, "kind": "event_by_horizon", "censoring": {"floor": 0.5}}
+    known = facts or {"propensity": 0.5}
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, outcome_kind="binary", censoring=outcome, **known)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    event, end = (-torch.rand(2, N, generator=generator, dtype=torch.float64).log()) * torch.tensor([[2.0], [5.0]])
+    event = event * (1 + a * x[:, 0])
+    both = torch.stack([torch.minimum(event, end), (event <= end).double()], 1)
+    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, both).release_function()
+
+
 OTHERS = {
+    "censored": censored,
+    "censored, estimated propensity": lambda: censored(overlap=0.25),
+    "censored, scores": lambda: censored(DRLearner),
+    "censored, pure": lambda: censored(delta=0.0),
     "weights": weighted,
     "weights, scores": lambda: weighted(DRLearner),
     "weights, pure": lambda: weighted(delta=0.0),
@@ -59,12 +77,13 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("trial", "weights")
+    default = ("trial", "weights", "censored")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
         (
             *("small budget", "pure and constant", "binary", "scores, binary"),
-            *("weights", "weights, scores", "weights, pure"),
+            *("weights", "weights, scores", "weights, pure", "censored", "censored, estimated propensity"),
+            *("censored, scores", "censored, pure"),
         ),
         ("constant_only",),
     )
