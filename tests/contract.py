@@ -16,7 +16,9 @@ import torch
 
 from tests.verify import forgeries as forge
 from torchdpcate.audit.replay.check import neighbours_for_replay, replay
+from torchdpcate.data.checked import with_outcomes, without_missing
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import ReleaseFileError, VerificationError
 from torchdpcate.estimators.base import PrivateEstimator
 from torchdpcate.laws import AddedNoise
@@ -94,18 +96,25 @@ class PlanContract:
         seen: list[tuple[Any, CausalData]] = []
         fit = PrivateEstimator.fit
 
-        def noted(learner: Any, x: Any, a: Any, y: Any, *rest: Any) -> Any:
-            seen.append((learner.domain, CausalData(x, a, y)))
-            return fit(learner, x, a, y, *rest)
+        def noted(learner: Any, x: Any, a: Any, y: Any, *rest: Any, weight: Any = None) -> Any:
+            schema = TableSchema.of(learner.domain)
+            follow_up = None if schema.domain.censoring is None else schema.domain.censoring.columns_of(y)
+            given = CausalData(x, a, schema.one_column(y), weight=weight, follow_up=follow_up)
+            given = with_outcomes(without_missing(given, schema), schema)
+            v = None if given.weight is None else schema.domain.weigh(given.weight, clip=False)
+            seen.append((learner.domain, given.with_weight(v)))
+            return fit(learner, x, a, y, *rest, weight=weight)
 
         monkeypatch.setattr(PrivateEstimator, "fit", noted)
         self.made[case]()
         [(domain, records)] = seen
 
         def pipeline(records: CausalData, noise: NoiseSource) -> Release:
-            def replayed(learner: Any, x: Any, a: Any, y: Any, *rest: Any) -> Any:
+            def replayed(learner: Any, x: Any, a: Any, y: Any, *rest: Any, weight: Any = None) -> Any:
                 getattr(learner, "learner", learner).set_params(noise=noise)
-                return fit(learner, records.x, records.a, records.y, *rest)
+                schema = TableSchema.of(domain)
+                own = schema.own(records)["weight"] if records.weight is not None else None
+                return fit(learner, records.x, records.a, schema.outcome_of(records), *rest, weight=own)
 
             monkeypatch.setattr(PrivateEstimator, "fit", replayed)
             return self.made[case]()

@@ -1,12 +1,13 @@
 """Statistics are data: they can be sent to where the records are, and know nothing of what pays for them."""
 
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from tests.composition.cases import batch, rows
+from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.covariates import MomentsWithin, PairsAbout, Total, Waves, WavesAbout, WindowCells
 from torchdpcate.composition.interval_events import Average, Correction, Counts, EffectStatistic, Matrix
 from torchdpcate.composition.linear_fit import Gradient
@@ -27,7 +28,8 @@ from torchdpcate.composition.regressions import (
 )
 from torchdpcate.composition.settings import Linear
 from torchdpcate.composition.steps import NoisySteps, Statistic
-from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes
+from torchdpcate.composition.summaries import Cells, Curvatures, Moments, Sizes, Weights
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
 from torchdpcate.privacy.session import FitSession
 
@@ -38,7 +40,10 @@ RANDOM = torch.Generator().manual_seed(0)
 X = 2 * torch.rand(N, 2, generator=RANDOM).double() - 1
 A = (torch.rand(N, generator=RANDOM) < 0.5).double()
 Y, PI = torch.randn(N, generator=RANDOM).double(), torch.full((N,), 0.4).double()
-RECORDS = batch(X, Y, A, PI)
+FOLLOWED = torch.stack([4 * torch.rand(N, generator=RANDOM), torch.rand(N, generator=RANDOM).round()], 1).double()
+HORIZON = Censoring("t", "d", 3.0, bins=4)
+RECORDS = batch(X, Y, A, PI).with_weight(torch.rand(N, generator=RANDOM).double())
+RECORDS = replace(RECORDS, follow_up=HORIZON.within(FOLLOWED))
 FACTS = BASIS, (0.3, 0.6)
 FITS = {
     "outcome": OutcomeFits(1.0, BASIS, 1.0, 0.5, HUBER),
@@ -48,6 +53,9 @@ FITS = {
     "scores": ScoreFits(1.0, BASIS),
 }
 STATISTICS = {
+    "weights": Weights(),
+    "follow-up": FollowUpCells(HORIZON),
+    "follow-up by arm": FollowUpCells(replace(HORIZON, by_arm=True)),
     "cells": Cells(Sizes(0.5), torch.tensor([0.5, 1.0]).double()),
     "moments": Moments(),
     "moments within": MomentsWithin(Standardisation(torch.zeros(1), torch.ones(1)), torch.tensor([True, False])),
@@ -78,7 +86,8 @@ def test_a_statistic_travels_and_says_what_one_record_moves(name):
     statistic = STATISTICS[name]
     assert torch.equal(pickle.loads(pickle.dumps(statistic))(RECORDS), statistic(RECORDS))
     assert all(number > 0 for number in statistic.moved())
-    assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
+    if name not in ("weights", "follow-up", "follow-up by arm"):
+        assert rows(X, Y, A, PI).total(statistic).shape == statistic(RECORDS).shape
     assert not any(isinstance(getattr(statistic, f.name), FitSession | NoisySteps) for f in fields(statistic))
 
 

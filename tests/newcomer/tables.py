@@ -1,8 +1,8 @@
 """Tables as a newcomer brings them, with the effects that made them.
 
-Each is written by a public seed, with the faults that such files have: words in cells, dates, identifiers, missing values
-and their codes, separators and decimals of another country, zeros and outliers. The truth is the mean difference of the
-outcomes that each record would have had.
+Each is written by a public seed, with the faults that such files have: words in cells, dates, identifiers, missing
+values and their codes, separators and decimals of another country, zeros and outliers. The truth is the mean difference
+of the outcomes that each record would have had.
 """
 
 from dataclasses import dataclass

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from torchdpcate.cli.run import write_release
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import VerificationError
 from torchdpcate.privacy.accounting import compose, naive_sum
 from torchdpcate.privacy.events import event_from_dict
@@ -53,7 +54,7 @@ class Draft:
     @property
     def outcome_range(self) -> float:
         """Largest effect that the bounds of the outcome allow."""
-        return self.schema["outcome"]["high"] - self.schema["outcome"]["low"]
+        return TableSchema.from_dict(self.schema).domain.outcome_range
 
     def block(self, name: str) -> dict[str, Any]:
         """A block by its name."""
@@ -393,6 +394,9 @@ def events_without_delta(draft: Draft) -> None:
 def narrower_outcome(draft: Draft) -> None:
     """Bounds of the outcome ten times narrower."""
     outcome = draft.schema["outcome"]
+    if "horizon" in outcome:
+        outcome["horizon"] /= 10
+        return
     middle, half = (outcome["low"] + outcome["high"]) / 2, (outcome["high"] - outcome["low"]) / 20
     outcome["low"], outcome["high"] = middle - half, middle + half
 

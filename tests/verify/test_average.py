@@ -41,6 +41,7 @@ from torchdpcate.verify.file import verify_release
 DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
 PURE, SOME = PrivacyBudget(8.0, 0.0), PrivacyBudget(8.0, 1e-6)
 TRIAL = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, propensity=0.5)
+FOLLOWED = Domain([0.0], [1.0], 0.0, 2.0, 0.2, censoring={"time": "t", "event": "d", "horizon": 2.0})
 STRATA = Domain([0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}})
 BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 
@@ -48,12 +49,15 @@ BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 def fitted(learner) -> AverageEffectRelease:
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(2000, 1, generator=generator, dtype=torch.float64)
-    if learner.domain is STRATA:
+    if learner.domain.columns == STRATA.columns:
         x = x.round()
     a = (torch.rand(2000, generator=generator) < 0.3 + 0.4 * x[:, 0]).double()
     y = (torch.rand(2000, generator=generator) < 0.3 + 0.3 * a).double()
     domain = learner.domain
-    return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y).release()
+    own = {} if domain.weights is None else {"weight": 1 + y}
+    if domain.censoring is not None:
+        return learner.fit(x, a, torch.stack([3 * y, a], 1), **own).release()
+    return learner.fit(x, a, domain.outcome_low + domain.outcome_range * y, **own).release()
 
 
 @cache
@@ -86,6 +90,10 @@ def _part(name: str) -> Charge:
     return Charge(Purpose.RELEASE, "balanced_difference", name)
 
 
+def weighted(domain: Domain) -> Domain:
+    return Domain.from_dict({**domain.to_dict(), "weights": {"name": "w", "high": 2}})
+
+
 LEARNERS = {
     **{f"{e}": lambda e=e: CovariateBalancingEffect(DOMAIN, PURE, estimand=e) for e in ("ATE", "ATT", "ATC", "ATO")},
     **{
@@ -107,6 +115,10 @@ LEARNERS = {
     **{f"aipw of {e}": lambda e=e: DoublyRobustEffect(DOMAIN, SOME, estimand=e) for e in ("ATT", "ATC", "ATO")},
     "aipw": lambda: DoublyRobustEffect(DOMAIN, SOME),
     "composed": lambda: ComposedAverageEffect(DOMAIN, SOME),
+    "composed, censored, with weights": lambda: ComposedAverageEffect(weighted(FOLLOWED), SOME),
+    "composed with weights": lambda: ComposedAverageEffect(weighted(DOMAIN), SOME),
+    "trial with weights": lambda: KnownPropensityEffect(weighted(TRIAL), PURE),
+    "strata of ATT with weights": lambda: KnownPropensityEffect(weighted(STRATA), PURE, estimand="ATT"),
     "aipw of the treated, noise alone": lambda: DoublyRobustEffect(DOMAIN, PrivacyBudget(0.05, 1e-6), estimand="ATT"),
     "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, ridge=0.01),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
@@ -140,6 +152,7 @@ LEARNERS = {
 
 
 PLAIN = ("difference in means", "table of noise")
+WEIGHTED = ("trial with weights", "strata of ATT with weights")
 TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "strata, noise alone", "chosen in a trial")
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
 SCORED = ("aipw", "aipw of ATT", "aipw of ATC", "aipw of ATO", "aipw of the treated, noise alone")
@@ -155,7 +168,7 @@ class TestContract(PlanContract):
     default = ("difference in means", "strata of ATC", "ATE")
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {
-        **dict.fromkeys((*PLAIN, *TRIALS), ("eta",)),
+        **dict.fromkeys((*PLAIN, *TRIALS, *WEIGHTED), ("eta",)),
         "subsample_aggregate": ("eta", "ridge", "seed"),
         "much epsilon": ("slope_bound", "weights_share", "outcome_model_share"),
         "gamma of Fourier()": ("seed", "bandwidth"),

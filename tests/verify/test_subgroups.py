@@ -35,6 +35,9 @@ CLUSTERS = TableSchema.from_dict(
     | {"treatment": "a", "propensity": 0.5, "cluster": {"name": "school", "size": 20, "correlation": 0.1}}
 )
 KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
+WEIGHTS = {"weights": {"name": "w", "high": 2}}
+HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.5}}
+FOLLOWED = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 2.0, **FACTS, censoring=HORIZON)
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),
@@ -48,6 +51,9 @@ SETTINGS = {
     "scores, crossed": (DOMAIN, SOME, {"released": "crossed", "overlap": 0.3}),
     "scores, gaussian": (DOMAIN, PrivacyBudget(1.0, 1e-6), {"law": "gaussian"}),
     "scores, known": (KNOWN, SOME, {"propensity": "composed"}),
+    "weights": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {"propensity": "randomised"}),
+    "weights, scores": (Domain.from_dict(DOMAIN.to_dict() | WEIGHTS), SOME, {}),
+    "censored": (FOLLOWED, SOME, {}),
     "noise alone": (DOMAIN, PrivacyBudget(0.01, 0.0), {"propensity": "randomised"}),
 }
 
@@ -70,7 +76,10 @@ def released(name: str) -> SubgroupRelease:
     y = (torch.rand(1500, generator=generator) < 0.3 + 0.3 * a).double()
     if domain is ARMS:
         a = 1 + torch.multinomial(torch.tensor([0.5, 0.25, 0.25]), 1500, True, generator=generator).double()
-    return SubgroupEffects(domain, budget, **{"subgroups": CELLS, **settings}).fit(x, a, y).release()
+    facts = domain.domain if isinstance(domain, TableSchema) else domain
+    own = {} if facts.weights is None else {"weight": 1 + x[:, 1]}
+    y = y if facts.censoring is None else torch.stack([3 * x[:, 1], y], 1)
+    return SubgroupEffects(domain, budget, **{"subgroups": CELLS, **settings}).fit(x, a, y, **own).release()
 
 
 class TestContract(PlanContract):

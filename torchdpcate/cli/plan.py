@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
+from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import (
     PlannedNoise,
@@ -72,6 +73,7 @@ class PlanReport:
             precision: Wanted noise in outcome units; None takes the outcome's range.
         """
         here, n, unit = task.planned_noise(task.learner, task.n, budget), task.n, task.study.unit
+        here = replace(here, remarks=(*here.remarks, *counted(task.study.schema.domain, n)))
 
         @cache
         def value(n: int, epsilon: float) -> float:
@@ -202,6 +204,17 @@ class PlanReport:
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
             rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
         return facts(rows)
+
+
+def counted(domain: Domain, n: int) -> Iterator[str]:
+    """Yield how records count where they do not all count alike, and what that costs, in words."""
+    yield from (f"{subject}: {words}" for subject, words in domain.counting.items())
+    if domain.expected_weight is not None:
+        yield (
+            f"they count as about {domain.expected_weight * n:,.0f} records, and the sum of their weights takes about "
+            "one per cent of the budget (mu^2) where a composition needs it, or the share that a ratio has for its "
+            "denominator"
+        )
 
 
 def _records(n: int) -> str:

@@ -271,7 +271,7 @@ class TaskSpec(ABC):
         study: Any = self.study
         records = study.records
         if not self.streams:
-            self.learner.fit(records.x, records.a, records.y, study.own_propensity)
+            self.learner.fit(records.x, records.a, study.outcomes, **study.own)
             return
         from torchdpcate._files import private_folder
         from torchdpcate.data.table import CachedStream

@@ -11,7 +11,7 @@ from torchdpcate.composition.effect_law import Covariates, public_points
 from torchdpcate.composition.fit_plans import logistic_plan, outcome_plan
 from torchdpcate.composition.linear_fit import FitPlan, NoisyNewton, Solver
 from torchdpcate.composition.plan import ComposedPlan
-from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip
+from torchdpcate.composition.records import Standardised, WorkedNuisances, private_start, score_clip, weighed
 from torchdpcate.composition.regressions import (
     Fitted,
     OutcomeFits,
@@ -37,12 +37,14 @@ class AverageNuisances:
         clip: Of the scores about it.
         errors: What errors of both nuisances move the mean score by; None where the propensity is known.
         scored: The records with scores in the place of outcomes, and their propensities; the curator's.
+        weight: Mean weight of the records, released; None where all count alike.
     """
 
     centre: float
     clip: float
     errors: ScoreErrors | None
     scored: Rows
+    weight: float | None = None
 
     def error(self, square: float) -> float:
         """Return the standard deviation of that, by the released mean square of clipped scores over the clip."""
@@ -100,6 +102,7 @@ def average_nuisances(
     """
     steps, y_range = NoisySteps(session, plan.shares, rows.batch), (domain.outcome_low, domain.outcome_high)
     with rows.threads():
+        rows, plan, steps = weighed(rows, domain, plan, steps)
         start = private_start(rows, domain, plan, steps, two_levels)
         first = Standardised(domain, start.retained)
         with rows.then(first).stored("z") as z:
@@ -123,7 +126,7 @@ def average_nuisances(
         levels_of, unit = start.retained.levels, session.unit.records
         fitted = _fitted_propensity(regressions, logit), _fitted_arms(regressions, both, fits)
         errors = ScoreErrors(plan, levels_of, points, *fitted, (p0, p1), y_range, unit)
-    return AverageNuisances(centre, clip, errors, scored)
+    return AverageNuisances(centre, clip, errors, scored, steps.weight)
 
 
 def _at_points(

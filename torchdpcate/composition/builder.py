@@ -7,6 +7,7 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar
 
+from torchdpcate.composition.censoring import FollowUpCells
 from torchdpcate.composition.constants import (
     EXPECTED,
     PlanConstants,
@@ -190,7 +191,7 @@ class _AverageBuilder(_ScoreBuilder):
         low, high = _average()["spreads"]
         if self.score_epsilon is None:
             return float(high)
-        return float(min(max(math.sqrt(self.n) * self.score_epsilon / _average()["noise"], low), high))
+        return float(min(max(math.sqrt(self.mass) * self.score_epsilon / _average()["noise"], low), high))
 
     @property
     def _score_quantile(self) -> float:
@@ -207,7 +208,7 @@ class _AverageBuilder(_ScoreBuilder):
         if self.budget is None:
             return wanted
         levels, share = self.constants.quantile_levels, self.shares.shares["residual scale"]
-        margin = self.constants.score_margin * math.sqrt(levels / share) / (self.mu * self.n)
+        margin = self.constants.score_margin * math.sqrt(levels / share) / (self.mu * self.mass)
         return min(wanted, max(1 - margin, own["least_quantile"]))
 
 
@@ -244,7 +245,7 @@ class _PureBuilder(Builder):
         """See ``Builder``: by the way of least planned regret."""
         rule, by_objective = self._rule, self._of_steps(OBJECTIVE)
         may = rule is not None and not self.binary and not self.constant_only and not self.shrinks
-        if rule is None or not may or self.n * self.epsilon >= rule.sums_below:
+        if rule is None or not may or self.mass * self.epsilon >= rule.sums_below:
             return by_objective
         if self._many and by_objective.form != CONSTANT:
             return by_objective  # which leaves covariates out
@@ -272,7 +273,7 @@ class _PureBuilder(Builder):
     @property
     def _later(self) -> tuple[str, ...]:
         """The steps that follow the covariates' moments."""
-        public_sums = self.way == PUBLIC_SUMS and self.n * self.epsilon < _pure()["half_below"]
+        public_sums = self.way == PUBLIC_SUMS and self.mass * self.epsilon < _pure()["half_below"]
         propensity = () if self.known_propensity or public_sums else ("propensity",)
         if self.reduced:
             return (*propensity, "effect")
@@ -357,7 +358,7 @@ class _PureBuilder(Builder):
     @property
     def _quantile_share(self) -> float:
         # a quantile chosen by its rank is off by about twice the scale of its noise, 2 / epsilon
-        wanted = 2 * math.sqrt(2) / (self.constants.rank_error * self.n * self.epsilon)
+        wanted = 2 * math.sqrt(2) / (self.constants.rank_error * self.mass * self.epsilon)
         return min(max(wanted, self._parts.quantiles[0]), self._parts.quantiles[1])
 
     def _effect_budget(self, k: int) -> float:
@@ -373,7 +374,7 @@ class _PureBuilder(Builder):
     def _effect(self) -> Request:
         if not self._by_sums:
             return super()._effect
-        unit = 2 / (self._effect_budget(self.covariates) * self.n * self.inside * self.effect_weight)
+        unit = 2 / (self._effect_budget(self.covariates) * self.mass * self.inside * self.effect_weight)
         return self._ask(self._rules.linear_variance / self.covariates, unit)
 
     @property
@@ -399,7 +400,7 @@ class _PureBuilder(Builder):
 
     def _unit_noise(self, mu: float, weight: float, inside: float | None = None, slope: float = 1.0) -> float:
         """Return the variance of a function of weight one by one coefficient of a perturbed objective of epsilon."""
-        return 2 * (2 * slope / (NOISE_SHARE * mu * self.n * (inside or self.inside) * weight)) ** 2
+        return 2 * (2 * slope / (NOISE_SHARE * mu * self.mass * (inside or self.inside) * weight)) ** 2
 
     @property
     def _filling(self) -> Any:
@@ -461,7 +462,10 @@ def plan_within(
     if design is not None and design.bounds[0] == design.bounds[1]:
         treated = design.middle
     facts = {"overlap": domain.overlap, "known_propensity": known, "binary": binary, "count": count}
-    return composed_plan(n, budget, domain.dimension, kind, **facts, numbers=numbers, treated=treated, **settings)
+    settings |= {"numbers": numbers, "treated": treated, "weight": domain.expected_weight}
+    if domain.censoring is not None:
+        settings["follow_up"] = FollowUpCells(domain.censoring, settings.get("arms", 2)).size
+    return composed_plan(n, budget, domain.dimension, kind, **facts, **settings)
 
 
 def average_plan(

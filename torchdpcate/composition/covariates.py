@@ -29,6 +29,7 @@ from torchdpcate.composition.summaries import (
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import (
     MOST,
     Feature,
@@ -82,7 +83,7 @@ class Screened:
     def __call__(self, batch: CausalData) -> CausalData:
         """Return covariates u, and r within [-1, 1], of a batch."""
         r = screening_residual(batch.y - self.centre, self.clip, self.binary)
-        return CausalData(self.domain.scale(batch.x), batch.a, r)
+        return CausalData(self.domain.scale(batch.x), batch.a, r, weight=batch.weight)
 
 
 def screening_residual(y: Tensor, clip: float, binary: bool) -> Tensor:
@@ -113,7 +114,7 @@ class Waves(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        return summed(_wave_sums, batch.x, batch.y).cpu()
+        return summed(_wave_sums, batch.x, times_weight(batch.y, batch)).cpu()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +127,7 @@ class Total(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        return summed(lambda rows: rows.sum(0), batch.y).cpu()[None]
+        return summed(lambda rows: rows.sum(0), times_weight(batch.y, batch)).cpu()[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +148,7 @@ class WavesAbout(Waves):
         """See ``Statistic``."""
         z = batch.x if self.scales is None else self.scales.of(batch.x, None, self.indicators)
         u, r = (z / _REACH).clamp(-1, 1), (batch.y - self.centre).clamp(-1, 1)
-        return super().__call__(CausalData(u, batch.a, r))
+        return super().__call__(CausalData(u, batch.a, r, weight=batch.weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +177,8 @@ class PairsAbout(Waves):
         def each(rows: Tensor, rest: Tensor) -> Tensor:
             return (rows / _PAIR_REACH).clamp(-1, 1).T @ (step(rows) / _STEP_REACH * rest[:, None])
 
-        found = summed(each, batch.x, (batch.y - self.centre).clamp(-1, 1)).flatten()[at].cpu()
+        rest = times_weight((batch.y - self.centre).clamp(-1, 1), batch)
+        found = summed(each, batch.x, rest).flatten()[at].cpu()
         return torch.nn.functional.pad(found, (0, max(self.count - len(at), 0)))[None]
 
 
@@ -222,7 +224,7 @@ def chosen_about(
         step: That pays.
         steps: Pays, and draws noise.
     """
-    centre = float(steps.total(step, rows, Total(), CENTRE)) / rows.n
+    centre = float(steps.total(step, rows, Total(), CENTRE)) / steps.mass(rows.n)
     centre = min(max(centre, -1.0), 1.0) if steps.private else centre
     return chosen_by(rows, about(centre), count, steps, step, 1 - CENTRE)
 
@@ -276,23 +278,26 @@ class WindowCells(Statistic):
     indicators: Indicators = ()
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``: of a count below one threshold for each of two quantiles of each covariate."""
+        """See ``Statistic``: of a count below one threshold, less a share of all, for two quantiles a covariate."""
         return math.sqrt(2 * len(self.bent)), 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``; of covariates scaled to [-1, 1]."""
         u, columns = batch.x[:, self.numbers], self.numbers.nonzero().flatten().tolist()
-        gone = absent(batch.x, columns, self.indicators)
-        return summed(self._cells, u) if gone is None else summed(self._cells, u, gone)
+        gone, weight = absent(batch.x, columns, self.indicators), batch.weight
+        if gone is None and weight is None:
+            return summed(self._cells, u)
+        ones = torch.ones_like(u, dtype=torch.float64)
+        counted = ones if weight is None else weight.to(ones)[:, None] * ones
+        return summed(self._cells, u, counted if gone is None else counted.masked_fill(gone, 0.0))
 
-    def _cells(self, u: Tensor, gone: Tensor | None = None) -> Tensor:
+    def _cells(self, u: Tensor, counted: Tensor | None = None) -> Tensor:
         share = ((u.double() + 1) / 2).clamp(0, 1)
         share = torch.where(self.bent.to(u.device), share.pow(1 / _BEND), share)
         cell = (share * CELLS).long().clamp_max(CELLS - 1)
-        places = cell + CELLS * torch.arange(u.shape[1], device=u.device)
-        places = places.flatten() if gone is None else places[~gone]
-        found = torch.bincount(places, minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
-        return found if gone is None else torch.cat([found, gone.sum(0)[:, None].to(found)], 1)
+        start = CELLS * torch.arange(u.shape[1], device=u.device)
+        each = None if counted is None else counted.to(u.device).flatten()
+        return torch.bincount((cell + start).flatten(), each, minlength=CELLS * u.shape[1]).view(-1, CELLS).double()
 
 
 def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Standardisation:
@@ -309,16 +314,19 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
         steps: Pays, and draws noise.
     """
     q, event = len(cells.bent), steps.pay(WINDOWS, count=HALVINGS) if steps.private else None
-    found, levels = rows.total(cells).cpu(), torch.tensor(_QUANTILES, dtype=torch.float64)
-    below = torch.cat([torch.zeros(q, 1).double(), found[:, :CELLS].cumsum(1)], 1)
-    gone = found[:, CELLS:].sum(1, keepdim=True)  # before the noise, as a part of each count
-    wanted = rows.n * levels
+    below = torch.cat([torch.zeros(q, 1).double(), rows.total(cells).cpu().cumsum(1)], 1)
+    levels, sensitivity = torch.tensor(_QUANTILES, dtype=torch.float64), cells.moved()[0]
+    centred, wanted = torch.zeros(q, 2).double(), rows.n * levels
+    if steps.weight is not None or any(place is not None for place in cells.indicators):
+        # not all records count in each covariate, nor alike: see quantile_of
+        centred, wanted = below[:, -1:] * levels, torch.zeros(2).double()
+        sensitivity = steps.sensitivity(cells, rows.n)
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2
-        counts = below.gather(1, middle) + gone * levels
+        counts = below.gather(1, middle) - centred
         if event is not None:
-            counts = steps.noisy(counts.flatten(), cells.moved()[0], event).view(q, 2)
+            counts = steps.noisy(counts.flatten(), sensitivity, event).view(q, 2)
         short = counts < wanted
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
     share = (low + high).double() / (2 * CELLS)

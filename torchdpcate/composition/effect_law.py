@@ -137,7 +137,8 @@ class IntervalPlan:
     r"""Public facts of the interval steps; noise scales are standard deviations of released sums.
 
     Attributes:
-        n: Number of records.
+        n: Number of records, or the sum of their weights: squares of these are at most the weights, so that sampling is
+            not understated by it.
         basis: The effect's features.
         weight: Planned mean of min(pi, 1 - pi).
         scale: S, released, at which residuals are clipped in the gradients.
@@ -154,7 +155,7 @@ class IntervalPlan:
             other, has at most k times the variance that independent ones would give it, and intervals count that.
     """
 
-    n: int
+    n: float
     basis: WeightedBasis
     weight: float
     scale: float

@@ -33,9 +33,9 @@ def outcome_plan(
     """
     level = count_level(centre, scale) if plan.log_link else 1.0
     d = curvatures.diagonal()
-    noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.n
+    noise, curvature = plan.gradient_noise("outcome", scale, len(d)), plan.inside * plan.mass
     prior = weak_prior(regression, "outcome", scale)
-    ridge = (noise**2 + _CLIPPED * plan.n * d * scale**2) / (curvature * d * prior)
+    ridge = (noise**2 + _CLIPPED * plan.mass * d * scale**2) / (curvature * d * prior)
     return _requested(plan, "outcome", level * curvature * curvatures, level * ridge)
 
 
@@ -44,8 +44,8 @@ def logistic_plan(
 ) -> tuple[FitPlan, Callable[[Tensor], Tensor]]:
     """Return how a logistic regression is set up, of curvatures [1 + p, 1 + p], and how it is shrunk."""
     noise = plan.gradient_noise(step, plan.slope(step), len(curvatures))
-    curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
-    sampling = _LOGISTIC * plan.n * curvatures
+    curvature = (_LOGISTIC + 0.01) * plan.mass * curvatures
+    sampling = _LOGISTIC * plan.mass * curvatures
     prior = weak_prior(regression, "logit", 1.0)
     ridge = (noise**2 + sampling.diagonal()) / (curvature.diagonal() * prior)
     requested = _requested(plan, step, curvature, ridge, _MOST_LOGISTIC)
@@ -146,7 +146,7 @@ def _covariance(curvature: Tensor, noise: float, sampling: Tensor) -> Tensor:
 def _effect_noise(plan: ComposedPlan, curvatures: Tensor, scale: float) -> tuple[float, Tensor, Tensor]:
     """Return the noise of the effect's gradient as one event, its curvatures and the variances of its sampling."""
     noise = plan.gradient_noise("effect", scale, len(curvatures))
-    return noise, plan.inside * plan.n * curvatures, plan.sampling * plan.n * curvatures * scale**2
+    return noise, plan.inside * plan.mass * curvatures, plan.sampling * plan.mass * curvatures * scale**2
 
 
 def shrunk(
@@ -198,12 +198,12 @@ def logistic_variances(plan: ComposedPlan, step: str, curvatures: Tensor, per_pe
         per_person: Records of each person, as many times as much sampling variance.
     """
     noise = 2 * plan.slope(step) / plan.shares.of(step)
-    curvature = (_LOGISTIC + 0.01) * plan.n * curvatures
-    return _covariance(curvature, EXPECTED.noise_inflation * noise**2, per_person * _LOGISTIC * plan.n * curvatures)
+    curvature = (_LOGISTIC + 0.01) * plan.mass * curvatures
+    return _covariance(curvature, EXPECTED.noise_inflation * noise**2, per_person * _LOGISTIC * plan.mass * curvatures)
 
 
 def outcome_variances(plan: ComposedPlan, curvatures: Tensor, scale: float, per_person: int = 1) -> Tensor:
     """Return that of the outcome regression's; see ``logistic_variances``; scale: at which residuals were clipped."""
     noise = 2 * scale / plan.shares.of("outcome")
-    sampling = per_person * _CLIPPED * plan.n * curvatures * scale**2
-    return _covariance(plan.inside * plan.n * curvatures, EXPECTED.noise_inflation * noise**2, sampling)
+    sampling = per_person * _CLIPPED * plan.mass * curvatures * scale**2
+    return _covariance(plan.inside * plan.mass * curvatures, EXPECTED.noise_inflation * noise**2, sampling)

@@ -48,12 +48,18 @@ class EffectRecords:
         residual: y - m, [n].
         treatment: a - pi, [n].
         pi: Propensities [n].
+        weight: v of each record, [n]; None where all count alike.
     """
 
     psi: Tensor
     residual: Tensor
     treatment: Tensor
     pi: Tensor
+    weight: Tensor | None = None
+
+    def weighted(self, each: Tensor) -> Tensor:
+        """Return what each record adds, [n], times its weight."""
+        return each if self.weight is None else self.weight * each
 
     @property
     def largest(self) -> Tensor:
@@ -89,7 +95,8 @@ class EffectStatistic(Statistic):
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
         columns = self.basis(batch.x), batch.y, batch.a, propensity_of(batch)
-        return summed(lambda *rows: self.terms(EffectRecords(*rows)), *columns)
+        weight = () if batch.weight is None else (batch.weight,)
+        return summed(lambda *rows: self.terms(EffectRecords(*rows)), *columns, *weight)
 
 
 def overlaps(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -172,7 +179,7 @@ class Matrix(EffectStatistic):
         """See ``EffectStatistic``."""
         length = lengths(at.psi)
         weight = at.overlap / (at.largest * length) * (self.norm / length.clamp_min(self.norm))
-        return (at.psi * weight[:, None]).T @ at.psi
+        return (at.psi * at.weighted(weight)[:, None]).T @ at.psi
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
@@ -185,6 +192,7 @@ class Counts(EffectStatistic):
     """Records that are not clipped, squared pulls, and h, [3]; see ``private_counts``.
 
     What is summed lies in [0, 1]; h is scaled by its public range, and left out where the propensity is one number.
+    Pulls are squared with the record's weight, as the variance of a weighted sum has them.
 
     Attributes:
         theta: Released coefficients, [p].
@@ -202,9 +210,9 @@ class Counts(EffectStatistic):
         """See ``EffectStatistic``."""
         low, high = overlaps(self.bounds)
         r = at.rest(self.theta)
-        inside = (r.abs() < self.scale) * at.treatment.square() / farthest(self.bounds) ** 2
-        pulls = (at.treatment / at.largest * (r / self.scale).clamp(-1, 1)).square()
-        shares = [(at.overlap - low) / (high - low)] if high > low else []
+        inside = at.weighted((r.abs() < self.scale) * at.treatment.square() / farthest(self.bounds) ** 2)
+        pulls = at.weighted(at.treatment / at.largest * (r / self.scale).clamp(-1, 1)).square()
+        shares = [at.weighted((at.overlap - low) / (high - low))] if high > low else []
         return torch.stack([value.sum() for value in (inside, pulls, *shares)])
 
 
@@ -213,7 +221,8 @@ class Correction(EffectStatistic):
     r"""Sums of v / 2 and of :math:`\sqrt{.65}\, v^2`, v = (a - pi) clip(r, S2) / (max \|a - pi\| S2) in [-1, 1], [2].
 
     Their joint sensitivity is one, for two values at a distance d,
-    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]: the squares cost nothing beside the sum.
+    :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]: the squares cost nothing beside the sum. The weight of a
+    record is part of its v, which stays in [-1, 1].
 
     Attributes:
         theta: Released coefficients, [p].
@@ -230,7 +239,7 @@ class Correction(EffectStatistic):
     def terms(self, at: EffectRecords) -> Tensor:
         """See ``EffectStatistic``."""
         largest = farthest(self.bounds)
-        v = at.treatment * at.rest(self.theta).clamp(-self.spread, self.spread) / (largest * self.spread)
+        v = at.weighted(at.treatment * at.rest(self.theta).clamp(-self.spread, self.spread) / (largest * self.spread))
         return torch.stack([v.sum() / 2, math.sqrt(_SQUARES) * v.square().sum()])
 
 
@@ -253,14 +262,14 @@ class Average(EffectStatistic):
     def terms(self, at: EffectRecords) -> Tensor:
         """See ``EffectStatistic``."""
         effect = (at.psi[:, 1:] @ self.t[1:].to(at.psi.device)).clamp(-self.bound, self.bound)
-        return (at.overlap * effect / (self.bound * overlaps(self.bounds)[1])).sum()[None]
+        return at.weighted(at.overlap * effect / (self.bound * overlaps(self.bounds)[1])).sum()[None]
 
 
 def private_matrix(rows: Summed, statistic: Matrix, steps: NoisySteps) -> Tensor:
     """Return the mean matrix with noise, [p, p]."""
     row, column, times = statistic.upper
     found = torch.zeros(statistic.size, statistic.size, dtype=torch.float64)
-    found[row, column] = found[column, row] = steps.total(MATRIX, rows, statistic) / rows.n / times
+    found[row, column] = found[column, row] = steps.total(MATRIX, rows, statistic) / steps.mass(rows.n) / times
     return found
 
 
@@ -274,7 +283,7 @@ def private_counts(rows: Summed, statistic: Counts, steps: NoisySteps) -> Tensor
         \qquad \zeta = \max |a - \pi|.
     """
     low, high = overlaps(statistic.bounds)
-    noisy = steps.total(COUNTS, rows, statistic) / rows.n
+    noisy = steps.total(COUNTS, rows, statistic) / steps.mass(rows.n)
     h = low + (high - low) * noisy[2] if high > low else noisy.new_tensor(low)
     return torch.stack([noisy[0] * farthest(statistic.bounds) ** 2 / h.clamp(low, high), noisy[1], h])
 
@@ -378,7 +387,7 @@ def interval_plan(
     if plan.binary:
         spread = min(spread, scale)  # the range of what residuals may be before the effect is taken off
     return IntervalPlan(
-        n=plan.n,
+        n=plan.mass,
         basis=basis,
         weight=weight,
         scale=scale,

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchdpcate.composition.steps import NoisySteps, Statistic, StepEvent, summed
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import NumericalError
 from torchdpcate.fit.descent import newton
 from torchdpcate.fit.dp_sgd_plan import check_limit
@@ -243,10 +244,15 @@ class Fits(ABC):
 
     @abstractmethod
     def __call__(self, batch: CausalData) -> LinearFit:
-        """Return the regression of a batch."""
+        """Return the regression of a batch, in which all records count alike."""
+
+    def of(self, batch: CausalData) -> LinearFit:
+        """Return the regression of a batch, in which each record counts by its weight."""
+        found = self(batch)
+        return found if batch.weight is None else replace(found, weights=times_weight(found.weights, batch))
 
     def curved(self, batch: CausalData) -> tuple[Tensor, Tensor]:
-        """Return features [n, p] and weights [n] of a batch by which its curvatures are summed."""
+        """Return features [n, p] and weights [n] of a batch by which its curvatures are summed; all count alike."""
         fit = self(batch)
         return fit.predictors, fit.weights
 
@@ -269,7 +275,7 @@ class Gradient(Statistic):
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
-        return self.fits(batch).gradient(self.theta)
+        return self.fits.of(batch).gradient(self.theta)
 
 
 def gradient_bound(slope: float, size: int) -> tuple[float, float, float]:

@@ -58,6 +58,8 @@ class PlanFacts:
         arms: Number of arms.
         score_epsilon: Epsilon of the sums of an average effect's scores; None without privacy, or of other plans.
         least: Least propensity of an average effect, where it is below ``overlap``, at which scores clip it.
+        weight: Mean weight of the records, as it is expected, or as it was released; None where all count alike.
+        follow_up: Cells of the histogram that a curve of censoring is made of; 0 where outcomes are known.
 
     Raises:
         InputError: No records, or no covariates.
@@ -79,10 +81,17 @@ class PlanFacts:
     arms: int = 2
     score_epsilon: float | None = None
     least: float | None = None
+    weight: float | None = None
+    follow_up: int = 0
 
     def __post_init__(self) -> None:
         if self.n < 1 or self.covariates < 1:
             raise InputError(f"n = {self.n}, covariates = {self.covariates}: give at least one of each")
+
+    @property
+    def mass(self) -> float:
+        """What sums over the records are divided by: n, or the sum of their weights, as far as it is known."""
+        return self.n if self.weight is None else self.n * self.weight
 
     @property
     def estimates_propensity(self) -> bool:
@@ -172,6 +181,10 @@ class ComposedPlan(PlanFacts):
     def made_of(self) -> PlanFacts:
         """What it is made of."""
         return PlanFacts(*(getattr(self, f.name) for f in fields(PlanFacts)))
+
+    def at_weight(self, weight: float | None) -> "ComposedPlan":
+        """Return the plan with the released mean weight of the records in the place of the expected one."""
+        return self if weight is None else replace(self, weight=weight)
 
     @property
     def scores(self) -> bool:
@@ -343,7 +356,7 @@ class ComposedPlan(PlanFacts):
 
     def _matrix_noise(self, effect: Regression) -> float:
         """Return the planned noise of the interval steps' matrix, scaled to its planned diagonal."""
-        unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.n)
+        unit = math.sqrt(2) * self.constants.interval_norm / (self.shares.of(MATRIX) * self.mass)
         return matrix_noise(effect.basis, unit)
 
     def _nuisance_levels(self, two_levels: Sequence[bool] | None) -> Sequence[bool]:

@@ -14,6 +14,7 @@ from torchdpcate.composition.plan import ComposedPlan, PlanFacts
 from torchdpcate.composition.priors import held_shares
 from torchdpcate.composition.steps import (
     AVERAGE,
+    CENSORING,
     CORRECTION,
     COUNTS,
     HALVINGS,
@@ -22,6 +23,7 @@ from torchdpcate.composition.steps import (
     PAIRS,
     PROGNOSTIC,
     SCREENING,
+    WEIGHTS,
     WINDOWS,
     gradient_rounding,
     mechanism_of,
@@ -120,7 +122,7 @@ def propensity_noise(plan: ComposedPlan) -> float:
     Args:
         plan: Of a composition that estimates the propensity.
     """
-    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.n)
+    regression, sampling = plan.propensity(), 1 / (logit_curvature(plan.treated) * plan.mass)
     variance = EXPECTED.noise_inflation * regression.noise / regression.basis.feature_weights + sampling
     if plan.budget is None:  # where sampling is what features are held against, and counted
         variance = variance.new_full(variance.shape, sampling)
@@ -295,7 +297,7 @@ def _rounded(n: float) -> int:
 
 
 _QUANTILES = ("centre", OUTCOME, RESIDUAL)
-_FEW = {COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
+_FEW = {WEIGHTS: 1, COUNTS: 3, CORRECTION: 2, AVERAGE: 1}  # numbers that these steps release
 _CURVATURES = " curvatures"
 
 
@@ -332,7 +334,7 @@ def _require(plan: ComposedPlan, step: str) -> None:
         mechanism_of(plan.shares.event(step, CENTRE), 1.0, 1).released_scale(1)
     elif step in _QUANTILES or step == SCREENING:
         return  # choices, whose noise is on no grid
-    elif step == "moments" or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
+    elif step in ("moments", CENSORING) or step in _FEW or step == MATRIX or step.endswith(_CURVATURES):
         size = _released(plan, step)
         mechanism_of(whole, 1.0, size).released_scale(size)
     elif isinstance(whole, PureEvent):
@@ -347,6 +349,8 @@ def _released(plan: ComposedPlan, step: str) -> int:
     """Return how many numbers a step's one event releases."""
     if step == "moments":
         return 2 * (plan.covariates if plan.windows else plan.retained)
+    if step == CENSORING:
+        return plan.follow_up
     if step in _FEW:
         return _FEW[step]
     p = _features(plan, "effect" if step == MATRIX else step.removesuffix(_CURVATURES))

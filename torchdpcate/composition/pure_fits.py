@@ -19,6 +19,7 @@ from torchdpcate.composition.linear_fit import (
 from torchdpcate.composition.priors import Regression
 from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, propensity_of, summed
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.fit.losses import CrossEntropy, Huber, Loss, LossBounds
 from torchdpcate.fit.minimise import minimise_batches
@@ -230,6 +231,7 @@ class EffectSums(Statistic):
         pi = propensity_of(batch)
         treatment = batch.a / torch.maximum(pi, 1 - pi)
         pulls = treatment.cpu() * (batch.y.cpu() / self.scale).clamp(-1, 1)
+        pulls = times_weight(pulls.clamp(-1, 1), batch)
         features = clipped(batch.x[:, : self.covariates].cpu().double(), self.looked_at)
         return summed(lambda pull, rows: pull.clamp(-1, 1) @ rows.clamp(-1, 1), pulls, features)
 

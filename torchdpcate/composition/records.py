@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from torchdpcate.composition.censoring import private_follow_up
 from torchdpcate.composition.covariates import (
     RetainedCovariates,
     Screened,
@@ -37,11 +38,13 @@ from torchdpcate.composition.summaries import (
     ScoreScales,
     Sizes,
     outcome_scale,
+    private_weight,
     quantile_of,
     residual_scale,
 )
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
+from torchdpcate.errors import InputError
 from torchdpcate.fit.weighted_basis import Indicators, Standardisation
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -61,6 +64,7 @@ class ComposedFit:
         numbers: What the law was made of.
         nuisances: From records within the domain to what the nuisances make of them.
         worked: That of records in memory, which is the curator's; None of a stream.
+        weight: Mean weight of the records, released; None where all count alike.
     """
 
     columns: tuple[int, ...] | None
@@ -71,6 +75,7 @@ class ComposedFit:
     numbers: IntervalNumbers | None = None
     nuisances: "WorkedNuisances" = field(kw_only=True)
     worked: WorkedOut | None = field(default=None, kw_only=True)
+    weight: float | None = field(default=None, kw_only=True)
 
     def features(self, u: Tensor) -> Tensor:
         """Return the effect's features, [n, 1 + p], of all covariates u [n, q] scaled to [-1, 1]."""
@@ -130,7 +135,32 @@ def fit_composition(
     """
     steps = NoisySteps(session, plan.shares, rows.batch)
     with rows.threads():
+        rows, plan, steps = weighed(rows, domain, plan, steps)
         return _Fit(rows, domain, plan, steps, tuple(two_levels), solver or NoisyNewton(), nuisance).run()
+
+
+def weighed(rows: Rows, domain: Domain, plan: ComposedPlan, steps: NoisySteps) -> tuple[Rows, ComposedPlan, NoisySteps]:
+    """Return records, plan and steps by the released mean weight of the records, where they do not all count alike.
+
+    Of outcomes that may be censored the weights follow from a released curve first.
+
+    Args:
+        rows: The records.
+        domain: Public bounds.
+        plan: The public plan.
+        steps: Pays, and draws noise.
+
+    Raises:
+        InputError: A budget that is too small for a step's noise; nothing is paid then.
+    """
+    if plan.weight is None:
+        return rows, plan, steps
+    if steps.private:
+        require_noise(plan)
+    if domain.censoring is not None:
+        rows = rows.then(private_follow_up(rows, domain.censoring, plan.arms, steps))
+    weight = private_weight(rows, plan.weight, steps)
+    return rows, plan.at_weight(weight), replace(steps, weight=weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +206,35 @@ class Within:
         pi = known_propensities(batch, domain, self.arms)
         if known is not None and pi is not None and last == 1:
             pi = pi.nan_to_num(0.5).clamp(*known.bounds)
-        return CausalData(x, a, y, pi)
+        follow_up = None
+        if domain.censoring is not None:
+            follow_up = domain.censoring.within(given_follow_up(batch).nan_to_num())
+            y = domain.censoring.outcome(follow_up)
+        return CausalData(x, a, y, pi, weight=weight_within(batch, domain), follow_up=follow_up)
+
+
+def given_follow_up(batch: CausalData) -> Tensor:
+    """Return time and event of a batch, [n, 2].
+
+    Raises:
+        InputError: There are none.
+    """
+    if batch.follow_up is None:
+        raise InputError("records have no time and event, and the domain has an outcome by a horizon; give them")
+    return batch.follow_up
+
+
+def weight_within(batch: CausalData, domain: Domain) -> Tensor | None:
+    """Return the weights of a batch within [0, 1], [n]; None where all records count alike.
+
+    Raises:
+        InputError: There are none, and the domain has some.
+    """
+    if domain.weights is None and not domain.dropped:
+        return None
+    if batch.weight is None:
+        raise InputError("records have no weights, and the domain says that they do not all count alike; give them")
+    return batch.weight.nan_to_num().clamp(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +306,7 @@ class Pulls:
         if not self.scores:
             pi = propensity_of(batch)
             pulls = batch.a / torch.maximum(pi, 1 - pi) * pulls
-        return CausalData(batch.x, batch.a, pulls)
+        return CausalData(batch.x, batch.a, pulls, weight=batch.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,6 +419,7 @@ class _Fit:
                     effect,
                     nuisances=nuisances,
                     worked=worked.records if isinstance(worked, InMemory) else None,  # type: ignore[arg-type]
+                    weight=steps.weight,
                 )
                 if not plan.intervals:
                     return found

@@ -319,7 +319,8 @@ class Residuals:
         """Return them at a batch."""
         m = torch.full_like(batch.y, self.outcome) if isinstance(self.outcome, float) else self.outcome(batch)
         pi = propensity_at(batch, self.propensity)
-        return WorkedOut(batch.x, batch.a - pi if self.arms == 2 else batch.a, batch.y - m, pi, outcome=m)
+        treatment = batch.a - pi if self.arms == 2 else batch.a
+        return WorkedOut(batch.x, treatment, batch.y - m, pi, weight=batch.weight, outcome=m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +350,7 @@ class RecordScores:
             sizes = (score - self.middle(mu0, mu1)).abs()
         else:
             sizes = self.farthest(own, *self.binary) / torch.where(treated, pi, 1 - pi)
-        return WorkedOut(batch.x, batch.a, score, pi, outcome=own, sizes=sizes)
+        return WorkedOut(batch.x, batch.a, score, pi, weight=batch.weight, outcome=own, sizes=sizes)
 
     def score(self, batch: CausalData, pi: Tensor, mu0: Tensor, mu1: Tensor) -> Tensor:
         """Return the scores, [n]."""
@@ -503,7 +504,7 @@ class Regressions:
         plan, looks = self.plan, "moments" in self.plan.shares.shares
         k = len(regression.basis.features)  # none of a constant
         sums = private_sums(rows, EffectSums(scale, k, looks), "effect", self.steps)
-        unit = scale / (plan.n * plan.inside * plan.effect_weight)
+        unit = scale / (plan.mass * plan.inside * plan.effect_weight)
         slopes = torch.cat([torch.ones(1).double(), clip_slopes(self.two_levels[:k], looks)])
         theta = unit * sums / (slopes * regression.basis.feature_weights.sqrt())
         d = (plan.effect_curvature * regression.basis.feature_weights).diag()

@@ -109,7 +109,7 @@ class InMemory(Rows):
 
     def fit(self, fits: Fits, size: int) -> LinearFit:
         """See ``Rows``: the regression itself, which solvers may look into."""
-        return fits(self.records)
+        return fits.of(self.records)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +219,7 @@ class StreamedFit:
 
     def parts(self) -> Iterator[LinearFit]:
         """Yield the regressions of all batches."""
-        return map(self.fits, self.rows.batches())
+        return map(self.fits.of, self.rows.batches())
 
     def gradient(self, theta: Tensor) -> Tensor:
         """Return the sum's gradient, [p], at theta [p]."""

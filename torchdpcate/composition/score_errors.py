@@ -425,7 +425,7 @@ class ScoreErrors:
 
     def _linear(self, fitted: FittedNuisance, hessian: Tensor, sampling: Tensor, undo: Tensor) -> _Errors:
         """Return the errors of ``undo`` times the mean of Newton points: noise, sampling, and what it never reaches."""
-        n, noise = self.plan.n, 2 * fitted.slope / self.plan.shares.of(fitted.step)
+        n, noise = self.plan.mass, 2 * fitted.slope / self.plan.shares.of(fitted.step)
         response, covariance = newton_law(fitted.requested, n * hessian, noise)
         response, covariance = undo @ response, undo @ covariance @ undo.T
         covariance = covariance + self.per_person * n * response @ sampling @ response.T

@@ -202,6 +202,10 @@ class EpsilonShares(Shares):
         return PureEvent(self.of(step) * part * (1 - _INWARDS) / count)
 
 
+CENSORING = "censoring"
+"""The step that releases how long records were followed, where outcomes may be censored."""
+WEIGHTS = "weights"
+"""The step that releases the sum of the records' weights, where they have some."""
 QUANTILES = ("centre", "outcome scale", "residual scale")
 """Steps that find a private quantile."""
 INTERVALS = tuple(f"interval {name}" for name in ("matrix", "counts", "correction", "average"))
@@ -217,7 +221,18 @@ WINDOWS = "windows"
 HALVINGS = 8
 """Noisy counts by which each of their quantiles is found."""
 ORDER = (
-    *("centre", "outcome scale", SCREENING, WINDOWS, "moments", PROGNOSTIC, "outcome curvatures", "outcome"),
+    *(
+        CENSORING,
+        WEIGHTS,
+        "centre",
+        "outcome scale",
+        SCREENING,
+        WINDOWS,
+        "moments",
+        PROGNOSTIC,
+        "outcome curvatures",
+        "outcome",
+    ),
     *("propensity curvatures", "propensity", MODIFIERS, PAIRS, "effect curvatures", "effect"),
     *INTERVALS,
 )
@@ -249,9 +264,11 @@ def summation_error(n: int, bound: float, batch: int | None = None) -> float:
 
 
 class Statistic(ABC):
-    """A sum over records, as data: a pure function of a batch and of released numbers, which knows its bound.
+    r"""A sum over records, as data: a pure function of a batch and of released numbers, which knows its bound.
 
-    It knows nothing of session, ledger or noise, and can be pickled.
+    It knows nothing of session, ledger or noise, and can be pickled. Where records have weights v in [0, 1], what a
+    record adds is v times its term t; the sensitivity is then :math:`\max\{\mathrm{diam}\,T, \sup_T \|t\|\}`
+    (``RecordWeights``), and ``moved`` is at least that: no term's norm is more than the distance of two.
     """
 
     @abstractmethod
@@ -293,11 +310,13 @@ class NoisySteps:
             no noise is added.
         shares: Share of each step.
         batch: How many records a sum over all of them takes at once, public; None: they are added in any order.
+        weight: Mean weight of the records, released; None where all count alike.
     """
 
     session: FitSession
     shares: Shares
     batch: int | None = BATCH
+    weight: float | None = None
 
     @property
     def private(self) -> bool:
@@ -312,6 +331,10 @@ class NoisySteps:
     def rounding(self, n: int, bound: float) -> float:
         """Return ``summation_error`` of this composition's sums of n numbers within [-bound, bound]."""
         return summation_error(n, bound, self.batch)
+
+    def mass(self, n: int) -> float:
+        """Return what sums over n records are divided by: n, or the released sum of their weights."""
+        return n if self.weight is None else n * self.weight
 
     def pay(self, step: str, part: float = 1.0, count: int = 1) -> StepEvent:
         """Charge ``count`` equal events that share ``part`` of a step, and return one; not without privacy."""

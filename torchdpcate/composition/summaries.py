@@ -11,13 +11,15 @@ from torch import Tensor
 from torchdpcate.composition.linear_fit import Fits
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.rows import Rows
-from torchdpcate.composition.steps import NoisySteps, Statistic, Summed, summed
+from torchdpcate.composition.steps import WEIGHTS, NoisySteps, Statistic, Summed, summed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.fit.weighted_basis import Indicators, Standardisation, absent, among
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.selection import quantile_by_counts
 
+_EXACT = 2.0**-20  # grid of a choice's scores
 _SQUARES = 0.65  # of mu^2 for the second moments, at no cost beside the first: see moment_sums
 LEAST_SCALE = 1 / 200
 """Least clip of residuals or scores, in outcome ranges."""
@@ -75,13 +77,45 @@ class Cells(Statistic):
     closed: bool = False
 
     def moved(self) -> tuple[float, float, float]:
-        """See ``Statistic``: of each count below a threshold."""
+        """See ``Statistic``: of each count below a threshold, less a share of all."""
         return 1.0, 1, 1.0
 
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
         cells = torch.bucketize(self.sizes(batch).cpu(), self.edges, right=not self.closed)
-        return torch.bincount(cells, minlength=len(self.edges) + 1)
+        weight = None if batch.weight is None else batch.weight.cpu()
+        return torch.bincount(cells, weight, minlength=len(self.edges) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights(Statistic):
+    """The sum of the records' weights, [1]."""
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return 1.0, 1, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        assert batch.weight is not None
+        return summed(lambda rows: rows.sum(0), batch.weight).cpu()[None]
+
+
+def private_weight(rows: Rows, expected: float, steps: NoisySteps) -> float:
+    """Return the released mean weight of the records, from an eighth of what plans expect to one.
+
+    Args:
+        rows: The records.
+        expected: Public.
+        steps: Pays, and draws noise.
+    """
+    found = float(steps.total(WEIGHTS, rows, Weights())) / rows.n
+    return min(max(found, least_weight(expected)), 1.0)
+
+
+def least_weight(expected: float) -> float:
+    """Return the least mean weight that is released where plans expect this one: below it, noise would decide."""
+    return expected / 8
 
 
 def quantile_of(
@@ -95,9 +129,11 @@ def quantile_of(
     steps: NoisySteps,
     places: Tensor | None = None,
 ) -> float:
-    """Return a quantile of a number of each record by halving an interval, each time by a noisy count below its middle.
+    r"""Return a quantile of a number of each record by halving an interval, by a noisy count below each middle.
 
-    Each of the ``levels`` counts has sensitivity one and shares the step evenly. By pure events it is chosen at once
+    Each of the ``levels`` counts has sensitivity one and shares the step evenly. Of records with weights it is the
+    weight below the middle less the share of all of it, :math:`\sum_i v_i (1\{s_i < m\} - q)`, whose terms lie within
+    an interval of length one that holds zero: no sum of the weights is needed. By pure events it is chosen at once
     among the middles that halving may end at, with a fraction of that noise (``privacy.quantile``). One pass counts
     what all halvings may meet.
 
@@ -114,22 +150,43 @@ def quantile_of(
     """
     if not steps.private:
         values = rows.each(sizes)
+        if steps.weight is not None:
+            return weighted_quantile(values, rows.each(_weight_of), quantile)
         return float(torch.quantile(values[:: max(1, len(values) // 2**24 + 1)], quantile))
     if steps.pure:
         event = steps.pay(step)
         assert isinstance(event, PureEvent)
         middles = low + (high - low) * (torch.arange(2**levels, dtype=torch.float64) + 0.5) / 2**levels
         middles = middles if places is None else middles[places]
-        below = rows.total(Cells(sizes, middles, closed=True)).cumsum(0)[:-1]
-        noise = steps.session.noise
-        return noise.released(float(middles[quantile_by_counts(below, rows.n, quantile, event.epsilon, noise)]))
+        cells, noise = Cells(sizes, middles, closed=True), steps.session.noise
+        below = rows.total(cells).cumsum(0)
+        if steps.weight is None:
+            chosen = quantile_by_counts(below[:-1], rows.n, quantile, event.epsilon, noise)
+        else:
+            scores = -((below - quantile * below[-1])[:-1] / _EXACT).round().abs() * _EXACT
+            chosen = noise.select(scores, event.epsilon, steps.sensitivity(cells, rows.n) + _EXACT)
+        return noise.released(float(middles[chosen]))
     each, edges = steps.pay(step, count=levels), halvings(low, high, levels)
-    below = rows.total(Cells(sizes, edges)).cumsum(0).double()
+    cells = Cells(sizes, edges)
+    below, sensitivity, wanted = rows.total(cells).cumsum(0).double(), 1.0, quantile * rows.n
+    if steps.weight is not None:
+        below, sensitivity, wanted = below - quantile * below[-1], steps.sensitivity(cells, rows.n), 0.0
     for _ in range(levels):
         middle = (low + high) / 2
-        count = steps.noisy(below[int(torch.searchsorted(edges, middle))][None], 1.0, each).item()
-        low, high = (middle, high) if count < quantile * rows.n else (low, middle)
+        count = steps.noisy(below[int(torch.searchsorted(edges, middle))][None], sensitivity, each).item()
+        low, high = (middle, high) if count < wanted else (low, middle)
     return (low + high) / 2
+
+
+def _weight_of(batch: CausalData) -> Tensor:
+    return times_weight(torch.ones_like(batch.y, dtype=torch.float64), batch)
+
+
+def weighted_quantile(values: Tensor, weight: Tensor, quantile: float) -> float:
+    """Return the least of values [n] at or below which a share of all weight [n] lies; of the curator's fits alone."""
+    order = values.argsort()
+    below = weight[order].cumsum(0)
+    return float(values[order][int(torch.searchsorted(below, quantile * below[-1]).clamp_max(len(values) - 1))])
 
 
 def halvings(low: float, high: float, levels: int) -> Tensor:
@@ -247,7 +304,8 @@ class Moments(Statistic):
     r"""What means and spreads of k covariates in [-1, 1] are released by, [2 k].
 
     Of :math:`u_j / (2\sqrt{k})` and of :math:`\sqrt{.65}\, u_j^2 / \sqrt{k}`, whose joint sensitivity is one: with
-    d = |a - b| for two values of a covariate, :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2].
+    d = |a - b| for two values of a covariate, :math:`d^2/4 + .65\, d^2 (2 - d)^2 \le 1` on [0, 2]. No term is longer
+    than :math:`\sqrt{.25 + .65}`, so that weights leave the sensitivity.
 
     Where values are missing, sums are of the others: a missing one counts as 0, the middle of [-1, 1], which is one of
     the values that a covariate may have, so that the sensitivity is the same.
@@ -278,7 +336,11 @@ class Moments(Statistic):
         u, gone = self.values(batch.x), absent(batch.x, self.columns, self.indicators)
         u = u if gone is None else u.masked_fill(gone, 0.0)
         root = math.sqrt(u.shape[1])
-        first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
+        if batch.weight is None:
+            first, second = summed(lambda rows: torch.stack([rows.sum(0), rows.square().sum(0)]), u)
+        else:
+            weight = batch.weight.to(u)
+            first, second = summed(lambda rows, v: torch.stack([v @ rows, v @ rows.square()]), u, weight)
         return torch.cat([first / (2 * root), math.sqrt(_SQUARES) * second / root])
 
 
@@ -310,7 +372,7 @@ def released_moments(
         steps: Pays, and draws noise.
         expected: What both are drawn to, as far as their noise says; None leaves them.
     """
-    n = rows.n
+    n = steps.mass(rows.n)
     noisy = steps.total("moments", rows, moments) / n
     k = len(noisy) // 2
     root = math.sqrt(k)
@@ -369,7 +431,7 @@ class Curvatures(Statistic):
         """See ``Statistic``."""
         psi, weight = self.fits.curved(batch)
         squared, most = psi.square().sum(1), self.fits.norm
-        clipped = weight * (most / (weight * squared).clamp_min(most))
+        clipped = times_weight(weight * (most / (weight * squared).clamp_min(most)), batch)
         row, column, root = _upper(psi.shape[1], psi.device)
         return summed(lambda rows, each: rows.T @ (each[:, None] * rows), psi, clipped)[row, column] * root
 
@@ -389,10 +451,10 @@ def private_curvatures(rows: Summed, fits: Fits, planned: Tensor, step: str, ste
     """
     if steps.private and step not in steps.shares.shares:
         return planned.diag()
-    n, p = rows.n, len(planned)
+    n, p = steps.mass(rows.n), len(planned)
     statistic = Curvatures(fits, p)
     noisy = steps.total(step, rows, statistic) / n
-    sd = steps.scale(step, steps.sensitivity(statistic, n), len(noisy)) / n
+    sd = steps.scale(step, steps.sensitivity(statistic, rows.n), len(noisy)) / n
     row, column, root = _upper(p)
     matrix = torch.zeros(p, p, dtype=torch.float64)
     matrix[row, column] = matrix[column, row] = noisy / root

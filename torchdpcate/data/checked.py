@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data._arrays import MEND_MISSING, is_frame, numeric_column, plural, to_float64, to_matrix
+from torchdpcate.data.censoring import columns_or_outcome
 from torchdpcate.data.records import CausalData, ClippedValues, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -147,9 +148,10 @@ def used_again(digest: int, told: bool = True) -> bool:
 
 
 def record_columns(schema: TableSchema) -> tuple[str, ...]:
-    """Return the columns that a record has in the table: treatment, outcome, covariates, its propensity if known."""
-    own = () if schema.propensity_column is None else (schema.propensity_column,)
-    return (schema.treatment, schema.outcome, *schema.columns, *own)
+    """Return the columns that a record has in the table: treatment, outcome, covariates, known propensity, weight."""
+    own = filter(None, (schema.propensity_column, schema.weight_column))
+    outcome = columns_or_outcome(schema.domain.censoring, schema.outcome)
+    return (schema.treatment, *outcome, *schema.columns, *own)
 
 
 def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
@@ -164,25 +166,85 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     """
     x = schema.encode(frame)
     a = schema.encode_treatment(frame)
-    y = schema.encode_outcome(frame)
-    name = schema.propensity_column
-    own = None if name is None else torch.from_numpy(numeric_column(frame[name], name, mend=_MEND_PROPENSITY))
-    return records_within(CausalData(x, a, y, own), schema)
+    y, follow_up = schema.encode_outcome(frame), schema.encode_follow_up(frame)
+    names = schema.propensity_column, schema.weight_column
+    own, weight = (
+        None if name is None else torch.from_numpy(numeric_column(frame[name], name, mend=_MEND_PROPENSITY))
+        for name in names
+    )
+    return records_within(CausalData(x, a, y, own, weight=weight, follow_up=follow_up), schema)
 
 
 def records_within(given: CausalData, schema: TableSchema) -> CausalData:
     """Return records within their public bounds, with their known propensity, and how many values were moved for that.
 
     Args:
-        given: Encoded records.
+        given: Encoded records, with weights as they are, which become v in [0, 1]; NaN is a treatment or an outcome
+            that is missing where these may be.
         schema: Their bounds, with what becomes of values outside.
 
     Raises:
         InputError: Values outside their bounds that are not to be clipped (which column, how many).
     """
+    given = with_outcomes(without_missing(given, schema), schema)
     x, y = schema.within(given.x), outcome_within(given.y, schema)
-    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity), schema)
+    kept = with_known_propensity(CausalData(x, given.a, y, given.propensity, follow_up=given.follow_up), schema)
+    if given.weight is not None:
+        kept = kept.with_weight(schema.domain.weigh(given.weight, schema.out_of_bounds == "clip"))
     return replace(kept, clipped=ClippedValues.between(given, kept, schema)) if schema.out_of_bounds == "clip" else kept
+
+
+def without_missing(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records in which a missing treatment or outcome is a public number, and the weight nought.
+
+    Args:
+        given: Encoded records, NaN where something is missing.
+        schema: What may be missing.
+
+    Example:
+        >>> from torchdpcate.data import Domain
+        >>> schema = TableSchema.from_domain(Domain([0.0], [1.0], 2.0, 5.0, missing={"outcome": "drop"}))
+        >>> y = torch.tensor([3.0, torch.nan])
+        >>> found = without_missing(CausalData(y[:, None], 0 * y, y), schema)
+        >>> found.y.tolist(), found.weight.tolist()
+        ([3.0, 2.0], [1.0, 0.0])
+    """
+    domain = schema.domain
+    if not domain.dropped:
+        return given
+    a, y, follow_up = given.a, given.y, given.follow_up
+    missing = torch.zeros_like(y, dtype=torch.bool)
+    if "treatment" in domain.dropped:
+        missing, a = missing | a.isnan(), a.nan_to_num(float(schema.actions[0]))
+    if "outcome" in domain.dropped:
+        missing, y = missing | y.isnan(), y.nan_to_num(min(max(0.0, domain.outcome_low), domain.outcome_high))
+        if follow_up is not None:
+            missing, follow_up = missing | follow_up.isnan().any(1), follow_up.nan_to_num()
+    weight = torch.ones_like(y) if given.weight is None else given.weight
+    return replace(given, a=a, y=y, follow_up=follow_up, weight=weight.masked_fill(missing, 0.0))
+
+
+def with_outcomes(given: CausalData, schema: TableSchema) -> CausalData:
+    """Return records with the outcomes by a horizon that their follow-up gives, where the domain has such an outcome.
+
+    Args:
+        given: Encoded records; time and event as they are.
+        schema: What is public of the outcome.
+
+    Raises:
+        InputError: Missing values, times below 0 that are not to be clipped, or events that are neither 0 nor 1.
+    """
+    censoring, follow_up = schema.domain.censoring, given.follow_up
+    if censoring is None:
+        return given
+    if follow_up is None:
+        raise InputError(f"records have no {censoring.time} and {censoring.event}; give both as Y")
+    bad = int((~follow_up.isfinite()).any(1).sum())
+    if bad:
+        raise InputError(f"outcome has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
+    censoring.check(follow_up, schema.out_of_bounds == "clip")
+    follow_up = censoring.within(follow_up)
+    return replace(given, y=censoring.outcome(follow_up), follow_up=follow_up)
 
 
 class Outcomes:
@@ -282,6 +344,7 @@ def checked_records(
     noise: NoiseSource | None,
     actions: Sequence[int] = (0, 1),
     propensity: Any = None,
+    weight: Any = None,
 ) -> CausalData:
     """Return the records of a fit, within their public bounds; with a noise source in a uniformly random order.
 
@@ -298,6 +361,7 @@ def checked_records(
         noise: Where the order comes from; None keeps the order, for fits without privacy.
         actions: Labels of the arms.
         propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+        weight: Each record's weight [n], likewise.
 
     Returns:
         The records, with their propensity where the domain knows it, and how many values were moved to their bounds, of
@@ -314,7 +378,7 @@ def checked_records(
         >>> sorted(zip(records.x[:, 0].tolist(), records.a.tolist(), records.y.tolist()))
         [(0.1, 0.0, 0.0), (0.2, 1.0, 1.0), (0.3, 1.0, 1.0)]
     """
-    records = records_within(schema.records(X, A, Y, actions, propensity), schema)
+    records = records_within(schema.records(X, A, Y, actions, propensity, weight), schema)
     check_kind_said(records, schema)
     records.clipped.warn(schema)
     return records if noise is None else records.subset(noise.permutation(records.n))

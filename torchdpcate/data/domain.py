@@ -17,6 +17,7 @@ from torchdpcate.data._arrays import (
     to_float64,
     to_matrix,
 )
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
@@ -28,6 +29,7 @@ from torchdpcate.data.facts import (
     to_number,
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
+from torchdpcate.data.weights import DROP, RecordWeights, dropped_roles, dropped_words
 from torchdpcate.errors import InputError
 
 _RESOLUTION = 2.0**-40  # least range of outcomes, in units of their size
@@ -68,6 +70,12 @@ class Domain:
             plan expects of rare treatments; None expects about half.
         indicators: For columns whose values may be missing, the name of the column of two levels that is 1 where they
             are; a missing value is then the middle of its bounds, and compositions take it as the mean of the others.
+        weights: Column of the records' weights with its public bound, ``{"name": "w", "high": 5}``, see
+            ``RecordWeights``; None where all records count alike.
+        missing: ``{"outcome": "drop", "treatment": "drop"}``, either or both, where these may be missing: such records
+            count nothing, n stays the public number of all, and how many they are is told nowhere.
+        censoring: Entries of an outcome by a horizon that follow-up may end before, see ``Censoring``, whose bounds and
+            kind it has; None where outcomes are known.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -80,6 +88,9 @@ class Domain:
         known_propensity: A ``KnownPropensity``, or None.
         treated: The public share of the treated, or None.
         indicators: For each column the position of the one that says where it is missing, or None.
+        weights: ``RecordWeights``, or None.
+        dropped: Which of ``outcome`` and ``treatment`` may be missing.
+        censoring: ``Censoring``, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
@@ -112,6 +123,9 @@ class Domain:
         typical: Sequence[Sequence[float] | None] | None = None,
         treated: float | None = None,
         indicators: Mapping[str, str] | None = None,
+        weights: "RecordWeights | Mapping[str, Any] | None" = None,
+        missing: Mapping[str, str] | None = None,
+        censoring: "Censoring | Mapping[str, Any] | None" = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -146,6 +160,13 @@ class Domain:
         levels = {column.name: column.levels for column in self.columns if column.levels}
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
         self.treated = self._share(treated)
+        self.weights = RecordWeights.of(weights)
+        self.dropped = dropped_roles(missing)
+        self.censoring = Censoring.of(censoring)
+        if self.censoring is not None:
+            own = {"low": self.outcome_low, "high": self.outcome_high, "kind": self.outcome_kind}
+            if own != self.censoring.facts:
+                raise InputError(f"outcome by a horizon has {self.censoring.facts}; give these, and not {own}")
 
     @classmethod
     def of_columns(
@@ -205,6 +226,34 @@ class Domain:
     def dimension(self) -> int:
         """Number q of (encoded) covariate columns."""
         return len(self.covariate_low)
+
+    @property
+    def expected_weight(self) -> float | None:
+        """Mean of the records' weights v that plans expect, public; None where all count alike."""
+        if self.weights is None and self.censoring is None:
+            return 1.0 if self.dropped else None
+        share = 1.0 if self.weights is None else self.weights.share
+        return share if self.censoring is None else share * self.censoring.floor  # O / G has the mean one
+
+    @property
+    def counting(self) -> dict[str, str]:
+        """How records count where they do not all count alike, in words, by subject."""
+        found = {} if self.weights is None else {"weights": self.weights.words}
+        if self.dropped:
+            found["missing"] = dropped_words(self.dropped, self.known_propensity is not None)
+        return found if self.censoring is None else {**found, "censoring": self.censoring.words}
+
+    def weigh(self, weight: Tensor, clip: bool) -> Tensor:
+        """Return v [n], in [0, 1], of records with weights [n] as they are given.
+
+        Args:
+            weight: In the units of ``weights``; without any, 1, or 0 where treatment or outcome is missing.
+            clip: Whether weights outside their bounds are moved to them, or refused.
+
+        Raises:
+            InputError: Weights outside their bounds (how many).
+        """
+        return (self.weights or RecordWeights("weight", 1.0, 1.0)).within(weight, clip)
 
     @property
     def least_propensity(self) -> float:
@@ -351,6 +400,9 @@ class Domain:
             origin=self.origin,
             outcome_kind=self.outcome_kind,
             treated=self.treated,
+            weights=self.weights,
+            missing=dict.fromkeys(self.dropped, DROP),
+            censoring=self.censoring,
         )
         at = [self.indicators[column] for column in chosen]
         selected.indicators = tuple(chosen.index(place) if place in chosen else None for place in at)
@@ -375,6 +427,9 @@ class Domain:
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
             **({} if self.treated is None else {"treated": self.treated}),
             **({"indicators": self._named_indicators()} if self.has_missing else {}),
+            **({} if self.weights is None else {"weights": self.weights.entry()}),
+            **({"missing": dict.fromkeys(self.dropped, DROP)} if self.dropped else {}),
+            **({} if self.censoring is None else {"censoring": self.censoring.entry()}),
         }
 
     @property
@@ -421,7 +476,8 @@ class Domain:
 
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
-        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated, self.indicators
+        propensity = self.overlap, self.known_propensity, self.treated
+        return self.columns, *outcome, *propensity, self.indicators, self.weights, self.dropped, self.censoring
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

@@ -25,6 +25,7 @@ from torchdpcate.data._frames import (
     readable,
 )
 from torchdpcate.data._yaml import read_yaml, shipped
+from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
-_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes"}
+_OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
+_OF_OUTCOMES = ("origin", "codes", "missing")  # of every kind
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -54,6 +56,7 @@ _HEAD = """\
 _FOOT = """\
 overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
 # propensity: 0.5   # of a trial alone: the share that its design treats
+# weights: {name: w, high: 2}   # a column of weights with its public bound, such as those of a survey
 # treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
 origin: ???   # where the overlap comes from, and every bound above that has no origin of its own
 """
@@ -146,6 +149,9 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
         indicators={c.name: c.columns[1].name for c in covariates if isinstance(c, Numeric) and c.missing},
+        weights=entries.get("weights"),
+        missing=_dropped(entries["treatment"], outcome),
+        censoring=outcome.get("censoring"),
     )
 
 
@@ -193,13 +199,18 @@ def _codes(what: str, entry: Mapping[str, Any], codes: tuple[Code, ...]) -> tupl
 
 
 def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
-    """Return the outcome's entries, with bounds and kind that categories bring; these, and which of them counts as 1.
+    """Return the outcome's entries, its categories, and which counts as 1; a horizon brings bounds and kind too.
 
     The categories 0 and 1 are numbers as they are.
     """
+    if isinstance(entry, Mapping) and {"time", "event", "horizon"} & set(entry):
+        more = {fact: entry[fact] for fact in _OF_OUTCOMES if fact in entry}
+        censoring = Censoring.of({fact: value for fact, value in entry.items() if fact not in more})
+        assert censoring is not None
+        return {"name": censoring.name, **censoring.facts, "censoring": censoring, **more}, (), None
     if not isinstance(entry, Mapping) or "categories" not in entry:
-        return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind", "codes"}), (), None
-    own = _entries(entry, "outcome", {"name", "categories"}, {"origin", "success", "codes"})
+        return _entries(entry, "outcome", {"name", "low", "high"}, {"kind", *_OF_OUTCOMES}), (), None
+    own = _entries(entry, "outcome", {"name", "categories"}, {"success", *_OF_OUTCOMES})
     levels, success = _levels("outcome", own), own.get("success")
     Categorical("outcome", levels)  # may refuse
     if success is None and (len(levels) > 2 or levels == (1, 0)):
@@ -209,9 +220,17 @@ def _outcome(entry: Any) -> tuple[Mapping[str, Any], tuple[Any, ...], Any]:
     success = levels[1] if success is None else int(success) if isinstance(success, bool) else success
     if success not in levels:
         raise InputError(f"success of the outcome is {success!r}; choose one of its categories {list(levels)}")
-    facts = {key: own[key] for key in ("name", "origin", "codes") if key in own}
+    facts = {key: own[key] for key in ("name", *_OF_OUTCOMES) if key in own}
     facts |= {"low": 0, "high": 1, "kind": "binary"}
     return facts, *(((), None) if (*levels, success) == (0, 1, 1) else (levels, success))
+
+
+def _dropped(treatment: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what becomes of records without treatment or outcome, where the entries say it."""
+    given = {"treatment": treatment, "outcome": outcome}
+    return {
+        role: entry["missing"] for role, entry in given.items() if isinstance(entry, Mapping) and "missing" in entry
+    }
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -231,9 +250,9 @@ def _treatment(entry: Any, codes: tuple[Code, ...]) -> tuple[str, tuple[Any, ...
     """Return the treatment's column, its categories, the reference first, their places as listed, and codes."""
     if not isinstance(entry, Mapping):
         return str(entry), (), (), codes
-    optional = {"codes"} & entry.keys()  # a name alone needs no entries
+    optional = {"codes", "missing"} & entry.keys()  # a name alone needs no entries
     needed = {"name"} if optional else {"name", "categories"}
-    own = _entries(entry, "treatment", needed, {"categories", "codes", "reference"})
+    own = _entries(entry, "treatment", needed, {"categories", "codes", "missing", "reference"})
     name, codes = str(own["name"]), _codes("treatment", own, codes)
     levels = _levels(name, own) if "categories" in own else ()
     first = _reference(name, levels, own["reference"]) if "reference" in own else 0

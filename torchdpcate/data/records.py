@@ -53,6 +53,9 @@ class ClippedValues:
         moved |= dict(zip(schema.domain.names, (given.x != kept.x).sum(0).tolist(), strict=True))
         if schema.propensity_column is not None and given.propensity is not None and kept.propensity is not None:
             moved[schema.propensity_column] = _differ(given.propensity, kept.propensity)
+        weights = schema.domain.weights
+        if weights is not None and given.weight is not None:
+            moved[weights.name] = _differ(given.weight, given.weight.clamp(0, weights.high))
         return cls(given.n, {name: count for name, count in moved.items() if count})
 
     def __add__(self, other: "ClippedValues") -> "ClippedValues":
@@ -105,6 +108,8 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
         return domain.outcome_low, domain.outcome_high
     if name == schema.propensity_column and domain.known_propensity is not None:
         return domain.known_propensity.bounds
+    if domain.weights is not None and name == domain.weights.name:
+        return 0.0, domain.weights.high
     place = domain.names.index(name)
     return float(domain.covariate_low[place]), float(domain.covariate_high[place])
 
@@ -113,8 +118,10 @@ def _bounds(name: str, schema: "TableSchema") -> tuple[float, float]:
 class CausalData:
     """Records: covariates x [n, q], treatment a [n] (0 or 1, or a label of K arms), outcome y [n], all float64.
 
-    Where the design of the study makes it known, they carry their own propensity [n] too, else None. ``clipped`` says
-    how many values of what was read were moved to their bounds, and is the curator's.
+    Where the design of the study makes it known, they carry their own propensity [n] too, else None; and where the
+    domain has weights, v [n] in [0, 1], by which each counts (``RecordWeights``), or an outcome by a horizon, time and
+    event [n, 2] (``Censoring``). ``clipped`` says how many values of what was read were moved to their bounds, and is
+    the curator's.
     The constructor trusts its arguments; ``from_arrays`` checks them.
 
     Example:
@@ -128,15 +135,24 @@ class CausalData:
     y: Tensor
     propensity: Tensor | None = None
     clipped: ClippedValues = NOTHING_CLIPPED
+    weight: Tensor | None = field(default=None, kw_only=True)
+    follow_up: Tensor | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         """Return how many records there are, and none of them."""
-        known = "" if self.propensity is None else ", propensities"
+        more = {", propensities": self.propensity, ", weights": self.weight}
+        known = "".join(words for words, given in more.items() if given is not None)
         return f"<CausalData: {self.n:,} records of {self.x.shape[1]} covariates{known}>"
 
     @classmethod
     def from_arrays(
-        cls, X: Any, A: Any, Y: Any, domain: Domain | None = None, actions: Sequence[int] = (0, 1)
+        cls,
+        X: Any,
+        A: Any,
+        Y: Any,
+        domain: Domain | None = None,
+        actions: Sequence[int] = (0, 1),
+        dropped: Sequence[str] = (),
     ) -> "CausalData":
         """Check and convert NumPy, torch or pandas arrays.
 
@@ -147,6 +163,7 @@ class CausalData:
             domain: If given, X must have its columns, and a DataFrame is read by its names. Bounds
                 are not checked here.
             actions: Labels of the arms.
+            dropped: Which of ``outcome`` and ``treatment`` may be missing, which are NaN then.
 
         Raises:
             InputError: Wrong shapes, missing or infinite values (which column, how many), treatment
@@ -154,10 +171,10 @@ class CausalData:
         """
         check_aligned(X=X, A=A, Y=Y)
         x = domain.matrix(X) if domain is not None else to_matrix(X)
-        a, y = column_of(A, "treatment"), column_of(Y, "outcome")
+        a, y = (column_of(given, name, name in dropped) for given, name in ((A, "treatment"), (Y, "outcome")))
         if not len(x) == len(a) == len(y):
             raise InputError(f"X, A and Y have {len(x)}, {len(a)} and {len(y)} records; they must be as many")
-        check_treatment(a, actions=actions)
+        check_treatment(a[~a.isnan()], actions=actions)
         return cls(x, a, y)
 
     @property
@@ -184,9 +201,15 @@ class CausalData:
         """Return the records with their known propensity [n]."""
         return replace(self, propensity=propensity)
 
+    def with_weight(self, weight: Tensor | None) -> "CausalData":
+        """Return the records with their weights v [n], in [0, 1]."""
+        return replace(self, weight=weight)
+
     def _each(self, change: Callable[[Tensor], Tensor]) -> "CausalData":
-        known = None if self.propensity is None else change(self.propensity)
-        return CausalData(change(self.x), change(self.a), change(self.y), known, self.clipped)
+        own = self.propensity, self.weight, self.follow_up
+        known, weight, follow_up = (None if column is None else change(column) for column in own)
+        x, a, y = map(change, (self.x, self.a, self.y))
+        return CausalData(x, a, y, known, self.clipped, weight=weight, follow_up=follow_up)
 
 
 def check_treatment(a: Tensor, name: str = "treatment", actions: Sequence[int] = (0, 1)) -> None:
@@ -232,8 +255,13 @@ def _in_words(actions: Sequence[int]) -> str:
     return " and ".join(filter(None, (listed(actions[:-1], len(actions)), str(actions[-1]))))
 
 
-def column_of(value: Any, what: str) -> Tensor:
+def column_of(value: Any, what: str, missing: bool = False) -> Tensor:
     """Return a column of finite numbers, float64 [n]; ``what`` names it in messages.
+
+    Args:
+        value: Numbers.
+        what: Their name.
+        missing: Whether numbers may be missing, which are NaN then.
 
     Raises:
         InputError: Not one column of numbers, or missing values (how many).
@@ -243,7 +271,7 @@ def column_of(value: Any, what: str) -> Tensor:
         vector = vector[:, 0]
     if vector.ndim != 1:
         raise InputError(f"{what} has shape {tuple(vector.shape)}; it must be [records]")
-    bad = int((~torch.isfinite(vector)).sum())
+    bad = int((vector.isinf() if missing else ~torch.isfinite(vector)).sum())
     if bad:
         raise InputError(f"{what} has {plural(bad, 'missing or infinite value')}; {MEND_MISSING}")
     return vector

@@ -28,6 +28,7 @@ from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
 from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import NAMED_ARMS, NAMED_LEVELS, CausalData, column_of
+from torchdpcate.data.weights import DROP
 from torchdpcate.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,6 +112,18 @@ class TableSchema:
                 f"propensity column {self.propensity_column!r} is also {role[self.propensity_column]}; give a column "
                 "of its own, or a number"
             )
+        if self.propensity_column is not None:
+            role[self.propensity_column] = "the propensity"
+        if self.domain.censoring is not None:
+            of_follow_up = dict.fromkeys(self.domain.censoring.columns, "of the outcome")
+            twice = sorted(of_follow_up.keys() & (role.keys() - {self.outcome}))
+            if twice or self.outcome != self.domain.censoring.name:
+                raise InputError(f"column {(*twice, self.outcome)[0]!r} has two roles; give time and event their own")
+            role |= of_follow_up
+        if self.weight_column in role:
+            raise InputError(
+                f"weights column {self.weight_column!r} is also {role[self.weight_column]}; give one of its own"
+            )
 
     @property
     def two_levels(self) -> tuple[bool, ...]:
@@ -122,6 +135,11 @@ class TableSchema:
         """The column that holds each record's known propensity; None where there is none."""
         known = self.domain.known_propensity
         return None if known is None else known.column
+
+    @property
+    def weight_column(self) -> str | None:
+        """The column that holds each record's weight; None where there is none."""
+        return None if self.domain.weights is None else self.domain.weights.name
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -189,6 +207,21 @@ class TableSchema:
         """Return what learners' ``fit`` takes as propensity: that of the records if the domain names a column of it."""
         return None if self.propensity_column is None else records.propensity
 
+    def outcome_of(self, records: CausalData) -> Tensor:
+        """Return what learners' ``fit`` takes as Y: outcomes [n], or time and event [n, 2]."""
+        return records.y if records.follow_up is None else records.follow_up
+
+    def one_column(self, Y: Any) -> Any:
+        """Return outcomes as they are, or the times of time and event."""
+        return Y if self.domain.censoring is None else self.domain.censoring.columns_of(Y)[:, 0]
+
+    def own(self, records: CausalData) -> dict[str, Any]:
+        """Return what learners' ``fit`` takes of records beside X, A and Y, by its arguments' names."""
+        found: dict[str, Any] = {"propensity": self.own_propensity(records)}
+        if records.weight is not None:
+            found["weight"] = records.weight * (1.0 if self.domain.weights is None else self.domain.weights.high)
+        return found
+
     @property
     def origins(self) -> dict[str, str]:
         """Where the bounds of the outcome and of each covariate come from, by the column's name in the table."""
@@ -238,36 +271,60 @@ class TableSchema:
             raise InputError(missing)
 
     def encode_treatment(self, frame: "pd.DataFrame") -> Tensor:
-        """Return the treatment of ``frame`` as labels, float64 [n].
+        """Return the treatment of ``frame`` as labels, float64 [n]; NaN where it is missing and may be.
 
         Raises:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
-        words = self.treatment in self.text_columns
+        words, missing = self.treatment in self.text_columns, "treatment" in self.domain.dropped
         column = without_codes(frame[self.treatment], self.treatment_codes, text=words)
         if not self.arms:
             remedy = f"name the arms in the domain: {NAMED_ARMS}"
-            return torch.from_numpy(numeric_column(column, self.treatment, truth=True, remedy=remedy))
+            values = numeric_column(column, self.treatment, truth=True, remedy=remedy, missing=missing)
+            return torch.from_numpy(values)
         remedy = (
             "list all arms, or put the records of these arms into a file of their own (their number is then public)"
         )
-        codes = category_codes(column, self.treatment, self.arms, remedy)
-        return torch.tensor(self.actions, dtype=torch.float64)[torch.from_numpy(codes)]
+        codes = category_codes(column, self.treatment, self.arms, remedy, missing=missing)
+        return torch.tensor([*self.actions, torch.nan], dtype=torch.float64)[torch.from_numpy(codes)]
 
     def encode_outcome(self, frame: "pd.DataFrame") -> Tensor:
         """Return the outcome of ``frame``, float64 [n]; of categories 1 for the one that counts as 1, else 0.
 
+        NaN where one that may be missing is; of an outcome by a horizon the time.
+
         Raises:
             InputError: Missing, non-numeric or unknown values; says how many.
         """
+        missing = "outcome" in self.domain.dropped
+        if (follow_up := self.encode_follow_up(frame)) is not None:
+            return follow_up[:, 0]
         words = self.outcome in self.text_columns
         column = without_codes(frame[self.outcome], self.outcome_codes, text=words)
         if not self.outcome_levels:
             binary = self.domain.outcome_kind == "binary"
             remedy = f"name its levels in the domain: {NAMED_LEVELS}; or {MEND_CODES}"
-            return torch.from_numpy(numeric_column(column, self.outcome, truth=binary, remedy=remedy))
-        codes = category_codes(column, self.outcome, self.outcome_levels)
-        return torch.from_numpy((codes == self.outcome_levels.index(self.success)).astype(np.float64))
+            values = numeric_column(column, self.outcome, truth=binary, remedy=remedy, missing=missing)
+            return torch.from_numpy(values)
+        codes = category_codes(column, self.outcome, self.outcome_levels, missing=missing)
+        counts = [float(level == self.success) for level in self.outcome_levels]
+        return torch.tensor([*counts, torch.nan], dtype=torch.float64)[torch.from_numpy(codes)]
+
+    def encode_follow_up(self, frame: "pd.DataFrame") -> Tensor | None:
+        """Return time and event of an outcome by a horizon, float64 [n, 2]; None of other outcomes.
+
+        Raises:
+            InputError: Missing or non-numeric values; says how many.
+        """
+        censoring, missing = self.domain.censoring, "outcome" in self.domain.dropped
+        if censoring is None:
+            return None
+        columns = {name: without_codes(frame[name], self.outcome_codes, text=False) for name in censoring.columns}
+        read = [
+            numeric_column(column, name, truth=name == censoring.event, missing=missing)
+            for name, column in columns.items()
+        ]
+        return torch.from_numpy(np.stack(read, 1))
 
     def outcomes(self, Y: Any) -> Any:
         """Return an outcome that is given by the names of its categories as 0 and 1; numbers as they are.
@@ -331,37 +388,47 @@ class TableSchema:
         named = hasattr(X, "columns") and any(name in X.columns for name in self.columns)
         return self.encode(X) if named else self.domain.matrix(X, what)
 
-    def records(self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None) -> CausalData:
+    def records(
+        self, X: Any, A: Any, Y: Any, actions: Sequence[int] = (0, 1), propensity: Any = None, weight: Any = None
+    ) -> CausalData:
         """Return records; the one place where learners take arrays. Bounds are not checked here.
 
         Args:
             X: Covariates, see ``matrix``; a frame may have the propensity's column too.
             A: Treatment [n], one of ``actions``.
-            Y: Outcome [n].
+            Y: Outcome [n]; where the domain has one by a horizon, time and event [n, 2].
             actions: Labels of the arms.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
+            weight: Each record's weight [n], likewise; records have it as it is. Where treatment or outcome may be
+                missing, there may be some without a column too.
 
         Raises:
-            InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity that is missing.
+            InputError: See ``matrix`` and ``CausalData.from_arrays``; a known propensity, or a weight, that is missing.
         """
-        check_aligned(X=X, A=A, Y=Y, propensity=propensity)
-        known = self.propensity_column
-        if propensity is None and known is not None and hasattr(X, "columns") and known in X.columns:
-            propensity = X[known]
-        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions)
-        return records if propensity is None else records.with_propensity(self._own_propensity(propensity, records.n))
+        check_aligned(X=X, A=A, Y=Y, propensity=propensity, weight=weight)
+        propensity = self._column_beside(X, self.propensity_column, propensity)
+        weight = self._column_beside(X, self.weight_column, weight)
+        censoring = self.domain.censoring
+        follow_up = None if censoring is None else censoring.columns_of(Y)
+        Y = Y if follow_up is None else follow_up[:, 0]
+        records = CausalData.from_arrays(self.matrix(X), A, Y, self.domain, actions, self.domain.dropped)
+        records = replace(records, follow_up=follow_up)
+        if propensity is not None:
+            declared = self.propensity_column, "propensity: COLUMN", "Domain(propensity='COLUMN')"
+            records = records.with_propensity(_given("propensity", propensity, records.n, *declared))
+        if weight is not None:
+            own = "weights: {name: COLUMN, high: 5}", "Domain(weights={'name': 'COLUMN', 'high': 5})"
+            column = "weight" if self.domain.dropped else self.weight_column
+            records = records.with_weight(_given("weight", weight, records.n, column, *own))
+        elif self.weight_column is not None:
+            raise InputError(f"X lacks the column {self.weight_column!r} of weights; add it, or give weight=")
+        return records
 
-    def _own_propensity(self, propensity: Any, n: int) -> Tensor:
-        """Return each record's known propensity as the domain's column, [n]."""
-        if self.propensity_column is None:
-            raise InputError(
-                "propensity= is given, and the domain names no column of it; declare it: propensity: COLUMN in the "
-                "domain file, or Domain(propensity='COLUMN')"
-            )
-        values = column_of(propensity, "propensity")
-        if len(values) != n:
-            raise InputError(f"propensity has {len(values)} values and X {n} records; they must be as many")
-        return values
+    @staticmethod
+    def _column_beside(X: Any, name: str | None, given: Any) -> Any:
+        """Return what was given, or a frame's column of this name beside its covariates."""
+        there = given is None and name is not None and hasattr(X, "columns") and name in X.columns
+        return X[name] if there else given
 
     def within(self, x: Tensor, what: str = "covariate") -> Tensor:
         """Return encoded covariates [n, q] within the domain: clipped if ``out_of_bounds`` says so, else as they are.
@@ -402,7 +469,7 @@ class TableSchema:
     ) -> "TableSchema":
         """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
-        facts["outcome"] = {"name": self.outcome, "low": low, "high": high, "origin": origin, "kind": kind}
+        facts["outcome"] |= {"low": low, "high": high, "origin": origin, "kind": kind}
         return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def without(self, covariate: str) -> "TableSchema":
@@ -422,7 +489,9 @@ class TableSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types in the form of the yaml file; ``from_dict`` is the inverse."""
         domain = self.domain
-        treatment = {"categories": list(self.arms)} if self.arms else {}
+        treatment: dict[str, Any] = {"categories": list(self.arms)} if self.arms else {}
+        if "treatment" in domain.dropped:
+            treatment |= {"missing": DROP}
         entries = [covariate.to_dict() for covariate in self.covariates]
         every = {self.treatment_codes, self.outcome_codes, *(covariate.codes for covariate in self.covariates)}
         shared = every.pop() if len(every) == 1 else ()
@@ -442,18 +511,22 @@ class TableSchema:
             "propensity": self._propensity_entry(),
             "treated": domain.treated,
             "cluster": None if self.cluster is None else self.cluster.entry(),
+            "weights": None if domain.weights is None else domain.weights.entry(),
         }
         return {name: fact for name, fact in facts.items() if fact is not None}
 
     def _outcome_entry(self) -> dict[str, Any]:
+        """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""
         domain, levels = self.domain, list(self.outcome_levels)
+        more = {**({"missing": DROP} if "outcome" in domain.dropped else {}), **said(self.outcome_origin)}
+        if domain.censoring is not None:
+            return {**domain.censoring.entry(), **more}
         if levels:
             chosen = {} if levels[1:] == [self.success] and levels != [1, 0] else {"success": self.success}
-            return {"name": self.outcome, "categories": levels, **chosen, **said(self.outcome_origin)}
+            return {"name": self.outcome, "categories": levels, **chosen, **more}
         plain_number = domain.outcome_kind == "continuous" and not self.kind_said
         kind = {} if plain_number else {"kind": domain.outcome_kind}
-        bounds = {"low": domain.outcome_low, "high": domain.outcome_high}
-        return {"name": self.outcome, **bounds, **kind, **said(self.outcome_origin)}
+        return {"name": self.outcome, "low": domain.outcome_low, "high": domain.outcome_high, **kind, **more}
 
     def _propensity_entry(self) -> Any:
         """Return the known propensity by the table's own columns and categories."""
@@ -482,7 +555,9 @@ class TableSchema:
         and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
         the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
         the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
-        ``treated`` is the public share of the treated, by which plans know how rare they are.
+        An outcome by a horizon has ``time``, ``event``, ``horizon``, ``kind`` and ``censoring``, see ``Censoring.of``.
+        ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
+        entries of ``RecordWeights.of``: a column, with its public bound.
 
         ``cluster`` names the column of the clusters that a trial assigned as a whole, with what ``Cluster`` has.
 
@@ -508,8 +583,12 @@ class TableSchema:
 
     @classmethod
     def from_domain(cls, domain: Domain) -> "TableSchema":
-        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y."""
-        return cls("a", "y", domain.columns, domain)
+        """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y.
+
+        An outcome by a horizon has the name of its own column.
+        """
+        outcome = "y" if domain.censoring is None else domain.censoring.name
+        return cls("a", outcome, domain.columns, domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":
@@ -535,6 +614,19 @@ def _by_names(values: Any, column: str, levels: Sequence[Any], encode: "Callable
     import pandas as pd
 
     return encode(pd.DataFrame({column: found}))
+
+
+def _given(what: str, values: Any, n: int, column: str | None, entry: str, argument: str) -> Tensor:
+    """Return a column that was given beside X, [n], if the domain names one."""
+    if column is None:
+        raise InputError(
+            f"{what}= is given, and the domain names no column of it; declare it: {entry} in the domain file, or "
+            f"{argument}"
+        )
+    found = column_of(values, what)
+    if len(found) != n:
+        raise InputError(f"{what} has {len(found)} values and X {n} records; they must be as many")
+    return found
 
 
 def check_policy(out_of_bounds: Any, name: str = "data.out_of_bounds") -> None:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import LongTensor, Tensor
@@ -53,6 +53,16 @@ class Study:
     def own_propensity(self) -> Tensor | None:
         """Each record's propensity [n], as learners' ``fit`` takes it; None unless the domain names a column of it."""
         return self.schema.own_propensity(self.records)
+
+    @property
+    def outcomes(self) -> Tensor:
+        """What learners' ``fit`` takes as Y: outcomes [n], or time and event [n, 2]."""
+        return self.schema.outcome_of(self.records)
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What learners' ``fit`` takes of each record beside X, A and Y, by its arguments' names."""
+        return self.schema.own(self.records)
 
     @property
     def n(self) -> int:

@@ -178,7 +178,7 @@ class CachedStream(RecordStream):
             raise InputError(f"batch_rows = {batch_rows}: give 1 or more")
         self.schema, self.n, self.clipped, self.batch_rows = stream.schema, stream.n, stream.clipped, batch_rows
         self.path = Path(folder) / f"{name}.npy"
-        self._width, self._own, self._start = 0, 0, 0
+        self._width, self._own, self._weighted, self._followed, self._start = 0, 0, False, False, 0
         try:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
         except OSError as error:
@@ -196,7 +196,8 @@ class CachedStream(RecordStream):
         """Yield all records in batches; see ``RecordStream``."""
         if not self.path.exists():
             raise InputError(f"stream: {self.path.name} was removed by close(); make a new one")
-        q, width, own = self._width - 2 - self._own, self._width, self._own
+        width, own = self._width, self._own
+        q = width - 2 - own - self._weighted - 2 * self._followed
         with self.path.open("rb") as file:
             file.seek(self._start)
             for first in range(0, self.n, self.batch_rows):
@@ -205,8 +206,10 @@ class CachedStream(RecordStream):
                 if len(numbers) < rows * width:
                     raise InputError(f"stream: {self.path.name} was cut short; make a new one")
                 part = torch.from_numpy(numbers.astype(np.float64, copy=False)).view(rows, width)
-                pi = part[:, q + 2 :].squeeze(1) if own else None  # of two arms one number
-                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], pi)
+                pi = part[:, q + 2 : q + 2 + own].squeeze(1) if own else None  # of two arms one number
+                weight = part[:, q + 2 + own] if self._weighted else None
+                follow_up = part[:, -2:] if self._followed else None
+                yield CausalData(part[:, :q], part[:, q], part[:, q + 1], pi, weight=weight, follow_up=follow_up)
 
     def mapped(self, change: Callable[[CausalData], CausalData], name: str) -> "CachedStream":
         """Return the stream of what is worked out of each batch, in a file beside this one.
@@ -234,9 +237,12 @@ class CachedStream(RecordStream):
         done = 0
         for batch in stream:
             own = [] if batch.propensity is None else [batch.propensity.reshape(batch.n, -1)]
-            rows = torch.cat([batch.x, batch.a[:, None], batch.y[:, None], *own], 1).double()
+            weight = [] if batch.weight is None else [batch.weight[:, None]]
+            follow_up = [] if batch.follow_up is None else [batch.follow_up]
+            rows = torch.cat([batch.x, batch.a[:, None], batch.y[:, None], *own, *weight, *follow_up], 1).double()
             if not done:
                 self._width, self._own = rows.shape[1], sum(part.shape[1] for part in own)
+                self._weighted, self._followed = bool(weight), bool(follow_up)
                 header = {"descr": "<f8", "fortran_order": False, "shape": (self.n, self._width)}
                 np.lib.format.write_array_header_1_0(file, header)
                 self._start = file.tell()

@@ -32,6 +32,10 @@ _BEFORE = {"protected", "_parent_callback_ctx"}  # set before a fit, by the user
 _MOST_DELTA = 0.01
 MakeStatement = Callable[[Any, Guarantee, Mapping[str, Any], set[int]], PrivacyStatement]
 """Makes a privacy statement of a mechanism or a plan, its guarantee, public facts and its own entries in the ledger."""
+WEIGHED = "records may have weights in task=cate, rule, average_effect and subgroups with their default learners"
+"""What takes records that do not all count alike."""
+CENSORED = "task=cate, rule, average_effect and subgroups do, by one composition: with delta > 0 but for cate and rule"
+"""What takes outcomes that may be censored."""
 _FITS = 5  # frames from a warning of a fit to the line that called it
 
 
@@ -116,6 +120,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         propensity: ArrayLike | None = None,
         *,
         treatment: Treatment | None = None,
+        weight: ArrayLike | None = None,
     ) -> Self:
         """Check the records and learn from them, paying for what leaves the learner's hands.
 
@@ -128,9 +133,11 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
                 columns), or encoded columns [n, q] as NumPy or torch.
             A: Treatment or action [n], in numbers or by the names of the schema's categories; the outcome, where
                 ``treatment`` is given.
-            Y: Outcome [n] within the domain; left out where ``treatment`` is given.
+            Y: Outcome [n] within the domain, or time and event [n, 2] of one by a horizon; left out where ``treatment``
+                is given.
             propensity: Each record's known propensity [n], where the domain names a column of it that X lacks.
             treatment: Treatment or action [n], where the outcome comes second.
+            weight: Each record's weight [n], where the domain names a column of them that X lacks.
 
         Returns:
             The estimator itself.
@@ -144,9 +151,13 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         X, (A, Y) = as_frame(X), treatment_and_outcome(A, Y, treatment)
         A, Y = self.schema_.labels(A), self.schema_.outcomes(Y)
         noise = None if self.budget is None else self._noise
-        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity)
+        records = checked_records(self.schema_, X, A, Y, noise, self._arms(), propensity, weight)
         self.clipped_ = records.clipped
-        return self._fit(self._of(records), lambda: fingerprint(X, A, Y, self.schema_), self._digest(records))
+        return self._fit(
+            self._of(records),
+            lambda: fingerprint(X, A, self.schema_.one_column(Y), self.schema_),
+            self._digest(records),
+        )
 
     def fit_stream(self, stream: RecordStream) -> Self:
         """Learn from records that are read batch by batch, in constant memory: the charges and the result of ``fit``.
@@ -183,6 +194,28 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
     def needs_all_records(self) -> str | None:
         """Why it cannot be fitted to a stream, with what to use instead, in words; None where it can."""
         return f"{type(self).__name__} requests more than sums over records; use task=rule, or another learner"
+
+    @property
+    def needs_equal_records(self) -> str | None:
+        """Why all records must count alike, with what to use instead, in words; None where they may have weights."""
+        return f"{type(self).__name__} takes none"
+
+    @property
+    def takes_censored(self) -> bool:
+        """Whether outcomes may be censored: whether it has a step that releases a curve of that."""
+        return False
+
+    def check_weights(self) -> None:
+        """Refuse, before a record is read, weights of records and censored outcomes where they have no place.
+
+        Raises:
+            InputError: Says why, and what takes them.
+        """
+        why, domain = self.needs_equal_records, TableSchema.of(self.domain).domain
+        if why is not None and domain.expected_weight is not None:
+            raise InputError(f"weights: {why}; {WEIGHED}")
+        if domain.censoring is not None and not self.takes_censored:
+            raise InputError(f"censoring: {type(self).__name__} takes no outcome by a horizon; {CENSORED}")
 
     @abstractmethod
     def release(self, *args: Any, **settings: Any) -> Any:
@@ -222,6 +255,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         for name in vars(self).keys() - self.get_params(deep=False).keys() - _BEFORE:
             delattr(self, name)
         self.schema_ = self._schema()
+        self.check_weights()
         self._noise = self.noise or NoiseSource.system()
 
     def _refuse_again(self, name: str) -> None:
@@ -376,6 +410,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         """
         integer("n", n, least=1)
         self._check_budget()
+        self.check_weights()
         if self.budget is None:
             raise InputError("budget = None: without privacy there is no noise to plan; give a budget")
         return self.budget

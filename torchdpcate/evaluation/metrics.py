@@ -111,7 +111,7 @@ class PolicyValue(Metric):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.set_dtype(torch.float64)
 
-    def update(self, decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor) -> None:
+    def update(self, decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor, own: Tensor | None = None) -> None:
         """Add records.
 
         Args:
@@ -119,8 +119,11 @@ class PolicyValue(Metric):
             a: Treatment [m], 0 or 1.
             y: Outcome [m].
             propensity: P(A = 1 | x) [m], strictly between 0 and 1.
+            own: Weights of the records [m]; None where all count alike.
         """
         followed = ((decision > 0) == (a > 0)).to(torch.float64)
+        if own is not None:
+            followed = followed * own
         weight = followed / torch.where(a > 0, propensity, 1 - propensity)
         self.total += (weight * y).sum()
         self.weight += weight.sum()
@@ -130,10 +133,10 @@ class PolicyValue(Metric):
         return self.total / self.weight
 
 
-def policy_value(decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor) -> float:
+def policy_value(decision: Tensor, a: Tensor, y: Tensor, propensity: Tensor, own: Tensor | None = None) -> float:
     """Return the value of decisions [m] on records; arguments as in ``PolicyValue.update``."""
     metric = PolicyValue()
-    metric.update(decision, a, y, propensity)
+    metric.update(decision, a, y, propensity, own)
     return metric.compute().item()
 
 

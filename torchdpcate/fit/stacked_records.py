@@ -188,7 +188,7 @@ class StreamedRecords(Records):
 def _within(records: CausalData, domain: Domain) -> CausalData:
     """Move records into the domain: what was checked once may be read otherwise later, and sums must not follow it."""
     x, y = domain.clip_covariates(torch.nan_to_num(records.x)), torch.nan_to_num(records.y)
-    return CausalData(x, (records.a > 0.5).double(), y, records.propensity)
+    return CausalData(x, (records.a > 0.5).double(), y, records.propensity, weight=records.weight)
 
 
 def make_batch(records: CausalData, features: Callable[[Tensor], Tensor], domain: Domain) -> Batch:

@@ -41,6 +41,7 @@ class CellScores:
         clip: S, at which.
         error: Standard deviation by the errors of both nuisances of the mean score of everybody.
         n: Number of records, public.
+        weight: Mean weight of the records, released; None where all count alike.
 
     Raises:
         InputError: A clip that is not positive, or numbers that are none.
@@ -50,6 +51,7 @@ class CellScores:
     clip: float
     error: float
     n: int
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
@@ -59,13 +61,14 @@ class CellScores:
     @classmethod
     def of(cls, numbers: Tensor, n: int) -> "CellScores":
         """Inverse of ``numbers``."""
-        centre, clip, error = numbers.tolist()
-        return cls(centre, clip, error, n)
+        centre, clip, error, *weight = numbers.tolist()
+        return cls(centre, clip, error, n, *weight)
 
     @property
     def numbers(self) -> Tensor:
-        """Centre, clip and error, float64 [3]."""
-        return torch.tensor([self.centre, self.clip, self.error], dtype=torch.float64)
+        """Centre, clip and error, float64 [3], and the mean weight where records have some, [4]."""
+        weight = [] if self.weight is None else [self.weight]
+        return torch.tensor([self.centre, self.clip, self.error, *weight], dtype=torch.float64)
 
     def errors(self, count: Tensor) -> Tensor:
         r"""Return the standard deviation by the errors of both nuisances of each cell's mean score, [cells].
@@ -78,7 +81,7 @@ class CellScores:
         Args:
             count: N_c, by released numbers, [cells].
         """
-        return self.error * (count / self.n).clamp(max=1.0) ** POWER
+        return self.error * (count / (self.n * (self.weight or 1))).clamp(max=1.0) ** POWER
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +139,7 @@ def mean_noise(law: str, mean: Tensor) -> Tensor:
     return pull @ torch.linalg.inv(basis(law))
 
 
-def mean_square(statistics: Tensor, law: str, scale: float, partitions: int, n: int) -> float:
+def mean_square(statistics: Tensor, law: str, scale: float, partitions: int, n: float) -> float:
     """Return a one-sided 90 % bound of the mean square of n values, by the numbers of all cells of some partitions.
 
     Args:
@@ -144,7 +147,7 @@ def mean_square(statistics: Tensor, law: str, scale: float, partitions: int, n: 
         law: Law of the noise.
         scale: Of the noise of each number.
         partitions: How many have their cells in it.
-        n: Number of records.
+        n: Number of records, or the sum of their weights.
 
     Example:
         >>> exact = torch.tensor([[[25.0, 50.0, 25.0]], [[25.0, 50.0, 25.0]]], dtype=torch.float64)

@@ -42,6 +42,7 @@ class ComposedRelease(EffectRelease):
         law: What intervals rest on; None where there are none.
         numbers: Released numbers that the law was made of.
         without: Why there is no law, in one line; None where there is one.
+        weight: Released mean weight of the records; None where all count alike.
     """
 
     kind = "composed"
@@ -62,6 +63,7 @@ class ComposedRelease(EffectRelease):
     law: EffectLaw | None = field(default=None, kw_only=True)
     numbers: IntervalNumbers | None = field(default=None, kw_only=True)
     without: str | None = field(default=None, kw_only=True)
+    weight: float | None = field(default=None, kw_only=True)
 
     @property
     def form(self) -> str:
@@ -307,6 +309,7 @@ class ComposedRelease(EffectRelease):
             "curvatures": self.curvatures,
             "feature_weights": self.basis.feature_weights,
             "scale": torch.tensor([self.scale], dtype=torch.float64),
+            **({} if self.weight is None else {"weight": torch.tensor([self.weight], dtype=torch.float64)}),
             **{f"standardisation.{name}": tensor for name, tensor in standardisation.items()},
             **({} if self.law is None else {f"law.{name}": part for name, part in self.law.tensors().items()}),
             **({} if self.numbers is None else {f"interval.{name}": n for name, n in self.numbers.tensors().items()}),
@@ -335,6 +338,8 @@ class ComposedRelease(EffectRelease):
             require_tensor(tensors[name], (size,), name)
         require_tensor(tensors["curvatures"], (size, size), "curvatures")
         require_tensor(tensors["scale"], (1,), "scale")
+        if "weight" in tensors:
+            require_tensor(tensors["weight"], (1,), "weight")
         law, numbers = tensors_of("law", tensors), tensors_of("interval", tensors)
         return cls(
             tensors["theta"],
@@ -349,6 +354,7 @@ class ComposedRelease(EffectRelease):
             law=EffectLaw.from_tensors(law, basis.dimension) if law else None,
             numbers=IntervalNumbers.from_tensors(numbers, basis.dimension) if numbers else None,
             without=None if facts.get("without") is None else str(facts["without"]),
+            weight=tensors["weight"].item() if "weight" in tensors else None,
         )
 
 

@@ -331,7 +331,7 @@ class SubgroupRelease(Release):
         strata = strata_of(subgroups, facts["released"])
         scores = None
         if SCORES in tensors:
-            require_tensor(tensors[SCORES], (3,), SCORES)
+            require_tensor(tensors[SCORES], (3 + (schema.domain.expected_weight is not None),), SCORES)
             scores = CellScores.of(tensors[SCORES], privacy.n)
         arms = len(schema.actions) if scores is None else 1
         require_tensor(tensors["statistics"], (strata.size, arms, NUMBERS), "statistics")

@@ -11,6 +11,7 @@ from torchdpcate.composition.settings import AdaptiveSecondStage
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.composed import ComposedRelease
 from torchdpcate.release.file import load_release
 
@@ -44,11 +45,45 @@ def of_arms(known: bool = False, kind: str = "continuous", **settings: object) -
     return learner.fit(x, a, y if kind == "continuous" else y.round()).release_function()
 
 
+def weighted(
+    learner: type = RLearner, epsilon: float = 1.0, delta: float = 1e-5, **settings: object
+) -> ComposedRelease:
+    """A release of a trial whose records have weights, and may lack an outcome."""
+    generator = torch.Generator().manual_seed(5)
+    facts = {"weights": {"name": "w", "high": 4}, "missing": {"outcome": "drop"}}
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, **facts)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a, w = (torch.rand(2, N, generator=generator) < 0.5).double()
+    y = (x[:, 0] - 0.5 + a * (x[:, 1] - 0.5)).masked_fill(torch.rand(N, generator=generator) < 0.1, torch.nan)
+    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, y, weight=1 + w).release_function()
+
+
+def censored(learner: type = RLearner, delta: float = 1e-5, **facts: object) -> ComposedRelease:
+    """A release of a trial with an outcome by a horizon, whose follow-up may end before."""
+    generator = torch.Generator().manual_seed(7)
+    outcome = {"time": "t", "event": "d", "horizon": 2.0, "kind": "event_by_horizon", "censoring": {"floor": 0.5}}
+    known = facts or {"propensity": 0.5}
+    domain = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0, outcome_kind="binary", censoring=outcome, **known)
+    x = torch.rand(N, 2, generator=generator, dtype=torch.float64)
+    a = (torch.rand(N, generator=generator) < 0.5).double()
+    event, end = (-torch.rand(2, N, generator=generator, dtype=torch.float64).log()) * torch.tensor([[2.0], [5.0]])
+    event = event * (1 + a * x[:, 0])
+    both = torch.stack([torch.minimum(event, end), (event <= end).double()], 1)
+    return learner(domain, PrivacyBudget(1.0, delta)).fit(x, a, both).release_function()
+
+
 OTHERS = {
     "arms": of_arms,
     "arms of a trial": lambda: of_arms(known=True),
     "arms, binary": lambda: of_arms(kind="binary"),
     "arms, one number": lambda: of_arms(constant_only=True),
+    "censored": censored,
+    "censored, estimated propensity": lambda: censored(overlap=0.25),
+    "censored, scores": lambda: censored(DRLearner),
+    "censored, pure": lambda: censored(delta=0.0),
+    "weights": weighted,
+    "weights, scores": lambda: weighted(DRLearner),
+    "weights, pure": lambda: weighted(delta=0.0),
     "estimated propensity, intervals": lambda: released(intervals=True),
     "binary": lambda: released(kind="binary"),
     "count": lambda: released(kind="count"),
@@ -61,12 +96,17 @@ OTHERS = {
 
 class TestContract(PlanContract):
     made: ClassVar = {name: MADE[name] for name in MADE if name not in LEFT_OUT} | OTHERS
-    default = ("trial", "arms")
+    default = ("trial", "arms", "weights", "censored")
     untold = ("learner", "rule", "columns", "features")
     untold_in: ClassVar = dict.fromkeys(  # whose plan is that of one number anyway
-        ("small budget", "pure and constant", "binary", "scores, binary", "arms, binary"), ("constant_only",)
+        (
+            *("small budget", "pure and constant", "binary", "scores, binary", "arms, binary"),
+            *("weights", "weights, scores", "weights, pure", "censored", "censored, estimated propensity"),
+            *("censored, scores", "censored, pure"),
+        ),
+        ("constant_only",),
     )
-    followed = ("standardisation", "estimates", "scale", "interval", "curvatures")
+    followed = ("standardisation", "estimates", "scale", "interval", "curvatures", "weight")
 
     def test_the_plan_is_made_anew_from_the_file(self, case, written):
         release = load_release(written(case))

@@ -23,6 +23,7 @@ from torchdpcate.audit.leak.search import (
     other_units,
     word_findings,
 )
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import AuditFailure
 
 _BLUE = np.array([31, 119, 180])  # C0, the colour of the released effect
@@ -149,7 +150,10 @@ class Stated:
     @property
     def outcome_range(self) -> float:
         """R, in outcome units."""
-        return float(self.schema["outcome"]["high"]) - float(self.schema["outcome"]["low"])
+        outcome = self.schema["outcome"]
+        if "horizon" in outcome:
+            return TableSchema.from_dict(self.schema).domain.outcome_range
+        return float(outcome["high"]) - float(outcome["low"])
 
 
 def read_stated(folder: Path) -> Stated | None:

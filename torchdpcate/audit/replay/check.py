@@ -343,7 +343,8 @@ def learner_pipeline(
 
     def pipeline(records: CausalData, noise: NoiseSource) -> Run:
         fresh = clone(learner).set_params(noise=noise, ledger_path=None)
-        fresh.fit(records.x, records.a, records.y, TableSchema.of(learner.domain).own_propensity(records))
+        schema = TableSchema.of(learner.domain)
+        fresh.fit(records.x, records.a, schema.outcome_of(records), **schema.own(records))
         if release == "function":
             return Run(fresh.release_function(mechanism), fresh)
         return Run(fresh.release_queries(points, mechanism), fresh)
@@ -386,7 +387,15 @@ def neighbours_for_replay(
             known = None if records.propensity is None else records.propensity.clone()
             if known is not None and schema.propensity_column is not None:
                 known[index] = 1 - known[index]  # within bounds that lie evenly about a half
-            made.append(CausalData(x, a, outcome_, known))
+            weight = None if records.weight is None else records.weight.clone()
+            if weight is not None:
+                weight[index] = 1 - weight[index].round()  # from one end to the other
+            follow_up, censoring = records.follow_up, schema.domain.censoring
+            if follow_up is not None and censoring is not None:
+                follow_up = follow_up.clone()
+                follow_up[index] = torch.tensor([0.0 if y == outcomes[0] else censoring.horizon, float(corner[0] > 0)])
+                outcome_[index] = censoring.outcome(follow_up[index][None])[0]
+            made.append(CausalData(x, a, outcome_, known, weight=weight, follow_up=follow_up))
     return made
 
 

@@ -66,7 +66,7 @@ def fit_study(learner: Learner, study: Study | StreamedStudy) -> Learner:
     if isinstance(study, StreamedStudy):
         return learner.fit_stream(study.records)
     records = study.records
-    return learner.fit(records.x, records.a, records.y, study.own_propensity)
+    return learner.fit(records.x, records.a, study.outcomes, **study.own)
 
 
 def unreleased(
@@ -74,7 +74,8 @@ def unreleased(
 ) -> dict[str, Estimate]:
     """Return the estimates that the release is held against; none of them is released.
 
-    The private difference in means has the whole budget to itself. Where that is the release, there is no other.
+    The private difference in means has the whole budget to itself. Where that is the release, there is no other; where
+    records have weights, which it does not take, it is left out.
 
     Args:
         study: The data.
@@ -84,6 +85,8 @@ def unreleased(
     """
     from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
+    if study.domain.expected_weight is not None:
+        return {NONPRIVATE: learner.nonprivate_estimate()}
     means = DifferenceInMeansEffect(study.schema, budget, noise=noise)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # its planned error is not that of the release

@@ -369,7 +369,7 @@ class Effects(TaskSpec):
         if self.study.effect is None:
             return None
         try:
-            return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+            return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
         except NumericalError:  # a comparison must not end a run that has paid
             return None
 

@@ -259,7 +259,7 @@ class Policies(TaskSpec):
         table = {
             "policy": list(selector.library_.names),
             "utility": scores.numpy(),
-            "value": (scores / selector.sizes_[SCORING] + selector.baseline_).numpy(),
+            "value": (scores / (selector.mass_ or selector.sizes_[SCORING]) + selector.baseline_).numpy(),
             "probability": selector.mechanism_.probabilities(scores).numpy(),
         }
         gains = self._true_gains()

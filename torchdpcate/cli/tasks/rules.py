@@ -190,7 +190,7 @@ class Rules(TaskSpec):
     def _nonprivate(self) -> RuleLearner:
         records = self.study.records
         learner: Any = self.make(None)
-        return learner.fit(records.x, records.a, records.y, self.study.own_propensity)
+        return learner.fit(records.x, records.a, self.study.outcomes, **self.study.own)
 
     @cached_property
     def _noise(self) -> NoiseReport:
@@ -236,13 +236,15 @@ class Rules(TaskSpec):
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
         from torchdpcate.evaluation.metrics import policy_value
 
-        if self.streams:  # a rule without privacy takes all passes again
+        # a rule without privacy takes all passes of a stream again; outcomes beyond the end of follow-up are not known
+        if self.streams or self.study.domain.censoring is not None:
             return dict.fromkeys(f"value{name}" for name in _DECISIONS)
         records = self.study.records
         propensity, decisions = self._fitted.propensity_of(records), self._decisions(records.x)
         if propensity is None:
             return dict.fromkeys(f"value{name}" for name in decisions)
-        values = {name: policy_value(d, records.a, records.y, propensity) for name, d in decisions.items()}
+        facts = records.a, records.y, propensity, records.weight
+        values = {name: policy_value(d, *facts) for name, d in decisions.items()}
         return {f"value{name}": value if math.isfinite(value) else None for name, value in values.items()}
 
 
@@ -333,7 +335,7 @@ class EffectRules(Rules):
     @cached_property
     def _nonprivate(self) -> EffectRule:  # type: ignore[override]
         records = self.study.records
-        return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
+        return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         everybody, gain = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff

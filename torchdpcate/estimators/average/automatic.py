@@ -177,6 +177,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         propensity: ArrayLike | None = None,
         *,
         treatment: Treatment | None = None,
+        weight: ArrayLike | None = None,
     ) -> Self:
         """Choose, and learn from the records; see ``PrivateEstimator.fit``.
 
@@ -189,7 +190,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
             n = len(Y)  # type: ignore[arg-type]
         except TypeError:
             raise InputError(f"Y of type {type(Y).__name__}: give one outcome a record") from None
-        return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity))
+        return self._fit(self.choose(n), lambda learner: learner.fit(X, A, Y, propensity, weight=weight))
 
     def check_stream(self) -> None:
         """Refuse nothing before it is known how many records there are."""
@@ -247,6 +248,7 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         target = learner.target
         if not learner.supports(type(target)):
             raise InputError(f"estimand = {target.name!r}: {type(learner).__name__} does not estimate it")
+        learner.check_weights()
         if stream:
             learner.check_stream()
         learner.check(n)
@@ -260,7 +262,10 @@ class AverageEffect(AnswersAverage, Protecting, Parameters):
         from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
         from torchdpcate.estimators.average.outcome_table import DifferenceInMeansEffect
 
-        known = TableSchema.of(self.domain).domain.known_propensity
+        domain = TableSchema.of(self.domain).domain
+        known = domain.known_propensity
+        if domain.censoring is not None:
+            return {"composed": ComposedAverageEffect}
         if known is None:
             return {
                 "covariate_balancing": CovariateBalancingEffect,

@@ -31,8 +31,9 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
         - \frac{\sum_i (1 - a_i) w_i u_{ij}}{\sum_i (1 - a_i) w_i}\Big), \qquad
         w_i = \frac{a_i}{\pi_i} + \frac{1 - a_i}{1 - \pi_i},
 
-    u being the covariates scaled to [-1, 1] and s their standard deviations (Austin & Stuart 2015). Beyond .1 they are
-    usually called imbalanced. Nothing of it is private: it is the curator's, never to be published.
+    u being the covariates scaled to [-1, 1] and s their standard deviations (Austin & Stuart 2015); records with
+    weights count by these both times. Beyond .1 they are usually called imbalanced. Nothing of it is private: it is the
+    curator's, never to be published.
 
     Args:
         domain: Public bounds.
@@ -54,8 +55,9 @@ def weighted_balance(domain: Domain, records: CausalData, pi: Tensor) -> Standar
         treated, controls = arms
         return torch.where(varies, (treated - controls) / scale.clamp_min(_CONSTANT), 0.0).tolist()
 
-    after = difference(a / pi + (1 - a) / (1 - pi))
-    return StandardisedBalance(list(domain.names), before=difference(torch.ones_like(a)), after=after)
+    own = torch.ones_like(a) if records.weight is None else records.weight.double().cpu()
+    after = difference(own * (a / pi + (1 - a) / (1 - pi)))
+    return StandardisedBalance(list(domain.names), before=difference(own), after=after)
 
 
 COUNT = 0.2

@@ -16,11 +16,12 @@ from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.planned import propensity_noise
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory
-from torchdpcate.composition.steps import propensity_of
-from torchdpcate.composition.summaries import ScoreScales
+from torchdpcate.composition.steps import WEIGHTS, propensity_of
+from torchdpcate.composition.summaries import ScoreScales, Weights, least_weight
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balance import weighted_balance
 from torchdpcate.estimators.average.effect_plan import AverageEffectPlan, ErrorPrior, PlannedError, laplace
@@ -49,6 +50,8 @@ CLIPPED = "a bias where the nuisances' features do not follow the truth, or wher
 """What its planned error does not count."""
 NUMBERS = ("centre", "clip", "error")
 """Numbers that the steps before the sums have paid for, in outcome ranges."""
+WEIGHT = "weight"
+"""The mean weight of the records, which they have paid for too where records have weights."""
 _MOST_OVERLAP = 0.499  # a domain's; the clip of an effect may be a half
 
 
@@ -96,7 +99,7 @@ class ScoreSteps:
         rows = rows_of(records, self.domain)
         return average_nuisances(rows, self.domain, self.plan, session, self.schema.two_levels)
 
-    def problems(self, centre: float, clip: float, error: float) -> Iterator[str]:
+    def problems(self, centre: float, clip: float, error: float, weight: float | None = None) -> Iterator[str]:
         """Return what of the numbers that the steps paid for, in outcome ranges, no steps of this plan leave."""
         scales, unit = ScoreScales.of(self.domain), self.domain.outcome_range
         levels = self.plan.constants.quantile_levels
@@ -104,6 +107,9 @@ class ScoreSteps:
             yield f"its clip {clip * unit:.6g} is not on the grid of its quantile"
         if not (abs(centre) <= 1 + CLOSE and 0 <= error <= 1 + CLOSE):
             yield "its centre or its error is larger than the outcome's range"
+        expected = self.plan.weight
+        if weight is not None and expected is not None and not least_weight(expected) <= weight <= 1:
+            yield "its mean weight is outside what its plan allows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +125,9 @@ class ClippedScores(RatioOfSums):
         centre: c, in outcome ranges.
         clip: S.
         error: Standard deviation by the errors of both nuisances, [runs].
+        weight: Released mean weight of the records; None where all count alike. Terms are v times those of a record
+            with the weight v, squares too, and n is the sum of the weights in the estimate.
+        weight_noise: Standard deviation of the noise in that mean.
     """
 
     n: int
@@ -126,6 +135,8 @@ class ClippedScores(RatioOfSums):
     centre: float = 0.0
     clip: float = 1.0
     error: Tensor | float = 0.0
+    weight: float | None = None
+    weight_noise: float = 0.0
 
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
@@ -133,25 +144,35 @@ class ClippedScores(RatioOfSums):
         return {SCORES: sums_law(self.n, self.epsilon)}
 
     def sums(self, query: str, numbers: Mapping[str, Tensor]) -> Sums:
-        """See ``NoisySums``; of scores [runs, n] in outcome ranges."""
+        """See ``NoisySums``; of scores [runs, n] in outcome ranges, or of these with weights."""
         return sum_and_squares(self.n, partial(_clipped, self.centre, self.clip), names=("difference", "spread"))
 
     def estimate(self, numbers: Mapping[str, Tensor]) -> NoisyEstimate:
         """See ``RatioOfSums``."""
-        total, n = numbers["difference"], self.n
+        total, n = numbers["difference"], self.mass
         every = torch.ones_like(total)
         gaussian = (self.clip * self.upper_squares(numbers["spread"]).sqrt() / n).hypot(self.error * every)
         steps = {name: value * every for name, value in zip(NUMBERS, (self.centre, self.clip, self.error), strict=True)}
+        if self.weight is not None:
+            steps[WEIGHT] = self.weight * every
+            gaussian = gaussian.hypot(self.clip * total / n * self.weight_noise / self.weight)
         noise = (self.clip * self.scales(numbers)["difference"],)
         tau = (self.centre + self.clip * total / n).clamp(-1, 1)
         return NoisyEstimate.of_ratio(tau, every * n, gaussian, noise, {**numbers, **steps})
+
+    @property
+    def mass(self) -> float:
+        """Number of records, or the sum of their weights."""
+        return self.n if self.weight is None else self.n * self.weight
 
     def upper_squares(self, squares: Tensor) -> Tensor:
         """Return the sums of squares [runs] that intervals count."""
         return (squares + UPPER * 2 * self.scale(SCORES)).clamp(0, self.n)
 
 
-def _clipped(centre: float, clip: float, scores: Tensor) -> Tensor:
+def _clipped(centre: float, clip: float, scores: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    if isinstance(scores, tuple):
+        return scores[1] * _clipped(centre, clip, scores[0])
     return ((scores - centre) / clip).clamp(-1, 1)
 
 
@@ -196,13 +217,21 @@ class ComposedScoresPlan(AverageEffectPlan):
         epsilon = self.steps.plan.score_epsilon or 1.0
         if not learnt:
             return ClippedScores(self.n, epsilon)
-        (centre, clip, _), error = learnt["steps"][0].tolist(), learnt["steps"][:, 2]
-        return ClippedScores(self.n, epsilon, centre, clip, error)
+        (centre, clip, _, *weight), error = learnt["steps"][0].tolist(), learnt["steps"][:, 2]
+        if not weight:
+            return ClippedScores(self.n, epsilon, centre, clip, error)
+        noise = 0.0 if self.budget is None else self.steps.plan.shares.deviation(WEIGHTS) / self.n
+        return ClippedScores(self.n, epsilon, centre, clip, error, weight[0], noise)
 
     def total(self, records: AverageNuisances, learnt: Mapping[str, Any]) -> Total:
         """See ``AverageEffectPlan``; of records with their nuisances."""
         unit = self.schema.domain.outcome_range
-        return lambda exact: records.scored.total(lambda batch: exact(batch.y[None] / unit))
+
+        def scores(batch: CausalData) -> Tensor | tuple[Tensor, Tensor]:
+            own = batch.y[None] / unit
+            return own if batch.weight is None else (own, batch.weight[None])
+
+        return lambda exact: records.scored.total(lambda batch: exact(scores(batch)))
 
     def own_settings(self) -> dict[str, Any]:
         """See ``AverageEffectPlan``."""
@@ -214,15 +243,17 @@ class ComposedScoresPlan(AverageEffectPlan):
         """See ``AverageEffectPlan``; the error of the nuisances follows from the sum of squares."""
         unit = self.schema.domain.outcome_range
         centre, clip = records.centre / unit, records.clip / unit
-        own = torch.tensor([[centre, clip, 0.0]], dtype=torch.float64)
+        weight = [] if records.weight is None else [records.weight]
+        own = torch.tensor([[centre, clip, 0.0, *weight]], dtype=torch.float64)
         answers = super().sums(records, session, {"steps": own}, runs)
-        squares = self.readout({}).upper_squares(2 * answers[SCORES][:, 1]) / self.n
-        numbers = [[centre, clip, min(records.error(square) / unit, 1.0)] for square in squares.tolist()]
+        squares = self.readout({}).upper_squares(2 * answers[SCORES][:, 1]) / (self.n * (records.weight or 1))
+        numbers = [[centre, clip, min(records.error(square) / unit, 1.0), *weight] for square in squares.tolist()]
         return {**answers, "steps": torch.tensor(numbers, dtype=torch.float64)}
 
     def stated_learnt(self, release: AverageEffectRelease) -> dict[str, Tensor]:
         """See ``AverageEffectPlan``."""
-        return {"steps": torch.tensor([[release.numbers[name] for name in NUMBERS]], dtype=torch.float64)}
+        names = NUMBERS if self.steps.plan.weight is None else (*NUMBERS, WEIGHT)
+        return {"steps": torch.tensor([[release.numbers[name] for name in names]], dtype=torch.float64)}
 
     def problems(self, release: Release) -> Iterator[str]:
         """See ``Plan``; numbers of the steps are on their grids."""
@@ -231,9 +262,11 @@ class ComposedScoresPlan(AverageEffectPlan):
 
     def without_noise(self, records: AverageNuisances, learnt: Mapping[str, Any] | None = None) -> NoisyEstimate:
         """See ``AverageEffectPlan``; of records with their nuisances, none of whose scores is clipped."""
-        unit, n = self.schema.domain.outcome_range, self.n
-        mean = records.scored.total(lambda batch: batch.y.sum()[None]) / n
-        square = records.scored.total(lambda batch: (batch.y - mean).square().sum()[None]) / n
+        unit, n = self.schema.domain.outcome_range, float(self.n)
+        if self.steps.plan.weight is not None:
+            n = float(records.scored.total(Weights()))
+        mean = records.scored.total(lambda batch: times_weight(batch.y, batch).sum()[None]) / n
+        square = records.scored.total(lambda batch: times_weight(batch.y - mean, batch).square().sum()[None]) / n
         size = torch.full_like(mean, n)
         return NoisyEstimate.of_ratio(mean / unit, size, (square / n).sqrt() / unit, (torch.zeros_like(size),), {})
 
@@ -241,10 +274,10 @@ class ComposedScoresPlan(AverageEffectPlan):
         """See ``AverageEffectPlan``: the prior says how far scores lie from their mean."""
         plan, noise, nuisances = self.steps.plan, 0.0, 0.0
         if plan.score_epsilon is not None:
-            noise = laplace(planned_clip(plan, prior) * self.readout({}).scale(SCORES) / self.n)
+            noise = laplace(planned_clip(plan, prior) * self.readout({}).scale(SCORES) / plan.mass)
             if not plan.known_propensity:
                 nuisances = _planned_nuisances(plan, prior)
-        sampling = planned_deviation(plan, prior) / math.sqrt(self.n)
+        sampling = planned_deviation(plan, prior) / math.sqrt(plan.mass)
         return PlannedError("composed", noise, nuisances, sampling, bias=CLIPPED)
 
 
@@ -310,6 +343,9 @@ class ComposedAverageEffect(AverageEffectLearner):
     """
 
     mechanism: ClassVar[type[AverageEffectPlan]] = ComposedScoresPlan
+    needs_equal_records = None
+    """See ``PrivateEstimator``, as of the next."""
+    takes_censored = True
 
     @classmethod
     def supports(cls, estimand: type[Estimand]) -> bool:

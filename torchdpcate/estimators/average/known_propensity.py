@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate.causal.estimand import Estimand
+from torchdpcate.composition.records import weight_within
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.propensity import KnownPropensity
 from torchdpcate.data.records import CausalData, RecordStream
@@ -40,6 +41,7 @@ SHARES = {"centre": 0.08, "difference": 0.73, "size": 0.05, "spread": 0.14}
 """Parts of the budget; where the size is public, contrast and spread are one event that takes all but the centre's.
 About the shortest intervals on generated trials with 500 to 5,000 records, epsilon of 0.5 and 1, outcomes about the
 middle and skewed ones, where all are apart."""
+_LEAST = 1e-6  # of a private denominator, over the largest
 _CENTRE = SHARES["centre"] / (1 - SHARES["size"])
 
 
@@ -52,6 +54,7 @@ class DesignFacts:
         estimand: Whose weights and tilt they get; its clip plays no part.
         low: Least propensity of any record.
         high: Largest.
+        weight: Mean weight of the records that is expected, v in [0, 1] each; None where all count alike.
 
     Raises:
         ValueError: Not 0 < low <= high < 1.
@@ -61,6 +64,7 @@ class DesignFacts:
     estimand: Estimand
     low: float
     high: float
+    weight: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1:
@@ -82,16 +86,26 @@ class DesignFacts:
         return (h.amin().item(), h.amax().item()) if self.low < self.high else (h[0].item(), h[0].item())
 
     @property
+    def sizes(self) -> tuple[float, float]:
+        """Least and largest v h(e), what a record adds to the denominator."""
+        return self.tilts if self.weight is None else (0.0, self.tilts[1])
+
+    @property
     def public_size(self) -> bool:
-        """Whether every record has the same tilt, so that the denominator is public."""
-        return self.tilts[0] == self.tilts[1]
+        """Whether every record has the same tilt and weight, so that the denominator is public."""
+        return self.sizes[0] == self.sizes[1]
+
+    @property
+    def mass(self) -> float:
+        """Expected sum of the weights."""
+        return self.n if self.weight is None else self.n * self.weight
 
     def clamp(self, e: Tensor) -> Tensor:
         """Return propensities within their public bounds."""
         return e.clamp(self.low, self.high)
 
     def terms(self, centre: Tensor) -> TermRange:
-        """Return the range of a record's term t w (y - c) of the contrast, for centres [runs]."""
+        """Return the range of a record's term t w (y - c) of the contrast, for centres [runs]; zero is in it."""
         treated, control = self.most
         up = torch.maximum(treated * (1 - centre), control * centre)
         down = torch.maximum(treated * centre, control * (1 - centre))
@@ -116,10 +130,10 @@ class DesignFacts:
         """
         e = torch.tensor([self.low, self.high], dtype=torch.float64)
         square, left = self.estimand.tilt(e).square() / (e * (1 - e)), (1 - e) ** 3 + e**3 - e * (1 - e)
-        variance = self.n * (square * (prior.deviation**2 + left * prior.effect**2)).mean().item()
-        return 2 * math.sqrt(variance) / (self.n * sum(self.tilts))
+        variance = self.mass * (square * (prior.deviation**2 + left * prior.effect**2)).mean().item()
+        return 2 * math.sqrt(variance) / (self.mass * sum(self.tilts))
 
-    def centre(self, total: Tensor, epsilon: float) -> Tensor:
+    def centre(self, total: Tensor, epsilon: float, size: Tensor | None = None) -> Tensor:
         r"""Return c, [runs], by the released sum of outcomes: their mean, moved to the middle where noise requests it.
 
         A centre nearer to 1/2 makes the contrast less sensitive, one nearer to the mean makes it vary less. With
@@ -130,12 +144,16 @@ class DesignFacts:
         Args:
             total: Released sum of outcomes, [runs].
             epsilon: Of the contrast.
+            size: Released denominator, [runs], where records have weights, of whose sum it tells.
         """
-        mean = (total / self.n).clamp(0, 1)
+        mass: Tensor | float = self.n
+        if size is not None:
+            mass = (2 * size / sum(self.tilts)).clamp(_LEAST * self.n, self.n)
+        mean = (total / mass).clamp(0, 1)
         noise = 2 * sum(self.most) ** 2 / epsilon**2
         at = torch.tensor([self.low, self.high], dtype=torch.float64)
         square = (self.estimand.tilt(at).square() / (at * (1 - at))).amin().item()
-        stay = self.n * square / (self.n * square + noise)
+        stay = mass * square / (mass * square + noise)
         below, above = (stay * mean + 1 - stay).clamp_max(0.5), (stay * mean).clamp_min(0.5)
         return torch.where(mean < 0.5, below, above)
 
@@ -149,7 +167,10 @@ def epsilons_of(epsilon: float, facts: DesignFacts) -> dict[str, float]:
         >>> {part: round(value, 4) for part, value in found.items()}
         {'centre': 0.0842, 'sums': 0.9158}
     """
-    return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE} if facts.public_size else SHARES)
+    if facts.public_size:
+        return split_epsilon(epsilon, {"centre": _CENTRE, SUMS: 1 - _CENTRE})
+    first = {} if facts.weight is None else {"size": SHARES["size"]}  # without which there is no mean outcome
+    return split_epsilon(epsilon, first | SHARES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +189,10 @@ class CentredSums(RatioOfSums):
     sensitivities of D and Q from c and tau. Where N is public, D and the squares of its terms about the middle of their
     range are one event (``sums_mechanism``), in which the squares cost nothing.
 
+    Where records have weights v in [0, 1], all terms are multiplied by them (squares by v^2). The ranges of y and of
+    the contrast's terms hold zero, and those of the squares begin there, so that only the denominator is more
+    sensitive, Delta_N = h_max; it is private then, and requested first, for c takes the mean outcome by it.
+
     Attributes:
         facts: What is public before anything is released.
         epsilon: Of all of it.
@@ -184,7 +209,7 @@ class CentredSums(RatioOfSums):
     @cached_property
     def laws(self) -> Mapping[str, AddedNoise]:
         """See ``NoisySums``."""
-        n, (least, most) = self.facts.n, self.facts.tilts
+        n, (least, most) = self.facts.n, self.facts.sizes
         bounds = {"size": n * most / (most - least)} if least < most else {}
         laws = {
             part: AddedNoise(LaplaceMechanism(epsilon, 1.0), 1, bounds.get(part, float(n)))
@@ -198,15 +223,15 @@ class CentredSums(RatioOfSums):
         zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
         if query == "centre":
             return Sums.within("centre", _outcomes, n, (zero, one), 1.0)
+        if query == "size":
+            ends = facts.sizes
+            return Sums.within("size", partial(_tilts, facts), n, (ends[0] * one, ends[1] * one), ends[1])
         centre = self.centre(numbers)
         term, within = partial(contrast, facts, centre), facts.terms(centre)
         if query == SUMS:
             return sum_and_squares(n, term, within, ("difference", "spread"))
         if query == "difference":
             return Sums.within("difference", term, n, within, facts.largest)
-        if query == "size":
-            ends = facts.tilts
-            return Sums.within("size", partial(_tilts, facts), n, (ends[0] * one, ends[1] * one), ends[1])
         tau = effect(numbers, facts)[0]
         most = facts.residual_bound(centre, tau).square()
         return Sums.within("spread", partial(_squares, facts, centre, tau, most), n, (zero, one), 1.0, unit=most)
@@ -228,14 +253,19 @@ class CentredSums(RatioOfSums):
     def centre(self, numbers: Mapping[str, Tensor]) -> Tensor:
         """Return c, [runs], by the released sum of outcomes."""
         epsilon = self.epsilons[SUMS] if SUMS in self.epsilons else self.epsilons["difference"]
-        return self.facts.centre(numbers["centre"], epsilon if self.private else math.inf)
+        size = None if self.facts.weight is None else numbers["size"]
+        return self.facts.centre(numbers["centre"], epsilon if self.private else math.inf, size)
 
 
 def effect(numbers: Mapping[str, Tensor], facts: DesignFacts) -> tuple[Tensor, Tensor]:
     """Return the estimate and its denominator, both [runs], the latter within what n records can have."""
-    least, most = (facts.n * tilt for tilt in facts.tilts)
+    least, most = (facts.n * size for size in facts.sizes)
     difference = numbers["difference"]
-    size = numbers["size"].clamp(least, most) if "size" in numbers else torch.full_like(difference, least)
+    size = (
+        numbers["size"].clamp(max(least, _LEAST * most), most)
+        if "size" in numbers
+        else torch.full_like(difference, least)
+    )
     return (difference / size).clamp(-1, 1), size
 
 
@@ -245,15 +275,21 @@ def contrast(facts: DesignFacts, centre: Tensor, batch: Batch) -> Tensor:
     treated, control = facts.most
     w = facts.estimand.at(e, z).clamp_min(0)
     w = torch.where(z > 0.5, w.clamp_max(treated), w.clamp_max(control))  # an estimand of the user's may be any
-    return (2 * z - 1) * w * (y - centre[:, None])
+    return _weighted((2 * z - 1) * w * (y - centre[:, None]), batch)
 
 
 def _outcomes(batch: Batch) -> Tensor:
-    return _rows(batch.y)
+    return _weighted(_rows(batch.y), batch)
+
+
+def _weighted(each: Tensor, batch: Batch) -> Tensor:
+    """Return terms of records [runs, b] times their weights, the second feature of records that have some."""
+    return each * _rows(batch.psi[..., 1]) if batch.psi.shape[-1] > 1 else each
 
 
 def _tilts(facts: DesignFacts, batch: Batch) -> Tensor:
-    return facts.estimand.tilt(facts.clamp(_rows(batch.psi[..., 0]))).clamp(*facts.tilts)
+    tilts = facts.estimand.tilt(facts.clamp(_rows(batch.psi[..., 0]))).clamp(*facts.tilts)
+    return _weighted(tilts, batch)
 
 
 def _squares(facts: DesignFacts, centre: Tensor, tau: Tensor, most: Tensor, batch: Batch) -> Tensor:
@@ -284,14 +320,15 @@ class DesignPlan(AverageEffectPlan):
     @cached_property
     def facts(self) -> DesignFacts:
         """What is public before anything is released."""
-        return DesignFacts(self.n, self.estimand, *known_propensity(self.schema).bounds)
+        bounds = known_propensity(self.schema).bounds
+        return DesignFacts(self.n, self.estimand, *bounds, self.schema.domain.expected_weight)
 
     def readout(self, learnt: Mapping[str, Any]) -> CentredSums:
         """See ``AverageEffectPlan``."""
         return CentredSums(self.facts, self.epsilon)
 
     def total(self, records: Records, learnt: Mapping[str, Any]) -> Total:
-        """See ``AverageEffectPlan``; the records' one feature is the known propensity."""
+        """See ``AverageEffectPlan``; the records' first feature is the known propensity."""
         return records.total
 
     def own_settings(self) -> dict[str, Any]:
@@ -305,9 +342,9 @@ class DesignPlan(AverageEffectPlan):
     def planned(self, prior: ErrorPrior) -> PlannedError:
         """See ``AverageEffectPlan``."""
         facts, noise = self.facts, 0.0
-        size = self.n * sum(facts.tilts) / 2
+        size = facts.mass * sum(facts.tilts) / 2
         if self.budget is not None:
-            typical = {"centre": self.n * prior.mean, "difference": prior.effect * size, "size": size}
+            typical = {"centre": facts.mass * prior.mean, "difference": prior.effect * size, "size": size}
             numbers = {name: torch.tensor([value], dtype=torch.float64) for name, value in typical.items()}
             scales = self.readout({}).scales(numbers)
             of_size = scales["size"].item() if "size" in scales else 0.0
@@ -331,16 +368,21 @@ def known_propensity(schema: TableSchema) -> KnownPropensity:
 
 
 class _Known(FeatureMap):
-    """The known propensity as the one feature, so that records of any kind carry it."""
+    """The known propensity as the first feature, so that records of any kind carry it, and their weight as the second.
 
-    def __init__(self, known: KnownPropensity) -> None:
+    Args:
+        known: The propensity.
+        weighted: Whether records have weights.
+    """
+
+    def __init__(self, known: KnownPropensity, weighted: bool) -> None:
         super().__init__()
-        self.known = known
+        self.known, self.weighted = known, weighted
 
     @property
     def dimension(self) -> int:
-        """One."""
-        return 1
+        """One, or two with weights."""
+        return 1 + self.weighted
 
     def config(self) -> dict[str, Any]:
         """Return no settings: it is in no release."""
@@ -385,18 +427,23 @@ class KnownPropensityEffect(AverageEffectLearner):
 
     mechanism: ClassVar[type[AverageEffectPlan]] = DesignPlan
 
+    needs_equal_records = None
+    """See ``PrivateEstimator``."""
+
     def features(self) -> FeatureMap:
-        """Return the known propensity as the one feature."""
-        return _Known(self._known())
+        """Return the known propensity as the first feature, and weights as the second where records have some."""
+        return _Known(self._known(), TableSchema.of(self.domain).domain.expected_weight is not None)
 
     def _of(self, records: CausalData | RecordStream) -> Records:
-        """See ``AverageEffectLearner``: with the records' own propensity as their one feature."""
+        """See ``AverageEffectLearner``: with the records' own propensity, and weight, as their features."""
         return records_of(records, self.features(), self.schema_.domain, self._batch)
 
     def _batch(self, records: CausalData, _: FeatureMap, domain: Domain) -> Batch:
         known = self._known()
         own = known.of(records).nan_to_num(0.5).clamp(*known.bounds)
-        return make_batch(records, lambda x: own[:, None], domain)
+        own_weight = weight_within(records, self.schema_.domain)
+        weight = [] if own_weight is None else [own_weight]
+        return make_batch(records, lambda x: torch.stack([own, *weight], 1), domain)
 
     def _known(self) -> KnownPropensity:
         return known_propensity(TableSchema.of(self.domain))

@@ -97,6 +97,11 @@ class Blocks:
     learner: str
     own: tuple[Condition, ...]
 
+    takes_censored = False
+    """See ``PrivateEstimator``."""
+    needs_equal_records = "second stages on blocks of records take none; use second_stage=adaptive"
+    """See ``PrivateEstimator``."""
+
     @property
     def needs_all_records(self) -> str | None:
         """See ``PrivateEstimator``."""

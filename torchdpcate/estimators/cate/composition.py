@@ -174,6 +174,14 @@ class Composition:
         """See ``PrivateEstimator``."""
         return self.settings.needs_all_records
 
+    takes_censored = True
+    """See ``PrivateEstimator``."""
+
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``: weights are of sums over records, as streams are."""
+        return self.settings.needs_all_records
+
     def fit(
         self, records: CausalData | RecordStream, session: FitSession, statement: MakeStatement
     ) -> FittedComposition:
@@ -182,7 +190,8 @@ class Composition:
         check_device(self.trainer)
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
-        solver, nuisance = self.settings.learnt_by(self.budget, isinstance(records, RecordStream))
+        by_sums = isinstance(records, RecordStream) or plan.weight is not None
+        solver, nuisance = self.settings.learnt_by(self.budget, by_sums)
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
         balance, guarantee = None, self._guarantee

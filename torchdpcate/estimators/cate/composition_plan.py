@@ -18,7 +18,7 @@ from torchdpcate.composition.plan import PURE, ComposedPlan
 from torchdpcate.composition.planned import NO_DELTA, effect_errors, planned_error, why_none
 from torchdpcate.composition.priors import STEPS
 from torchdpcate.composition.records import ComposedFit, propensity_bounds
-from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales
+from torchdpcate.composition.summaries import LEAST_SCALE, LEAST_VARIANCE, ScoreScales, least_weight
 from torchdpcate.data.cluster import NO_INTERVALS
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
@@ -124,6 +124,7 @@ class CompositionPlan(Plan):
         own = {"columns": found.columns, "standardisation": found.standardisation, "numbers": found.numbers}
         effect = found.effect
         return own | {
+            "weight": found.weight,
             "estimates": effect.estimates,
             "curvatures": effect.curvatures,
             "scale": effect.scale,
@@ -132,7 +133,7 @@ class CompositionPlan(Plan):
 
     def conclude(self, answers: Mapping[str, Any], privacy: PrivacyStatement) -> ComposedRelease:
         """See ``Plan``: features by plan and choices, coefficients shrunk, the law of intervals."""
-        plan, scale, numbers = self.steps, answers["scale"], answers["numbers"]
+        plan, scale, numbers = self.steps.at_weight(answers["weight"]), answers["scale"], answers["numbers"]
         levels = self.levels(answers["columns"])
         regression = plan.effect(levels, answers["pairs"])
         curvatures, law = answers["curvatures"], None
@@ -154,6 +155,7 @@ class CompositionPlan(Plan):
             columns=answers["columns"],
             law=law,
             numbers=numbers,
+            weight=answers["weight"],
             without=self._without(withheld=numbers is not None) if law is None else None,
         )
 
@@ -172,7 +174,7 @@ class CompositionPlan(Plan):
             return
         effect = release.effect if isinstance(release, ComposedRule) else release
         assert isinstance(effect, ComposedRelease)
-        found = [*_summaries(effect, self.steps), *self._choice_problems(effect)]
+        found = [*_weight(effect, self.steps)] or [*_summaries(effect, self.steps), *self._choice_problems(effect)]
         yield from found
         if not found:
             yield from self.conclusion_problems(effect)
@@ -185,7 +187,7 @@ class CompositionPlan(Plan):
 
     def _choice_problems(self, release: ComposedRelease) -> Iterator[str]:
         """Problems of what was chosen and of numbers that no step of the plan leaves: nothing else is concluded."""
-        plan, numbers, levels = self.steps, release.numbers, self.levels(release.columns)
+        plan, numbers, levels = self.steps.at_weight(release.weight), release.numbers, self.levels(release.columns)
         pairs = _pairs(release.basis)
         if len(pairs) > plan.pairs or not set(pairs) <= set(all_features(levels, STEPS)):
             yield "its products with a step are not those of a choice that its plan requests"
@@ -199,7 +201,7 @@ class CompositionPlan(Plan):
             yield from _nuisances(numbers.nuisances, plan, levels, release.domain.outcome_range)
 
 
-ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers")
+ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight")
 """What a release holds of its steps, by the names of its attributes."""
 
 
@@ -215,6 +217,16 @@ def _kind(learner: object) -> str | None:
         if isinstance(learner, str) and learner in names:
             return getattr(learners[names[learner]], "plans", None)
     return None
+
+
+def _weight(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:
+    """Problems of the mean weight."""
+    if (release.weight is None) is not (plan.weight is None):
+        yield "it holds a mean weight of records that its domain gives none, or the other way round"
+    elif (
+        release.weight is not None and plan.weight is not None and not least_weight(plan.weight) <= release.weight <= 1
+    ):
+        yield "its mean weight is outside what its plan allows"
 
 
 def _summaries(release: ComposedRelease, plan: ComposedPlan) -> Iterator[str]:

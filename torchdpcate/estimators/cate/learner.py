@@ -129,6 +129,16 @@ class CATELearner(AnswersEffects, PrivateEstimator):
         """See ``PrivateEstimator``: of a composition, which has nuisances that are additive over a stream, little."""
         return self._procedure().needs_all_records
 
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        return self._procedure().needs_equal_records
+
+    @property
+    def takes_censored(self) -> bool:
+        """See ``PrivateEstimator``."""
+        return self._procedure().takes_censored
+
     def _prepare(self, records: CausalData | RecordStream) -> None:
         self._settings = self._procedure()
         self.blocks_ = self._settings.blocks(records.n)

@@ -19,6 +19,7 @@ from torchdpcate.composition.steps import EpsilonShares, NoisySteps, Shares, tot
 from torchdpcate.composition.summaries import quantile_of
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import shown
 from torchdpcate.estimators.selection.scores import scores_of
@@ -106,7 +107,7 @@ class ChoicePlan:
         """
         if self.clip is not None or self.budget is None or self.pure:
             return False
-        return self._beyond(self._both) <= self.constants.farthest * self.n
+        return self._beyond(self._both) <= self.constants.farthest * self.composed.mass
 
     @cached_property
     def shares(self) -> Shares:
@@ -146,7 +147,7 @@ class ChoicePlan:
         if self.budget is None:
             return self.most
         size, own = (scale / 2 if self.composed.binary else scale) * self.arms / 2, self.constants
-        grown = math.sqrt(self.n * self.eta / math.log(self.policies)) / own.clip_growth
+        grown = math.sqrt(self.composed.mass * self.eta / math.log(self.policies)) / own.clip_growth
         return min(size * max(own.least_clip, grown), self.most)
 
     @property
@@ -252,7 +253,11 @@ class ComposedGains:
     def baseline(self) -> float:
         """Mean outcome under the first action, by the same scores; the curator's."""
         domain = self.plan.domain
-        return float(self.rows.total(lambda batch: scores_of(self.fit, batch, domain).first.sum())) / self.rows.n
+
+        def first(batch: CausalData) -> Tensor:
+            return times_weight(scores_of(self.fit, batch, domain).first, batch).sum()
+
+        return float(self.rows.total(first)) / (self.rows.n * (self.fit.weight or 1))
 
 
 @dataclass(frozen=True)
@@ -353,18 +358,19 @@ class ComposedScores(ScoreSource):
             BudgetError: The block cannot pay.
         """
         domain, nuisance = plan.domain, self.nuisance
-        if not isinstance(rows, InMemory) and nuisance is not None:
+        if nuisance is not None and (not isinstance(rows, InMemory) or plan.composed.weight is not None):
             nuisance = nuisance.by_sums
         fit = fit_composition(rows, domain, plan.composed, session, two_levels, self.solver, nuisance)
         clip = plan.first_clip(fit.effect.scale)
         if plan.clips_by_quantile:
-            least, steps = clip, NoisySteps(session, plan.shares, rows.batch)
+            least, steps = clip, NoisySteps(session, plan.shares, rows.batch, fit.weight)
+            below = 1 - plan.beyond / (plan.n * (fit.weight or 1))
 
             def place(batch: CausalData) -> Tensor:
                 return scores_of(fit, batch, domain).sizes.clamp(least, plan.most).log()
 
             ends = math.log(clip), math.log(plan.most)
-            clip = math.exp(quantile_of(rows, place, 1 - plan.beyond / plan.n, *ends, plan.levels, CLIP, steps))
+            clip = math.exp(quantile_of(rows, place, max(below, 0.5), *ends, plan.levels, CLIP, steps))
         return ComposedGains(plan, fit.effect.scale, clip, rows, fit)
 
 
@@ -423,7 +429,7 @@ def sampling_line(plan: ChoicePlan) -> str:
     behind the best policy by about :math:`K S \sqrt{\ln M / (2 n)}` where all others are equally far behind, at the
     worst distance.
     """
-    lost = plan.arms * plan.planned_scale * math.sqrt(math.log(plan.policies) / (2 * plan.n))
+    lost = plan.arms * plan.planned_scale * math.sqrt(math.log(plan.policies) / (2 * plan.composed.mass))
     return (
         f"sampling of {plan.n:,} records loses up to about {shown(lost)} (outcome units) more, with or without privacy"
     )

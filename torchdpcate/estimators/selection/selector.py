@@ -15,10 +15,12 @@ from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
+from torchdpcate.composition.summaries import Weights
 from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersDecisions
 from torchdpcate.estimators.base import PrivateEstimator
@@ -118,6 +120,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         composed_: What a composition found; the curator's. None with other scores.
         utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores. The
             curator's, never to be published.
+        mass_: Sum of the weights of the records that score; the curator's. None where all count alike.
         baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
@@ -169,10 +172,19 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
             return "policies or nuisances were made from records, which may be these; use others"
         return self.nuisances().needs_all_records
 
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``: what is learnt by sums, or of outcomes alone, has weights."""
+        nuisances = self.nuisances()
+        if nuisances.trains or nuisances.moves_all_scores:
+            return f"nuisances {type(nuisances).__name__} of a block of records take none; use nuisance_guarantee=auto"
+        return nuisances.needs_all_records
+
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Get the nuisances, paying for them where they cost something, and score every policy."""
         nuisances, rows = self.nuisances(), rows_of(records, self.schema_.domain, self.actions_)
         self._source = nuisances
+        self.mass_ = None if self.schema_.domain.expected_weight is None else float(rows.total(Weights()))
         self.guaranteed_: GuaranteedNuisances | None = None
         self.composed_: ComposedGains | None = None
         if isinstance(nuisances, ComposedScores):
@@ -208,7 +220,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.baseline_ = found.baseline
 
         def of(batch: CausalData) -> Tensor:
-            gains = torch.round(found.gains(batch) / step) * step
+            gains = torch.round(times_weight(found.gains(batch), batch) / step) * step
             return utilities(gains_as_scores(gains), self.library_, batch.x)
 
         self.utilities_ = rows.total(of)
@@ -325,7 +337,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         if math.isfinite(clip := self.guaranteed_.clip):  # about the middle: rounded no more than what follows
             own = outcome.gather(1, records.a.long()[:, None])[:, 0]
             y = own + (y - own).clamp(-clip, clip)
-        scores = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
+        scores = times_weight(dr_scores(records.a.long(), y, nuisances.of(records), outcome), records)
         if not self._source.moves_all_scores:
             step = score_step(n, domain, self._overlap())
             return utilities(torch.round(scores / step) * step, self.library_, records.x)

@@ -18,6 +18,7 @@ from torchdpcate.data.propensity import StratumPropensity
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
+from torchdpcate.data.weights import times_weight
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.answers import AnswersCells
 from torchdpcate.estimators.base import PrivateEstimator
@@ -230,7 +231,8 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def _weighting(self, cells: Subgroups) -> Weighting:
         schema = TableSchema.of(self.domain)
         composes = self.budget is None or self.budget.delta > 0
-        weighting = Weighting.of(self.propensity, schema, self.overlap, self.estimand, composes)
+        given = COMPOSED if self.propensity == "auto" and composes and schema.domain.censoring else self.propensity
+        weighting = Weighting.of(given, schema, self.overlap, self.estimand, composes)
         known = schema.domain.known_propensity
         if weighting.way == KNOWN and isinstance(known, StratumPropensity) and cells.has_levels_of(known.covariate):
             return replace(weighting, way=EQUAL, estimand=ATE)  # one propensity within each cell
@@ -247,6 +249,18 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
     def needs_all_records(self) -> None:
         """See ``PrivateEstimator``: all of it is sums over records."""
 
+    @property
+    def takes_censored(self) -> bool:
+        """See ``PrivateEstimator``."""
+        return self._weighting(self._cells()).way == COMPOSED
+
+    @property
+    def needs_equal_records(self) -> str | None:
+        """See ``PrivateEstimator``."""
+        if self._weighting(self._cells()).way != FITTED:
+            return None
+        return "a fitted propensity takes none; use propensity=composed (with delta > 0), known or randomised"
+
     def _learn(self, records: CausalData | RecordStream) -> None:
         """Pay for the propensity, if it is not known, and sum; the records themselves are not kept."""
         plan, domain, cells = self.plan_, self.schema_.domain, (self.plan_.strata.size, self.plan_.n)
@@ -258,7 +272,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
             actions = self.schema_.actions
 
             def outcomes(batch: CausalData) -> Tensor:
-                weights = plan.weighting.weights(batch.a, propensity(batch))
+                weights = times_weight(plan.weighting.weights(batch.a, propensity(batch)), batch)
                 numbers = record_numbers(batch.y, weights, plan.law, domain)
                 return cell_sums(numbers, batch.a, plan.strata.positions(batch.x), *cells, len(actions))
 
@@ -268,6 +282,7 @@ class SubgroupEffects(AnswersCells, PrivateEstimator):
 
         def scores(batch: CausalData) -> Tensor:
             numbers = score_numbers((batch.y - nuisances.centre) / nuisances.clip, plan.law)
+            numbers = times_weight(numbers, batch)
             return cell_sums(numbers, None, plan.strata.positions(batch.x), *cells)
 
         self._sums = sums = nuisances.scored.total(scores)

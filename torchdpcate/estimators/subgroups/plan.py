@@ -135,9 +135,9 @@ class CellSteps(ScoreSteps):
             scale: Of the noise of each.
             partitions: How many the strata are the cells of.
         """
-        square = mean_square(numbers, law, scale, partitions, self.n)
+        square = mean_square(numbers, law, scale, partitions, self.n * (found.weight or 1))
         error = min(found.error(square), self.domain.outcome_range)
-        return CellScores(found.centre, found.clip, error, self.n)
+        return CellScores(found.centre, found.clip, error, self.n, found.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,8 +314,11 @@ class SubgroupPlan(Plan):
         yield from super().problems(release)
         assert isinstance(release, SubgroupRelease)
         if self.scores is not None and release.scores is not None:
-            unit = self.schema.domain.outcome_range
-            yield from self.scores.problems(*(release.scores.numbers / unit).tolist())
+            unit, weight = self.schema.domain.outcome_range, release.scores.weight
+            if (weight is None) is not (self.scores.plan.weight is None):
+                yield "it holds a mean weight of records that its domain gives none, or the other way round"
+            centre, clip, error = (release.scores.numbers[:3] / unit).tolist()
+            yield from self.scores.problems(centre, clip, error, weight)
 
     @cached_property
     def features(self) -> FeatureMap:
@@ -361,9 +364,15 @@ class SubgroupPlan(Plan):
 
     @property
     def records(self) -> Tensor:
-        """Records of each cell, if those of a partition are all as large, float64 [cells]."""
+        """Records of each cell, by expected weights, if those of a partition are all as large, float64 [cells]."""
         sizes = [partition.size for partition in self.subgroups.partitions for _ in range(partition.size)]
-        return self.n / torch.tensor(sizes, dtype=torch.float64)
+        return self.mass / torch.tensor(sizes, dtype=torch.float64)
+
+    @property
+    def mass(self) -> float:
+        """Number of records, or the expected sum of their weights."""
+        weight = self.schema.domain.expected_weight
+        return self.n if weight is None else self.n * weight
 
     @cached_property
     def cell_noise(self) -> Tensor:
@@ -406,8 +415,8 @@ class SubgroupPlan(Plan):
         """Return what public facts say of each partition, in words."""
         least, parts = self._split(self.least_records), self.of_partitions()
         return tuple(
-            f"{name}: {plural(partition.size, 'cell')} of about {self.n / partition.size:,.0f} records; each needs at "
-            f"least {math.ceil(float(own.max())):,}, or noise dominates it"
+            f"{name}: {plural(partition.size, 'cell')} of about {self.mass / partition.size:,.0f} records; each needs "
+            f"at least {math.ceil(float(own.max())):,}, or noise dominates it"
             for (name, partition, own) in zip(parts, self.subgroups.partitions, least, strict=True)
         )
 
@@ -505,5 +514,5 @@ def _crosses(subgroups: Subgroups, requested: str) -> bool:
 
 def _error(plan: SubgroupPlan) -> float:
     """Return what decides: the variance of the noise of a sum, its mean over the cells of each partition, added up."""
-    sizes = plan.n / plan.records
+    sizes = plan.mass / plan.records
     return float(((plan.cell_noise * plan.records).square() / sizes).sum())

@@ -1,0 +1,98 @@
+"""Records with weights: sums of them, how far one moves these, and what is released of a composition by them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.composition.test_statistics import FITS, PI, RANDOM, RECORDS, STATISTICS, A, N, X, Y
+from torchdpcate.composition.interval_events import Correction, Counts
+from torchdpcate.composition.summaries import weighted_quantile
+from torchdpcate.data.records import CausalData
+
+KEPT = (torch.rand(N, generator=RANDOM) < 0.6).double()
+GIVEN = CausalData(X, A, Y, PI, follow_up=RECORDS.follow_up)
+RESIDUALS = ("matrix", "counts", "correction", "average", "sums", "gradient of effect", "curvatures of effect")
+SHARES = torch.linspace(0, 1, 21).double()
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_weights_of_nought_and_one_give_the_sums_of_the_thinned_table(name):
+    statistic, thinned = STATISTICS[name], GIVEN.subset(KEPT > 0)
+    if name == "weights":
+        thinned = thinned.with_weight(torch.ones(thinned.n).double())
+    found = statistic(GIVEN.with_weight(KEPT)).double()
+    assert torch.allclose(found, statistic(thinned).double(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_sum_is_that_of_each_record_times_its_weight(name):
+    statistic, weight = STATISTICS[name], RECORDS.weight
+    squared = torch.zeros(1, dtype=torch.bool)  # variances of weighted sums have squares
+    if isinstance(statistic, Counts):
+        squared = torch.tensor([False, True, False])
+    if isinstance(statistic, Correction):
+        squared = torch.tensor([False, True])
+    ones = GIVEN.with_weight(torch.ones(N).double())
+    each = [statistic(ones.subset(torch.tensor([i]))).double() for i in range(N)]
+    total = sum(torch.where(squared, v**2, v) * term for v, term in zip(weight, each, strict=True))
+    assert torch.allclose(statistic(RECORDS).double(), total, rtol=1e-10, atol=1e-12)
+
+
+def moved_by(name: str, here: Tensor, there: Tensor) -> float:
+    """How far two records' terms are apart, in the norm of the statistic's sensitivity."""
+    gap = here - there
+    if name == "cells":  # below each threshold, less any share of all
+        return float((gap.cumsum(0)[:-1, None] - SHARES * gap.sum()).abs().max())
+    if name == "windows":
+        below = (gap.cumsum(1)[:, :, None] - SHARES * gap.sum(1)[:, None, None]).abs().amax((1, 2))
+        return float((2 * below.square().sum()).sqrt())
+    if name in ("waves", "waves about", "pairs about", "total", "sums"):
+        return float(gap.abs().max())
+    return float(gap.norm())
+
+
+def candidates(name: str) -> CausalData:
+    """Records at random, many at their ends, with weights from nought to one."""
+    generator = torch.Generator().manual_seed(1)
+    x = (6 * torch.rand(400, 2, generator=generator).double() - 3).clamp(-1, 1)
+    y = torch.tensor([-1e3, -1.0, 0.0, 0.3, 1.0, 1e3]).double()[torch.randint(6, (400,), generator=generator)]
+    a = torch.randint(2, (400,), generator=generator).double()
+    pi = torch.tensor([0.3, 0.45, 0.6]).double()[torch.randint(3, (400,), generator=generator)]
+    weight = torch.tensor([0.0, 0.4, 1.0, 1.0]).double()[torch.randint(4, (400,), generator=generator)]
+    if name in RESIDUALS:
+        a = a - pi
+    if name in ("waves", "total"):
+        y = y.clamp(-1, 1)
+    follow_up = torch.stack([3 * x[:, 0].abs(), (y > 0).double()], 1)
+    return CausalData(x, a, y, pi, weight=weight, follow_up=follow_up)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_no_two_weighted_records_are_further_apart_than_the_sensitivity(name):
+    statistic, records = STATISTICS[name], candidates(name)
+    terms = [statistic(records.subset(torch.tensor([i]))).double() for i in range(records.n)]
+    farthest = max(moved_by(name, terms[i], terms[j]) for i in range(0, records.n, 7) for j in range(records.n))
+    assert farthest <= statistic.moved()[0] * (1 + 1e-9)
+    if name in ("weights", "cells", "total", "windows", "follow-up", "follow-up by arm"):
+        assert farthest == pytest.approx(statistic.moved()[0])
+
+
+def test_the_regression_of_weighted_records_solves_the_weighted_equations():
+    """Weighted least squares, where no residual is clipped."""
+    fits = replace(FITS["outcome"], slope=1e9)
+    fit = fits.of(RECORDS)
+    psi, lengths = fits.features(RECORDS), fits.features(RECORDS).norm(dim=1)
+    root = (RECORDS.weight / lengths).sqrt().numpy()
+    known, *_ = np.linalg.lstsq(psi.numpy() * root[:, None], (Y - 0.5).numpy() * root, rcond=None)
+    assert fit.gradient(torch.from_numpy(known)).abs().max() < 1e-9
+
+
+def test_a_weighted_quantile_is_that_of_repeated_values():
+    values, times = torch.randn(60, generator=RANDOM).double(), torch.randint(0, 4, (60,), generator=RANDOM)
+    repeated = values.repeat_interleave(times)
+    for share in (0.1, 0.5, 0.83):
+        expected = np.quantile(repeated.numpy(), share, method="inverted_cdf")
+        assert weighted_quantile(values, times / 3, share) == pytest.approx(expected)

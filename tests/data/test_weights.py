@@ -1,0 +1,138 @@
+"""Records that do not all count alike: columns of weights, and treatments and outcomes that may be missing."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.data.checked import checked_records
+from torchdpcate.data.domain import Domain
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.table import CachedStream, Table, TableStream
+from torchdpcate.errors import InputError
+
+UNIT = {"low": 0, "high": 1}
+FACTS = {
+    "treatment": "a",
+    "outcome": {"name": "y", "low": 0, "high": 10},
+    "covariates": {"x": UNIT},
+    "weights": {"name": "w", "high": 5},
+}
+FRAME = pd.DataFrame({"x": [0.1, 0.2, 0.3, 0.4], "a": [0, 1, 0, 1], "y": [1.0, 2.0, 3.0, 4.0], "w": [0.0, 1.0, 2.5, 5]})
+DROPPED = {
+    "treatment": {"name": "a", "categories": ["no", "yes"], "missing": "drop"},
+    "outcome": {"name": "y", "low": 2, "high": 10, "missing": "drop"},
+    "covariates": {"x": UNIT},
+}
+WORDS = pd.DataFrame({"x": 0.5, "a": ["no", None, "yes", "yes"], "y": [3.0, 4.0, np.nan, 5.0]})
+
+
+def test_a_weight_is_read_with_the_records_over_its_bound(tmp_path):
+    path = tmp_path / "t.csv"
+    FRAME.to_csv(path)
+    assert Table(path, FACTS).load().records.weight.tolist() == [0.0, 0.2, 0.5, 1.0]
+    stream = TableStream(path, FACTS, batch_rows=3)
+    assert [batch.weight.tolist() for batch in stream] == [[0.0, 0.2, 0.5], [1.0]]
+    with CachedStream(stream, tmp_path, batch_rows=2) as copy:
+        assert torch.cat([batch.weight for batch in copy]).tolist() == [0.0, 0.2, 0.5, 1.0]
+        assert torch.cat([batch.y for batch in copy]).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_weight_is_beside_the_covariates_or_given_by_itself():
+    schema = TableSchema.from_dict(FACTS)
+    beside = checked_records(schema, FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
+    given = checked_records(schema, FRAME[["x"]], FRAME["a"], FRAME["y"], None, weight=FRAME["w"])
+    assert beside.weight.tolist() == given.weight.tolist() == [0.0, 0.2, 0.5, 1.0]
+    assert schema.own(given)["weight"].tolist() == FRAME["w"].tolist()
+    with pytest.raises(InputError, match="lacks the column 'w' of weights"):
+        checked_records(schema, FRAME[["x"]], FRAME["a"], FRAME["y"], None)
+
+
+def test_weights_beyond_their_bound_are_refused_or_moved_and_told_to_the_curator():
+    schema = TableSchema.from_dict({**FACTS, "weights": {"name": "w", "high": 2}})
+    with pytest.raises(InputError, match=r"'w' has 2 values outside \[0, 2\]"):
+        checked_records(schema, FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
+    with pytest.warns(UserWarning, match="column 'w': 2 of 4"):
+        moved = checked_records(schema.handling("clip"), FRAME[["x", "w"]], FRAME["a"], FRAME["y"], None)
+    assert moved.weight.tolist() == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_records_carry_their_weights():
+    records = CausalData(*(torch.zeros(3, 1), torch.zeros(3), torch.zeros(3))).with_weight(
+        torch.tensor([0.0, 0.5, 1.0])
+    )
+    assert records.subset(torch.tensor([2, 1])).weight.tolist() == [1.0, 0.5]
+    assert records.to("cpu").copy().with_propensity(None).weight.tolist() == [0.0, 0.5, 1.0]
+    assert repr(records) == "<CausalData: 3 records of 1 covariates, weights>"
+
+
+@pytest.mark.parametrize("facts", [FACTS, DROPPED, {**DROPPED, "weights": {"name": "w", "high": 5, "mean": 2}}])
+def test_a_schema_that_counts_records_travels(facts):
+    schema = TableSchema.from_dict(facts)
+    assert TableSchema.from_dict(schema.to_dict()) == schema
+    assert Domain.from_dict(schema.domain.to_dict()) == schema.domain
+    assert schema.domain.select([0]).expected_weight == schema.domain.expected_weight
+    assert schema.with_outcome_bounds(0, 1).domain.dropped == schema.domain.dropped
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("w", "weights is 'w'"),
+        ({"name": "w"}, "give weights: {name: COLUMN, high: 5}"),
+        ({"name": "w", "high": 0}, "weights.high is 0"),
+        ({"name": "w", "high": 5, "mean": 6}, "weights.mean is 6"),
+        ({"name": "x", "high": 5}, "weights column 'x' is also a covariate"),
+        ({"name": "y", "high": 5}, "weights column 'y' is also outcome"),
+    ],
+)
+def test_what_are_no_weights_is_refused_in_one_line(entry, words):
+    with pytest.raises(InputError, match=words) as refusal:
+        TableSchema.from_dict({**FACTS, "weights": entry})
+    assert "\n" not in str(refusal.value)
+
+
+def test_plans_expect_a_mean_weight_of_one_or_half_of_the_bound():
+    def expected(**entry):
+        return TableSchema.from_dict({**FACTS, "weights": {"name": "w", **entry}}).domain.expected_weight
+
+    assert (expected(high=5), expected(high=1), expected(high=5, mean=4)) == (0.2, 0.5, 0.8)
+    assert TableSchema.from_dict(DROPPED).domain.expected_weight == 1.0
+
+
+def test_records_without_treatment_or_outcome_count_nothing_and_are_not_told(tmp_path):
+    path = tmp_path / "t.csv"
+    WORDS.to_csv(path)
+    found = Table(path, DROPPED).load().records
+    assert (found.a.tolist(), found.y.tolist()) == ([0.0, 0.0, 1.0, 1.0], [3.0, 4.0, 2.0, 5.0])
+    assert found.weight.tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert [batch.weight.tolist() for batch in TableStream(path, DROPPED)] == [[1.0, 0.0, 0.0, 1.0]]
+    assert not found.clipped.moved
+
+
+def test_arrays_may_lack_treatment_and_outcome_too():
+    schema = TableSchema.from_dict(DROPPED)
+    found = checked_records(schema, WORDS[["x"]], schema.labels(WORDS["a"]), WORDS["y"], None)
+    assert found.weight.tolist() == [1.0, 0.0, 0.0, 1.0]
+    again = checked_records(schema, found.x, found.a, found.y, None, **schema.own(found))
+    assert again.weight.tolist() == found.weight.tolist()
+
+
+@pytest.mark.parametrize("role", ["treatment", "outcome"])
+def test_only_what_may_be_missing_may_be(role):
+    facts = {**DROPPED, role: {name: fact for name, fact in DROPPED[role].items() if name != "missing"}}
+    schema = TableSchema.from_dict(facts)
+    with pytest.raises(InputError, match="missing"):
+        checked_records(schema, WORDS[["x"]], schema.labels(WORDS["a"]), WORDS["y"], None)
+    with pytest.raises(InputError, match="give outcome: drop, treatment: drop"):
+        TableSchema.from_dict({**DROPPED, "outcome": {**DROPPED["outcome"], "missing": "fill"}})
+
+
+def test_complete_cases_are_named_with_what_they_rest_on():
+    words = TableSchema.from_dict(DROPPED).domain.counting["missing"]
+    assert "treatment or outcome count nothing" in words
+    assert "on no outcome" in words
+    assert "nor on the arm" not in words
+    known = TableSchema.from_dict({**DROPPED, "propensity": 0.5}).domain.counting["missing"]
+    assert "nor on the arm" in known

@@ -1,0 +1,144 @@
+"""Every family by records with weights: a record of none changes nothing, streams agree, what cannot is one line."""
+
+import pytest
+import torch
+
+from tests.estimators.test_streams import BUDGET, CELLS, HIGH, LOW, POLICIES, PURE, Batches, N, drawn, shown
+from torchdpcate import Domain, NoiseSource, PrivacyBudget
+from torchdpcate.composition.linear_fit import NoisyNewton
+from torchdpcate.composition.settings import AdaptiveSecondStage, Additive
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.table import CachedStream
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.average.composed import ComposedAverageEffect
+from torchdpcate.estimators.average.covariate_balancing import CovariateBalancingEffect
+from torchdpcate.estimators.average.known_propensity import KnownPropensityEffect
+from torchdpcate.estimators.cate.learner import DRLearner, RLearner
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
+from torchdpcate.estimators.rules.pairwise import PairwiseRule
+from torchdpcate.estimators.selection.selector import PolicySelector
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.heads.recipes import LinearSecondStage
+
+WEIGHTS = {"weights": {"name": "w", "high": 2, "mean": 1}}
+OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, **WEIGHTS)
+TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, **WEIGHTS)
+KEPT = (torch.arange(N) % 2 == 0).double()
+BY_SUMS = AdaptiveSecondStage(nuisance=Additive(NoisyNewton()))
+FAMILIES = {
+    "r": lambda **s: RLearner(OBSERVED, BUDGET, **s),
+    "r, pure": lambda **s: RLearner(OBSERVED, PURE, **s),
+    "r, intervals": lambda **s: RLearner(TRIAL, BUDGET, **s),
+    "dr": lambda **s: DRLearner(OBSERVED, BUDGET, **s),
+    "rule": lambda **s: EffectRule(OBSERVED, BUDGET, **s),
+    "rule, pure": lambda **s: EffectRule(OBSERVED, PURE, **s),
+    "average, composed": lambda **s: ComposedAverageEffect(OBSERVED, BUDGET, **s),
+    "average, trial": lambda **s: KnownPropensityEffect(TRIAL, PURE, **s),
+    "average, automatic": lambda **s: AverageEffect(OBSERVED, BUDGET, **s),
+    "subgroups, scores": lambda **s: SubgroupEffects(OBSERVED, BUDGET, subgroups=CELLS, **s),
+    "subgroups, trial": lambda **s: SubgroupEffects(TRIAL, PURE, subgroups=CELLS, **s),
+    "policies": lambda **s: PolicySelector(OBSERVED, BUDGET, policies=POLICIES, **s),
+    "policies, trial": lambda **s: PolicySelector(TRIAL, PURE, policies=POLICIES, **s),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_record_of_no_weight_holds_changes_nothing(name):
+    records = drawn()
+    other = CausalData(*(torch.where(KEPT[:, None] > 0, records.x, 1 - records.x), records.a, records.y))
+    other.y[KEPT == 0], other.a[KEPT == 0] = 4.0, 1 - other.a[KEPT == 0]
+
+    def found(given):
+        fitted = FAMILIES[name](noise=NoiseSource.fixed(3)).fit(given.x, given.a, given.y, weight=2 * KEPT)
+        return shown(fitted)
+
+    assert torch.equal(found(records), found(other))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_weights_of_a_stream_are_those_of_memory(name, tmp_path):
+    records = drawn().with_weight(drawn().x[:, 2])
+    memory = FAMILIES[name](noise=NoiseSource.fixed(3)).fit(records.x, records.a, records.y, weight=2 * records.weight)
+    records = records.with_propensity(None).subset(NoiseSource.fixed(3).permutation(N))
+    learner = FAMILIES[name](noise=NoiseSource.fixed(3))
+    with CachedStream(Batches(learner.domain, records, N), tmp_path, N) as one:
+        assert torch.equal(shown(learner.fit_stream(one)), shown(memory))
+
+
+REFUSED = {
+    "blocks": RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()),
+    "balancing": CovariateBalancingEffect(OBSERVED, PURE),
+    "no estimator": AverageEffect(OBSERVED, PURE),
+    "a fitted propensity": SubgroupEffects(OBSERVED, PURE, subgroups=CELLS),
+    "weighted rule": OutcomeWeightedLearner(OBSERVED, PURE),
+    "pairs": PairwiseRule(OBSERVED, PURE),
+    "stable scores": PolicySelector(OBSERVED, PURE, policies=POLICIES, nuisance_guarantee="stability"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_no_weights_is_one_line_before_a_record_is_read(name):
+    records, learner = drawn(), REFUSED[name]
+    with pytest.raises(InputError, match=r"^weights: .*records may have weights in task=cate") as refusal:
+        learner.fit(records.x, records.a, records.y, weight=torch.ones(N))
+    assert "\n" not in str(refusal.value)
+    assert not hasattr(learner, "ledger_")
+    with pytest.raises(InputError, match=r"^weights: "):
+        learner.expected_noise(N)
+    stream = Batches(OBSERVED, records, 300)
+    with pytest.raises(InputError, match=r"^weights: "):
+        learner.fit_stream(stream)
+    assert stream.readings == 0
+
+
+def test_a_stream_without_the_weights_of_its_domain_is_refused():
+    with pytest.raises(InputError, match="records have no weights"):
+        RLearner(OBSERVED, BUDGET).fit_stream(Batches(OBSERVED, drawn(), 300))
+    with pytest.raises(InputError, match="records have no weights"):
+        KnownPropensityEffect(TRIAL, PURE).fit_stream(Batches(TRIAL, drawn(), 300)).release()
+
+
+def binary(weights: dict) -> tuple[Domain, CausalData, torch.Tensor]:
+    records = drawn()
+    y = (records.y > 0.3).double()
+    domain = Domain(LOW, HIGH, 0.0, 1.0, propensity=0.5, outcome_kind="binary", **weights)
+    return domain, CausalData(records.x, records.a, y), records.x
+
+
+def test_without_noise_weights_of_nought_and_one_are_the_thinned_table():
+    half = {"weights": {"name": "w", "high": 1, "mean": 0.5}}
+    domain, records, x = binary(half)
+    weighted = RLearner(domain, None).fit(records.x, records.a, records.y, weight=KEPT)
+    part = records.subset(KEPT > 0)
+    thinned = RLearner(binary({})[0], None, second_stage=BY_SUMS).fit(part.x, part.a, part.y)
+    torch.testing.assert_close(
+        torch.from_numpy(weighted.nonprivate_effect(x)), torch.from_numpy(thinned.nonprivate_effect(x))
+    )
+
+
+def test_without_noise_a_constant_effect_is_that_of_weighted_least_squares():
+    """Of a fair coin: the weighted difference of the arms' means, that of repeated records too."""
+    records = drawn()
+    times = 1 + (torch.arange(N) % 3)
+    w, a, y = times.double() / 1.5, records.a, records.y
+    exact = (w * a * y).sum() / (w * a).sum() - (w * (1 - a) * y).sum() / (w * (1 - a)).sum()
+    found = KnownPropensityEffect(TRIAL, None).fit(records.x, a, y, weight=w).nonprivate_estimate()
+    repeated = records.with_propensity(None).subset(torch.arange(N).repeat_interleave(times))
+    plain = KnownPropensityEffect(Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5), None)
+    same = plain.fit(repeated.x, repeated.a, repeated.y).nonprivate_estimate()
+    assert found.value == pytest.approx(same.value, abs=1e-3)
+    assert found.value == pytest.approx(float(exact), abs=0.02)
+
+
+def test_a_released_weight_and_effect_are_those_of_the_weighted_records():
+    records = drawn()
+    learner = RLearner(TRIAL, PrivacyBudget(200.0, 1e-5))
+    release = learner.fit(records.x, records.a, records.y, weight=2 * records.x[:, 0]).release_function()
+    assert release.weight == pytest.approx(float(records.x[:, 0].mean()), abs=0.01)
+    effect = records.x[:, 0] - 0.4
+    expected = float((records.x[:, 0] * effect).sum() / records.x[:, 0].sum())
+    low, high = release.average()
+    assert low < expected < high
+    assert release.privacy.bounds["weights"].startswith("a record counts w / 2 times")

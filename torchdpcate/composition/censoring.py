@@ -1,0 +1,128 @@
+"""The private curve of censoring: noisy counts of one histogram, and the weights that follow from it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.steps import CENSORING, NoisySteps, Statistic, Summed
+from torchdpcate.data.censoring import Censoring
+from torchdpcate.data.records import CausalData
+from torchdpcate.data.weights import times_weight
+
+_MOST_HAZARD = 0.9  # of one part of the horizon: what noise says of few records
+
+
+def follow_up_of(batch: CausalData) -> Tensor:
+    """Return time and event of a batch up to the horizon, [n, 2]."""
+    assert batch.follow_up is not None
+    return batch.follow_up
+
+
+@dataclass(frozen=True, eq=False)
+class FollowUpCells(Statistic):
+    r"""How many records' follow-up ends in each part of the horizon, [curves (2 bins + 1)], in one histogram.
+
+    Of each curve: those with the event, by part; those without, by part; and those that were followed to the horizon.
+    A record is in one cell, and a weighted one adds its weight there: two differ by at most :math:`\sqrt2`.
+
+    Attributes:
+        outcome: What is public of it.
+        arms: Number of arms.
+    """
+
+    outcome: Censoring
+    arms: int = 2
+
+    @property
+    def curves(self) -> int:
+        """How many curves there are."""
+        return self.arms if self.outcome.by_arm else 1
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.curves * (2 * self.outcome.bins + 1)
+
+    def moved(self) -> tuple[float, float, float]:
+        """See ``Statistic``."""
+        return math.sqrt(2), 2, 1.0
+
+    def __call__(self, batch: CausalData) -> Tensor:
+        """See ``Statistic``."""
+        time, event = follow_up_of(batch).double().cpu().unbind(1)
+        bins, horizon = self.outcome.bins, self.outcome.horizon
+        part = (time / horizon * bins).long().clamp(0, bins - 1)
+        cell = torch.where(event > 0.5, part, bins + part)
+        cell = torch.where((time >= horizon) & (event < 0.5), 2 * bins, cell)
+        if self.outcome.by_arm:
+            cell = cell + batch.a.cpu().long().clamp(0, self.arms - 1) * (2 * bins + 1)
+        weight = times_weight(torch.ones_like(time), batch).cpu()
+        return torch.bincount(cell, weight, minlength=self.size)
+
+
+def censoring_curve(counts: Tensor, bins: int) -> Tensor:
+    r"""Return the survival of censoring at the ends of all parts, [curves, bins + 1]: Kaplan-Meier of counts.
+
+    .. math:: h_k = \mathrm{clip}\Big(\frac{c_k}{r_k - e_k / 2},\; 0, .9\Big), \qquad G_k = \prod_{j < k} (1 - h_j)
+
+    with c those whose follow-up ended in part k without the event, e those with it, which count half, and r all that
+    were followed into it.
+
+    Args:
+        counts: Of ``FollowUpCells``, with noise or without.
+        bins: Parts of the horizon.
+
+    Example:
+        >>> counts = torch.tensor([0.0, 10.0, 20.0, 0.0, 70.0]).double()
+        >>> censoring_curve(counts, 2).tolist()
+        [[1.0, 0.8, 0.8]]
+    """
+    events, censored, beyond = counts.reshape(-1, 2 * bins + 1).split([bins, bins, 1], 1)
+    at_risk = (events + censored).flip(1).cumsum(1).flip(1) + beyond
+    hazard = (censored / (at_risk - events / 2).clamp_min(1)).clamp(0, _MOST_HAZARD)
+    return torch.cat([torch.ones_like(beyond), (1 - hazard).cumprod(1)], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedByFollowUp:
+    """Records in which those whose outcome is known count for those like them whose follow-up ended before.
+
+    Attributes:
+        outcome: What is public of it.
+        curve: Survival of censoring at the ends of all parts, released, [curves, bins + 1]; straight between them.
+    """
+
+    outcome: Censoring
+    curve: Tensor
+
+    def __call__(self, batch: CausalData) -> CausalData:
+        """Return a batch so, with weights in [0, 1]."""
+        follow_up = follow_up_of(batch)
+        known = self.outcome.observed(follow_up).to(follow_up)
+        weight = known * self.outcome.floor / self.at(follow_up[:, 0], batch.a).clamp_min(self.outcome.floor)
+        return replace(batch, weight=times_weight(weight, batch), follow_up=None)
+
+    def at(self, time: Tensor, a: Tensor) -> Tensor:
+        """Return the survival of censoring at times [n] in the horizon, of records with arms a [n], [n]."""
+        bins = self.outcome.bins
+        place = time / self.outcome.horizon * bins
+        part = place.long().clamp(0, bins - 1)
+        own = a.long().clamp(0, len(self.curve) - 1) if self.outcome.by_arm else torch.zeros_like(part)
+        curve = self.curve.to(time)
+        low, high = curve[own, part], curve[own, part + 1]
+        return low + (high - low) * (place - part).clamp(0, 1)
+
+
+def private_follow_up(rows: Summed, outcome: Censoring, arms: int, steps: NoisySteps) -> CountedByFollowUp:
+    """Return how records count by a released curve of censoring.
+
+    Args:
+        rows: The records.
+        outcome: What is public of it.
+        arms: Number of arms.
+        steps: Pays, and draws noise.
+    """
+    counts = steps.total(CENSORING, rows, FollowUpCells(outcome, arms))
+    return CountedByFollowUp(outcome, censoring_curve(counts.double(), outcome.bins))

@@ -1,0 +1,195 @@
+"""Outcomes by a horizon that follow-up may end before: what is public of them, and what a record is of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64
+from torchdpcate.data.facts import check_name, to_number
+from torchdpcate.errors import InputError
+
+RESTRICTED_MEAN, EVENT_BY_HORIZON = "restricted_mean", "event_by_horizon"
+"""What an outcome by a horizon may be: the time without the event up to it, or whether the event came by then."""
+KINDS = (RESTRICTED_MEAN, EVENT_BY_HORIZON)
+_SETTINGS: Mapping[str, Any] = {"floor": 0.2, "bins": 10, "by_arm": False}
+_MOST_BINS = 1000
+
+
+@dataclass(frozen=True)
+class Censoring:
+    r"""An outcome by a horizon tau, of records that were followed to a time t at which the event came (d = 1) or not.
+
+    .. math:: Y = \min(T, \tau) \text{ or } 1\{T \le \tau\}, \qquad O = 1\{d = 1 \text{ or } t \ge \tau\}, \qquad
+        v = \frac{g\, O}{\max(G(t-), g)}
+
+    Y is known where O = 1; such a record counts for those like it whose follow-up ended before: v times, with the
+    survival G of censoring, which is released from noisy counts, and a public floor g, so that v is in [0, 1].
+
+    Attributes:
+        time: Column of t, from 0 on.
+        event: Column of d, 0 or 1.
+        horizon: tau.
+        kind: One of ``KINDS``.
+        floor: g, in (0, 1]: about the least share whose follow-up is long enough. Noise grows as 1/g; where G falls
+            below it, records near the horizon count too little.
+        bins: How many equal parts of [0, tau] the counts have.
+        by_arm: Whether each arm has a curve of its own.
+
+    Raises:
+        InputError: A value out of its range.
+
+    Example:
+        >>> month = Censoring.of({"time": "t", "event": "d", "horizon": 12.0, "kind": "event_by_horizon"})
+        >>> follow_up = torch.tensor([[3.0, 1.0], [5.0, 0.0], [40.0, 1.0]])
+        >>> month.outcome(month.within(follow_up)).tolist(), month.observed(month.within(follow_up)).tolist()
+        ([1.0, 0.0, 0.0], [True, False, True])
+    """
+
+    time: str
+    event: str
+    horizon: float
+    kind: str = RESTRICTED_MEAN
+    floor: float = 0.2
+    bins: int = 10
+    by_arm: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.time, self.event):
+            check_name("a column", name)
+        if self.time == self.event:
+            raise InputError(f"time and event of the outcome are both {self.time!r}; give each a column of its own")
+        if not self.horizon > 0:
+            raise InputError(f"horizon of the outcome is {self.horizon:g}; give a public time above 0")
+        if self.kind not in KINDS:
+            raise InputError(f"kind of outcome is {self.kind!r}; with time and event choose {' or '.join(KINDS)}")
+        if not 0 < self.floor <= 1:
+            raise InputError(f"censoring.floor is {self.floor:g}; give a public number above 0 and at most 1")
+        if not isinstance(self.bins, int) or isinstance(self.bins, bool) or not 1 <= self.bins <= _MOST_BINS:
+            raise InputError(f"censoring.bins is {self.bins!r}; give a number from 1 to {_MOST_BINS}")
+        if not isinstance(self.by_arm, bool):
+            raise InputError(f"censoring.by_arm is {self.by_arm!r}; give true or false")
+
+    @classmethod
+    def of(cls, entry: "Censoring | Mapping[str, Any] | None") -> "Censoring | None":
+        """Return the outcome that an entry of a domain file says; None for one that is always known.
+
+        Args:
+            entry: ``time``, ``event``, ``horizon``, ``kind`` and ``censoring`` with ``floor``, ``bins``, ``by_arm``.
+
+        Raises:
+            InputError: No such entry.
+        """
+        if entry is None or isinstance(entry, Censoring):
+            return entry
+        settings = entry.get("censoring", {}) if isinstance(entry, Mapping) else {}
+        needed, allowed = {"time", "event", "horizon"}, {"time", "event", "horizon", "kind", "censoring"}
+        if not isinstance(entry, Mapping) or not needed <= set(entry) <= allowed:
+            raise InputError(
+                f"outcome by a horizon is {entry!r}; give time, event, horizon and kind: {' or '.join(KINDS)}, and "
+                "censoring: {floor: 0.2, bins: 10, by_arm: false} where these are others"
+            )
+        if not isinstance(settings, Mapping) or not set(settings) <= set(_SETTINGS):
+            raise InputError(f"censoring is {settings!r}; give {', '.join(_SETTINGS)}")
+        found = {**_SETTINGS, **settings}
+        return cls(
+            str(entry["time"]),
+            str(entry["event"]),
+            to_number("horizon of the outcome", entry["horizon"]),
+            entry.get("kind", RESTRICTED_MEAN),
+            to_number("censoring.floor", found["floor"]),
+            found["bins"],
+            found["by_arm"],
+        )
+
+    @property
+    def name(self) -> str:
+        """The column that the outcome is called by."""
+        return self.time if self.kind == RESTRICTED_MEAN else self.event
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """Columns of time and event."""
+        return self.time, self.event
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Bounds and kind of the outcome, by the names of a domain file."""
+        if self.kind == EVENT_BY_HORIZON:
+            return {"low": 0.0, "high": 1.0, "kind": "binary"}
+        return {"low": 0.0, "high": self.horizon, "kind": "continuous"}
+
+    def entry(self) -> dict[str, Any]:
+        """Return plain types, fit for JSON, from which ``of`` makes the same."""
+        settings = {"floor": self.floor, "bins": self.bins, "by_arm": self.by_arm}
+        own = {"time": self.time, "event": self.event, "horizon": self.horizon, "kind": self.kind}
+        return {**own, "censoring": settings}
+
+    @property
+    def words(self) -> str:
+        """What becomes of records whose follow-up ends before the horizon, and when that is right, in words."""
+        what = "time without the event up to" if self.kind == RESTRICTED_MEAN else "whether the event came by"
+        given = ", given the arm," if self.by_arm else ""
+        return (
+            f"the outcome is {what} {self.horizon:g}; records whose follow-up ({self.time}) ended before without the "
+            f"event ({self.event}) count nothing, and others for those like them, by a released curve of {self.bins} "
+            f"parts with the public floor {self.floor:g}; it rests on it that the end of follow-up{given} tells "
+            "nothing of the event, and that followed to the horizon are at least the floor's share"
+        )
+
+    def columns_of(self, Y: Any) -> Tensor:
+        """Return time and event, float64 [n, 2], of a frame that has their columns, or of two columns in this order.
+
+        Raises:
+            InputError: Neither.
+        """
+        if is_frame(Y):
+            missing = missing_columns(self.columns, list(Y.columns))
+            if missing:
+                raise InputError(f"Y: {missing}")
+            Y = Y[list(self.columns)]
+        found = to_float64(Y, "Y")
+        if found.ndim != 2 or found.shape[1] != 2:
+            raise InputError(f"Y has shape {tuple(found.shape)}; give two columns, {self.time} and {self.event}")
+        return found
+
+    def within(self, follow_up: Tensor) -> Tensor:
+        """Return time and event up to the horizon, [n, 2]: a public map of each record, which twice is once.
+
+        Args:
+            follow_up: Time and event, [n, 2].
+        """
+        time = follow_up[:, 0].clamp(0, self.horizon)
+        event = (follow_up[:, 1] > 0.5) & (follow_up[:, 0] <= self.horizon)
+        return torch.stack([time, event.to(time)], 1)
+
+    def check(self, follow_up: Tensor, clip: bool) -> None:
+        """Refuse times below 0, and events that are neither 0 nor 1.
+
+        Args:
+            follow_up: Time and event, [n, 2].
+            clip: Whether times below 0 are moved to it.
+
+        Raises:
+            InputError: Says how many.
+        """
+        below, other = int((follow_up[:, 0] < 0).sum()), int(((follow_up[:, 1] != 0) & (follow_up[:, 1] != 1)).sum())
+        if below and not clip:
+            raise InputError(f"time {self.time!r} has {plural(below, 'value')} below 0; correct them")
+        if other:
+            raise InputError(f"event {self.event!r} has {plural(other, 'value')} other than 0 and 1; code it so")
+
+    def outcome(self, follow_up: Tensor) -> Tensor:
+        """Return Y [n] of what ``within`` returned; of what is not known, that of the end of follow-up."""
+        return follow_up[:, 0] if self.kind == RESTRICTED_MEAN else follow_up[:, 1]
+
+    def observed(self, follow_up: Tensor) -> Tensor:
+        """Return O, bool [n], of what ``within`` returned."""
+        return (follow_up[:, 1] > 0.5) | (follow_up[:, 0] >= self.horizon)
+
+
+def columns_or_outcome(censoring: Censoring | None, outcome: str) -> Sequence[str]:
+    """Return the columns of the outcome: time and event, or the one of this name."""
+    return (outcome,) if censoring is None else censoring.columns
