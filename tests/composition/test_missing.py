@@ -101,8 +101,7 @@ def test_counts_with_noise_have_what_is_missing_in_them(monkeypatch: pytest.Monk
     second = private_windows(rows(table(0.1)), CELLS_OF, own)
     assert torch.equal(first.mean, second.mean)
     assert len(seen) == 16
-    assert {sensitivity for _, sensitivity in seen} == {pytest.approx(2.0)}
-    assert all(sensitivity >= 2 for _, sensitivity in seen)
+    assert all(2 <= sensitivity < 2 + 1e-6 for _, sensitivity in seen)
 
 
 def test_hardly_any_value_has_no_mean() -> None:

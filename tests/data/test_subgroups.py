@@ -82,7 +82,7 @@ REFUSED = {
     "no partition": (["sex"], "write each partition as"),
     "an empty one": ([{}], "write each partition as"),
     "no covariate": ([{"height": True}], "'height' is no covariate"),
-    "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty: its bounds are \[18, 90\]"),
+    "a cut below the bounds": ([{"age": [10]}], r"leaves a cell empty; its bounds are \[18, 90\]"),
     "a cut at a bound": ([{"age": [40, 90]}], "the cut 90 of 'age' leaves a cell empty"),
     "cuts that fall": ([{"age": [60, 40]}], "increasing order"),
     "a cut twice": ([{"age": [40, 40]}], "each once"),

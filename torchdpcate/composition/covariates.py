@@ -263,9 +263,9 @@ def starts_at_zero(domain: Domain) -> Tensor:
 class WindowCells(Statistic):
     """How many of the records lie in each cell of each covariate, [q, 256].
 
-    Where values may be missing, a last column counts those, [q, 257]: for a quantile of level t each of them counts as
-    t below every threshold, so that the quantile is that of the others. A record's part of a count is in [0, 1] then
-    too, and moves it by one at most.
+    A record counts by its weight, and a missing value does not: the quantile of level t is then that of the others, by
+    counts below a threshold less t of all that count. A record's part of that is in [-t, 1 - t], or 0, and moves it by
+    one at most.
 
     Attributes:
         numbers: Which covariates are looked at, those of more than two levels, [q].
