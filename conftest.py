@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from hypothesis import settings
 # The tests' tensors are small: threads cost more than they give. Before torch is imported, and for processes started.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# Runs note which files they are on in the user's state: not in that of who runs the tests. Also of processes started.
+_state = tempfile.TemporaryDirectory(prefix="torchdpcate-tests-")
+os.environ["XDG_STATE_HOME"] = _state.name
 
 # The same examples on every run, and no clock: a busy machine is no failure.
 settings.register_profile("steady", deadline=None, derandomize=True)

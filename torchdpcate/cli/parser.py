@@ -149,7 +149,7 @@ def make_parser() -> Parser:
     predict.add_argument(
         "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
     )
-    predict.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
+    predict.add_argument("--overwrite", "--force", action="store_true", help=_OVERWRITE)
     _add_form(predict)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
