@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,9 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(__file__).parent / ".pytest_cache" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+# Runs note which files they are on in the user's state: not in that of who runs the tests. Also of processes started.
+_state = tempfile.TemporaryDirectory(prefix="torchdpcate-tests-")
+os.environ["XDG_STATE_HOME"] = _state.name
 
 # The same examples on every run, and no clock: a busy machine is no failure.
 settings.register_profile("steady", deadline=None, derandomize=True)

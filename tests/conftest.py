@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -13,6 +14,12 @@ from filelock import FileLock
 from torchdpcate.cli.main import main
 
 pytest.register_assert_rewrite("tests.contract")
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test know no runs but its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{secrets.token_hex(8)}"))
 
 
 @pytest.fixture

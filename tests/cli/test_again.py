@@ -1,6 +1,7 @@
 """A second run on the same file says so in one line that names ``budget.shared``."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.cli.helpers import TABLE, table
 from torchdpcate.cli.main import main
+from torchdpcate.errors import InputError
 
 WORDS = ["task=average_effect", *TABLE, "privacy.delta=0"]
 SHARED = ["budget.shared=shared/ledger.json", "budget.total.epsilon=9", "budget.total.delta=0"]
@@ -79,6 +81,62 @@ def test_a_damaged_neighbour_is_no_obstacle(here, capsys, damaged):
     Path("x/curator").mkdir(parents=True)
     Path("x/curator/records.sha256").write_text(damaged)
     assert complaint(capsys, "run_dir=a") == ""
+
+
+def test_runs_elsewhere_are_known_by_the_users_state(here, capsys, monkeypatch):
+    """The folder of the first run is neither beside the second nor there any more."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(here / "state"))
+    assert complaint(capsys, "run_dir=far/away/a") == ""
+    shutil.rmtree("far")
+    said = complaint(capsys, "run_dir=runs/b")
+    assert f"run_dir = runs/b: is on the same files as {here / 'far/away/a'}: what you publish" in said
+    assert "far/away/a and 1 more" in complaint(capsys, "run_dir=elsewhere/c")
+    state = here / "state" / "torchdpcate"
+    assert [path.stat().st_mode & 0o777 for path in (state, state / "runs")] == [0o700, 0o700]
+    (kept,) = (state / "runs").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+    for path in Path("runs/b/release").iterdir():
+        assert kept.stem not in path.read_text(errors="replace")
+    assert complaint(capsys, *SHARED, "run_dir=d", "privacy.epsilon=1") == ""
+
+
+def test_a_run_that_spent_nothing_is_not_noted(here, capsys, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("torchdpcate.cli.tasks.averages.Averages.fit", _refused)
+        assert main(["train", *WORDS, "run_dir=a"]) == 2
+    assert complaint(capsys, "run_dir=b/c") == ""
+
+
+def _refused(*given, **named):
+    raise InputError("refused")
+
+
+@pytest.mark.parametrize("place", ["file", "open"])
+def test_a_state_that_cannot_be_written_is_no_obstacle(here, capsys, monkeypatch, place):
+    state = here / "state" / "torchdpcate"
+    state.parent.mkdir()
+    if place == "file":
+        state.write_text("")
+    else:
+        state.mkdir(mode=0o755)
+        state.chmod(0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
+    assert complaint(capsys, "run_dir=far/away/a") == ""
+    assert not state.is_dir() or not any(state.iterdir())
+
+
+def test_a_large_budget_and_much_noise_are_warned_of(here, capsys):
+    assert main(["train", *WORDS, "privacy.epsilon=11", "run_dir=a"]) == 0
+    said = capsys.readouterr().err
+    assert "warning: privacy.epsilon = 11: above 10 the guarantee says little" in said
+    assert "of the outcome's range" not in said
+    assert main(["train", *WORDS, "privacy.epsilon=0.1", "run_dir=b"]) == 0
+    said = capsys.readouterr().err
+    assert re.search(
+        r"warning: privacy.epsilon = 0.1: the noise to expect, \S+ of .*, is [2-9]\d% of the outcome's", said
+    )
+    assert main(["train", "task=average_effect", "data.n=400", "privacy.epsilon=11", "run_dir=c"]) == 0
+    assert "above 10" not in capsys.readouterr().err
 
 
 def test_a_large_file_is_known_by_its_ends(tmp_path):

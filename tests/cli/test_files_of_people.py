@@ -57,7 +57,8 @@ def train(tmp_path, capsys) -> Any:
         given = [f"task={task}", "data=table", f"data.path={path}", f"data.domain={tmp_path / 'd.yaml'}"]
         rc = main(["train", *given, f"run_dir={tmp_path / 'run'}", "privacy.delta=0", *words])
         out, err = capsys.readouterr()
-        assert rc == 0 or (rc == 2 and len(err.splitlines()) == 1 and not (tmp_path / "run").exists())
+        complaints = [line for line in err.splitlines() if not line.startswith("torchdpcate: warning: ")]
+        assert rc == 0 or (rc == 2 and len(complaints) == 1 and not (tmp_path / "run").exists())
         return rc, out, err
 
     return run
@@ -130,26 +131,30 @@ def packed(frame: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-SEMICOLONS = "separates columns by semicolons; save it with commas between columns, and with decimal points"
+SEMICOLONS = "separates columns by semicolons; give data.separator=semicolon (predict, domain: --separator semicolon)"
 SAVE = "save it as comma-separated UTF-8"
 STARTS = {
     "German": (lambda f: csv(f.rename(columns={"age": "Größe"}), sep=";", decimal=","), SEMICOLONS),
     "semicolons, a comma in a name": (lambda f: csv(f.rename(columns={"age": "age, years"}), sep=";"), SEMICOLONS),
     "semicolons, no header": (lambda f: csv(f, sep=";", header=False), SEMICOLONS),
-    "tabs": (lambda f: csv(f, sep="\t"), "separates columns by tabs"),
-    "tabs, no header": (lambda f: csv(f, sep="\t", header=False), "separates columns by tabs"),
-    "bars": (lambda f: csv(f, sep="|"), "separates columns by bars"),
-    "Excel's line": (lambda f: "sep=,\r\n" + csv(f), "begins with a line sep=, as Excel writes it; delete this line"),
+    "tabs": (lambda f: csv(f, sep="\t"), "separates columns by tabs; give data.separator=tab"),
+    "tabs, no header": (lambda f: csv(f, sep="\t", header=False), "separates columns by tabs; give data.separator=tab"),
+    "bars": (lambda f: csv(f, sep="|"), "separates columns by bars; give data.separator=bar"),
+    "Excel's line": (lambda f: "sep=;\r\n" + csv(f, sep=";"), "by semicolons; give data.separator=semicolon"),
+    "trailing commas below the header": (
+        lambda f: csv(f).replace("\n", ",\n").replace(",\n", "\n", 1),
+        "a separator at the end of each row; give data.trailing_separator=true",
+    ),
     "a preamble": (lambda f: "# export 2024\n# n, by site = 3\n" + csv(f), "comments (#); delete all lines before"),
-    "a title": (lambda f: "Export of 2024\n" + csv(f), "delete lines before the header"),
-    "UTF-16": (lambda f: csv(f).encode("utf-16"), "is UTF-16; " + SAVE),
-    "UTF-16 without a mark": (lambda f: csv(f).encode("utf-16-le"), "as UTF-16 does; " + SAVE),
+    "a title": (lambda f: "Export of 2024\n" + csv(f), "header are passed over by data.skip_lines=NUMBER"),
+    "UTF-16": (lambda f: csv(f).encode("utf-16"), "is UTF-16; give data.encoding=utf-16"),
+    "UTF-16 without a mark": (lambda f: csv(f).encode("utf-16-le"), "as UTF-16 does; give data.encoding=utf-16-le"),
     "a workbook": (packed, "is a workbook (xlsx) or a zip file; " + SAVE),
     "parquet": (lambda f: f.to_parquet(), "is a parquet file; give it a name that ends in .parquet"),
     "packed": (lambda f: gzip.compress(csv(f).encode()), "is packed by gzip; give it a name that ends in .csv.gz"),
     "a header in Latin-1": (
         lambda f: csv(f.rename(columns={"age": "Größe"})).encode("latin-1"),
-        "save the file as UTF-8",
+        "save the file as UTF-8, or give data.encoding=latin-1",
     ),
 }
 
@@ -183,7 +188,7 @@ def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(tmp
     assert main(["domain", str(path), "--treatment", "treat", "--outcome", "pay"]) == 0
     out = capsys.readouterr().out
     assert "# left out: id, there more than once; rename all but one to use it" in out
-    assert "# left out: note, not in UTF-8; save the file as UTF-8 to use it" in out
+    assert "# left out: note, not in UTF-8; save the file as UTF-8, or give --encoding latin-1, to use it" in out
     assert list(yaml.safe_load(out)["covariates"]) == ["age", "sex"]
     for name, words in (("id", "there more than once; rename"), ("note", "not in UTF-8; save")):
         assert main(["domain", str(path), "--outcome", name]) == 2

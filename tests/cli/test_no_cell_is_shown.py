@@ -14,7 +14,7 @@ from tests.cli.test_leaks import DOMAIN, marked
 from torchdpcate.candidates.library import PolicyLibrary
 from torchdpcate.cli.main import main
 from torchdpcate.cli.plain_values import PATHS
-from torchdpcate.data.domain_file import draft_domain
+from torchdpcate.data.domain_draft import draft_domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.subgroups import Subgroups
 from torchdpcate.data.table import Table

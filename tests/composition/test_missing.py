@@ -10,7 +10,6 @@ import torch
 from tests.composition.cases import batch, rows
 from tests.composition.test_windows import steps
 from torchdpcate.composition.covariates import (
-    CELLS,
     MomentsWithin,
     RetainedCovariates,
     WavesAbout,

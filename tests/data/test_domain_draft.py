@@ -8,8 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
+from torchdpcate.cli.domain_questions import ask_domain
 from torchdpcate.cli.main import main
-from torchdpcate.data.domain_file import draft_domain
+from torchdpcate.data.columns import DATES, IDENTIFIER, left_out
+from torchdpcate.data.domain_draft import draft_domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -44,7 +46,7 @@ def test_other_records_have_the_same_draft(here, ending):
     facts = yaml.safe_load(drafts[0])
     assert facts["treatment"] == "treat"
     assert facts["outcome"] == {"name": "pay", "low": "???", "high": "???", "origin": "???"}
-    number, words = {"low": "???", "high": "???", "origin": "???"}, {"categories": "???", "origin": "???"}
+    number, words = {"low": "???", "high": "???"}, {"categories": "???"}
     kinds = {name: words if name in ("name", "site") else number for name in NAMES if name not in ("treat", "pay")}
     assert facts["covariates"] == kinds
     assert facts["overlap"] == facts["origin"] == "???"
@@ -57,7 +59,7 @@ def test_of_numbers_alone_it_asks_for_scale_and_typical_range(here):
     requested = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
     requested += "    # scale: log   # of values over decades\n"
     assert draft.count(requested) == 4  # age, yes, a: b, größe
-    assert f"  age:\n    low: ???\n    high: ???\n{requested}    origin: ???\n" in draft
+    assert f"  age:\n    low: ???\n    high: ???\n{requested}" in draft
     filled = (
         draft.replace("low: ???", "low: 1")
         .replace("high: ???", "high: 9")
@@ -86,7 +88,7 @@ def test_parquet_types_decide(here):
     text = draft_domain("t.parquet")
     facts = yaml.safe_load(text)
     assert facts["covariates"]["flag"] == {"categories": [0, 1]}
-    assert facts["covariates"]["level"] == {"categories": "???", "origin": "???"}
+    assert facts["covariates"]["level"] == {"categories": "???"}
     assert "when" not in facts["covariates"]
     assert "left out: when" in text
     assert "secret" not in text
@@ -151,7 +153,11 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,a\n3,4\n", [], "no column that can be a covariate"),
         ("a,a,b\n3,4,5\n", ["--outcome", "a"], "outcome = a: the column is there more than once; rename all but one"),
         ("a\n3\n", [], "line 1 has no comma"),
-        ("a;b\n3;4\n", [], "separates columns by semicolons; save it with commas between columns"),
+        (
+            "a;b\n3;4\n",
+            [],
+            "separates columns by semicolons; give data.separator=semicolon (predict, domain: --separator semicolon)",
+        ),
         ("a\tb\n3\t4\n", [], "separates columns by tabs"),
         ("a|b\n3|4\n", [], "separates columns by bars"),
         ("a;b;c,d;e\n3;4;5,6;7\n", [], "separates columns by semicolons"),
@@ -161,6 +167,11 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,b\n1,2\n", ["--outcome", "c"], "is no column"),
         ("a,b\n1,2\n", ["--treatment", "a", "--outcome", "a"], "a column of its own"),
         ("a,b\n1,2\n", ["--treatment", "a", "--outcome", "b"], "no column that can be a covariate"),
+        ("a,b\n1,2\n", ["--covariates", "a,c"], "covariates = c: is no column"),
+        ("a,b\n1,2\n", ["--covariates", "a,a"], "names a column twice"),
+        ("a,b\n1,2\n", ["--covariates", "a", "--outcome", "a"], "is the treatment or the outcome"),
+        ("a,b\n1,2020-01-31\n", ["--covariates", "b"], "the column is dates; make a number of it"),
+        ("a,b,\n1,2,\n", [], "separator, data.trailing_separator=true (predict, domain: --trailing-separator)"),
         ("a,b\n1,2\n", ["-o", "there.yaml"], "exists already"),
         ("a,b\n1,2\n", ["-o", "none/d.yaml"], "make it first"),
     ],
@@ -178,3 +189,127 @@ def test_mistakes_are_one_line_and_show_no_record(here, capsys, content, words, 
 def test_a_table_without_records_has_a_draft(here):
     Path("t.csv").write_text("a,b\n")
     assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"a", "b"}
+
+
+def wide(n: int = 67) -> pd.DataFrame:
+    return pd.DataFrame({f"x{i}": [0.5, 1.5] for i in range(n)}).assign(a=[0, 1], y=[1.0, 2.0])
+
+
+def test_many_columns_are_remarks_to_choose_from(here, capsys):
+    wide().to_csv("t.csv", index=False)
+    text = draft_domain("t.csv", "a", "y")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    assert sum("???" in line for line in lines) < 7
+    assert "  # 67 columns may be covariates" in text
+    filled = text.replace("origin: ???", "origin: here").replace("overlap: ???", "overlap: 0.1")
+    Path("d.yaml").write_text(re.sub(r"high: \?\?\?( |\n)", r"high: 1\1", filled.replace("low: ???\n", "low: 0\n")))
+    with pytest.raises(InputError, match="covariates"):
+        TableSchema.from_yaml("d.yaml")
+    chosen = re.sub(r"# (x[34]): .*", r"\1: {low: 0, high: 2}", Path("d.yaml").read_text())
+    Path("e.yaml").write_text(chosen)
+    assert TableSchema.from_yaml("e.yaml").columns == ("x3", "x4")
+    assert main(["domain", "t.csv", "--treatment", "a", "--outcome", "y", "--covariates", "x7, x9"]) == 0
+    assert list(yaml.safe_load(capsys.readouterr().out)["covariates"]) == ["x7", "x9"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_identifiers_and_dates_are_left_out_with_a_word(here, ending):
+    frame = pd.DataFrame({"patient_id": [1, 2], "when": pd.to_datetime(["2020-01-01", "2021-01-01"]), "x": [1, 2]})
+    frame = frame.assign(birth_date=["1", "2"], covid=[0, 1], a=[0, 1], y=[0, 1])
+    file = f"t.{ending}"
+    frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
+    text = draft_domain(file, "a", "y")
+    assert list(yaml.safe_load(text)["covariates"]) == ["x", "covid"]
+    assert "# left out: patient_id, an identifier by its name; it says who a person is" in text
+    assert "# left out: when, dates; make a number of it" in text
+    assert "# left out: birth_date, dates; " in text
+    assert list(yaml.safe_load(draft_domain(file, "a", "y", ["patient_id"]))["covariates"]) == ["patient_id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *(
+            (name, IDENTIFIER)
+            for name in ("id", "ID", "Id", "PatientID", "patient_id", "subjectId", "hadm_id", "studyid")
+        ),
+        *((name, DATES) for name in ("date", "admission_date", "dischargeDate", "DOB", "birthdate")),
+        *((name, "") for name in ("covid", "acid", "paid", "update_count", "candidate", "age", "identity", "name")),
+    ],
+)
+def test_what_a_name_says(name, why):
+    assert left_out(name, "numbers") == why
+
+
+def asked(kinds, answers, **given):
+    """Return the file that answers make, and what was shown."""
+    said, shown = iter(answers), []
+
+    def answer(question):
+        shown.append(question)
+        return next(said)
+
+    found = ask_domain(kinds, answer, shown.append, **given)
+    assert next(said, None) is None
+    return found, "\n".join(map(str, shown))
+
+
+KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "site": "words", "sex": "truth values"}
+ANSWERS = [
+    "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
+    "age, nobody", "age, site, sex", "18 1e2", "yes, no, NA", "0.5", "2", ".1", "protocol",
+]  # fmt: skip
+
+
+def test_questions_make_a_file_that_is_read(here):
+    found, shown = asked(KINDS, ANSWERS)
+    assert found.open == 0
+    Path("d.yaml").write_text(found.text)
+    schema = TableSchema.from_yaml("d.yaml")
+    assert schema.columns == ("age", "site", "sex")
+    assert schema.origins["pain"] == "scale's manual: p. 3"
+    facts = yaml.safe_load(found.text)
+    assert facts["treatment"] == {"name": "arm", "categories": ["placebo", "drug"]}
+    assert facts["covariates"] == {
+        "age": {"low": 18, "high": 100}, "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
+    }  # fmt: skip
+    assert (facts["overlap"], facts["propensity"], facts["origin"]) == (0.1, 0.5, "protocol")
+    for words in ("left out: id, an identifier", "is no column", "inverted", "no share", "Noise grows with the width"):
+        assert words in shown
+
+
+def test_answers_may_be_left_for_later_and_columns_out(here):
+    answers = ["", "?", "?", "-", "north, south", "", "?", "?"]
+    given = {"treatment": "sex", "outcome": "pain", "covariates": ["age", "site"]}
+    found, _ = asked(KINDS, answers, **given)
+    assert found.open == 5
+    facts = yaml.safe_load(found.text)
+    assert facts["covariates"] == {"site": {"categories": ["north", "south"]}}
+    assert facts["treatment"] == "sex"
+    assert facts["outcome"]["low"] == "???"
+    assert "propensity" not in facts
+
+
+@pytest.mark.parametrize("broken", [KeyboardInterrupt, EOFError])
+def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, capsys):
+    from torchdpcate.cli.domain import domain
+
+    pd.DataFrame({"id": [1], "arm": ["x"], "pain": [1], "age": [1], "site": ["x"], "sex": [True]}).to_parquet(
+        "t.parquet"
+    )
+    for count in range(len(ANSWERS) + 1):
+        said = iter(ANSWERS[:count])
+
+        def answer(question, said=said):
+            try:
+                return next(said)
+            except StopIteration:
+                raise broken from None
+
+        with pytest.raises(InputError, match="nothing is written"):
+            domain("t.parquet", answer=answer)
+        assert [path.name for path in here.iterdir()] == ["t.parquet"]
+    said = iter([*ANSWERS, "t.parquet", ""])
+    domain("t.parquet", answer=lambda question: next(said))
+    assert TableSchema.from_yaml("domain.yaml").columns == ("age", "site", "sex")
+    assert "exists already" in capsys.readouterr().out

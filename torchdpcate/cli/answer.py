@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from torchdpcate._files import refuse_existing
+from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.data.study import read_queries
 from torchdpcate.errors import InputError
@@ -14,14 +15,15 @@ from torchdpcate.estimators.cate.online.state import STATE_FILE
 ONLINE = Path("curator") / "online"
 
 
-def answer(run: str, queries: str, output: str | None = None, overwrite: bool = False) -> None:
+def answer(run: str, queries: str, output: str | None = None, overwrite: bool = False, form: CsvForm = PLAIN) -> None:
     """Answer the rows of a table, as often as wanted, at no further cost.
 
     Args:
         run: Run folder of ``torchdpcate train release=function mechanism=gaussian_process``.
-        queries: csv or parquet table with the schema's covariate columns.
+        queries: A table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all; None prints csv.
         overwrite: Whether the output may take the place of a file that is there.
+        form: How the queries are written, if they are csv.
 
     Raises:
         InputError: An output that is there, a run without an online service, missing columns, rows outside the domain,
@@ -40,8 +42,8 @@ def answer(run: str, queries: str, output: str | None = None, overwrite: bool = 
         refuse_existing(output, "output", "add --overwrite")
     service = OnlineService.open(folder)
     if output is None:
-        answers = service.answer(read_queries(queries, service.schema))
+        answers = service.answer(read_queries(queries, service.schema, form))
         sys.stdout.write("".join(["effect\n", *(f"{value!r}\n" for value in answers.tolist())]))
         return
-    rows = stream_effects(queries, output, service.schema, service.answer_tensor)
+    rows = stream_effects(queries, output, service.schema, service.answer_tensor, form=form)
     print(f"{rows:,} effects ({service.privacy.headline}) written to {output}")

@@ -14,6 +14,18 @@ OWN_GRAMMAR = ("train", "plan", "audit", "study")
 """Commands whose words are KEY=VALUE and never pass through argparse."""
 SHELLS = ("bash", "zsh", "fish")
 
+FORM: dict[str, dict[str, Any]] = {
+    "separator": {"metavar": "NAME", "help": "of csv files, as all that follows: comma, semicolon, tab, bar"},
+    "decimal": {"metavar": "NAME", "help": "point or comma"},
+    "thousands": {"metavar": "NAME", "help": "comma, point, space or apostrophe between groups of three digits"},
+    "encoding": {"metavar": "NAME", "help": "utf-8, latin-1, cp1252, utf-16, ..."},
+    "trailing_separator": {"action": "store_true", "default": None, "help": "rows end with one separator more"},
+    "repeated_header": {"action": "store_true", "default": None, "help": "rows that are the header again are none"},
+    "skip_lines": {"type": int, "metavar": "N", "help": "lines before the header"},
+    "footer_rows": {"type": int, "metavar": "N", "help": "last rows that are no records, such as totals"},
+}
+"""Options of the form of a csv file, the settings of ``CsvForm``."""
+_TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
 _LIKE = 0.6
@@ -62,7 +74,13 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
     given, rest = make_parser().parse_known_args(words)
     if rest:
         raise InputError(_unknown(rest[0], given.command, commands[given.command]))
-    return vars(given)
+    found = vars(given)
+    if not FORM.keys() <= found.keys():
+        return found
+    from torchdpcate.data._csv import CsvForm  # brings torch, which nothing else here does
+
+    form = {name: value for name in FORM if (value := found.pop(name)) is not None}
+    return found | {"form": CsvForm(**form)}
 
 
 def subparsers() -> dict[str, argparse.ArgumentParser]:
@@ -102,15 +120,18 @@ def make_parser() -> Parser:
 
     commands.add_parser("plan", help="noise to expect, no record read (see torchdpcate plan --help)", add_help=False)
 
-    domain = commands.add_parser("domain", help="draft the domain file of a table, by names and types of columns alone")
-    domain.add_argument("table", help="csv or parquet table")
+    domain = commands.add_parser("domain", help="write the domain file of a table: asks in a terminal, else drafts")
+    domain.add_argument("table", help=_TABLE)
     domain.add_argument("-o", "--output", metavar="YAML", help="file to write, not there yet; printed if left out")
     domain.add_argument("--treatment", metavar="COLUMN", help="the treatment's column")
     domain.add_argument("--outcome", metavar="COLUMN", help="the outcome's column")
+    domain.add_argument("--covariates", metavar="A,B,C", help="the covariates' columns; all that may be if left out")
+    domain.add_argument("--no-questions", action="store_false", dest="ask", help="draft without asking in a terminal")
+    _add_form(domain)
 
     predict = commands.add_parser("predict", help="effects or decisions of a release at the rows of a table")
     predict.add_argument("release", help=_RELEASE)
-    predict.add_argument("input", help="csv or parquet table with the covariates' columns")
+    predict.add_argument("input", help=f"{_TABLE}, with the covariates' columns")
     predict.add_argument(
         "-o", "--output", required=True, help="csv or parquet file to write, column effect or decision"
     )
@@ -128,7 +149,8 @@ def make_parser() -> Parser:
     predict.add_argument(
         "--most-bytes", type=int, metavar="N", help="what a row group of a parquet file may unpack to (default 1 GiB)"
     )
-    predict.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
+    predict.add_argument("--overwrite", "--force", action="store_true", help=_OVERWRITE)
+    _add_form(predict)
 
     inspect = commands.add_parser("inspect", help="what a release guarantees")
     inspect.add_argument("release", help=_RELEASE)
@@ -157,9 +179,10 @@ def make_parser() -> Parser:
 
     answer = commands.add_parser("answer", help="new queries to a run's online service (the curator's side)")
     answer.add_argument("run", metavar="folder", help="run folder of train release=function mechanism=gaussian_process")
-    answer.add_argument("--queries", required=True, help="csv or parquet table with the covariates' columns")
+    answer.add_argument("--queries", required=True, help=f"{_TABLE}, with the covariates' columns")
     answer.add_argument("-o", "--output", help="csv or parquet file to write, column effect; printed if left out")
     answer.add_argument("--overwrite", action="store_true", help=_OVERWRITE)
+    _add_form(answer)
 
     commands.add_parser("audit", help="attack the mechanisms (see torchdpcate audit --help)", add_help=False)
 
@@ -176,6 +199,11 @@ def make_parser() -> Parser:
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
     return parser
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    for name, how in FORM.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **how)
 
 
 def _unknown(word: str, command: str, parser: argparse.ArgumentParser) -> str:

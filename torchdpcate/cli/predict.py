@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from torchdpcate._files import refuse_existing
+from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import MOST_BYTES
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError
@@ -33,12 +34,13 @@ def predict(
     level: float | None = None,
     outside: str = REFUSE,
     overwrite: bool = False,
+    form: CsvForm = PLAIN,
 ) -> None:
     """Write the effects, or a rule's decisions, at the rows of ``input`` to ``output``, in constant memory.
 
     Args:
         release: Release file, or the run folder that holds it.
-        input: csv or parquet table with the schema's covariate columns.
+        input: A table with the schema's covariate columns.
         output: csv or parquet file to write, whole or not at all.
         most_bytes: What a row group of a parquet file may unpack to; None for 1 GiB.
         keep: Columns of the input to be written before the answers.
@@ -47,6 +49,7 @@ def predict(
         outside: ``"missing"`` leaves the answers of rows outside the domain empty and counts these rows, ``"refuse"``
             refuses the table.
         overwrite: Whether the output may take the place of a file that is there.
+        form: How the input is written, if it is csv.
 
     Raises:
         InputError: An output that is there, a damaged release, missing columns, rows outside the domain, intervals that
@@ -76,6 +79,7 @@ def predict(
             missing_outside=outside == MISSING,
             on_progress=lambda rows: progress.update(bar, completed=rows),
             most_bytes=MOST_BYTES if most_bytes is None else most_bytes,
+            form=form,
         )
     print(f"{done.rows - done.outside:,} {loaded.column}s ({loaded.privacy.headline}) written to {output}")
     if outside == MISSING:

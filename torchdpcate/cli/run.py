@@ -20,6 +20,7 @@ from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserve
 from torchdpcate._process import gpu_memory
 from torchdpcate._text import plain
 from torchdpcate.cli.curator import record_numbers, write_curator
+from torchdpcate.cli.state import forget_run, note_run, runs_on
 from torchdpcate.cli.sweep import run_words
 from torchdpcate.cli.tables import facts
 from torchdpcate.cli.task import TaskSpec, settings
@@ -39,6 +40,7 @@ from torchdpcate.verify.file import verify_release
 
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
+_EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
 
 Any_Release = TypeVar("Any_Release", bound=Release)
@@ -83,19 +85,22 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     if task.study.queries is not None:
         task.study.domain.check_covariates(task.study.queries, "query")
     _warn(config, task.study)
+    for warning in budget_warnings(config, planned):
+        say_warning(warning)
     records = records_of(config)
     if records is not None and shared is None:
         warn_of_runs(folder, records)
 
     place, before = folder / "release", task.size()
     with (
-        nothing_left_unpaid(folder),
+        nothing_left_unpaid(folder, records),
         reserved(place, _ROOM + _NUMBER * before),  # what cannot be written is not paid
         gpu_memory(f"task = {task.name}", "take fewer records, features or queries"),
     ):
         if records is not None:
             private_folder(folder / "curator")
             write_text(folder / "curator" / _RECORDS, records + "\n", PRIVATE)
+            note_run(records, folder)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
             task.release = told_of_the_sweep(task.released(), shared)
@@ -232,7 +237,7 @@ def records_of(config: DictConfig) -> str | None:
 
 
 def warn_of_runs(folder: Path, records: str) -> None:
-    """Say which runs beside this one, and in sweeps beside it, are on the same files; once a sweep.
+    """Say which earlier runs of this user, and which beside this one, are on the same files; once a sweep.
 
     Args:
         folder: Run folder.
@@ -250,10 +255,13 @@ def warn_of_runs(folder: Path, records: str) -> None:
         with suppress(OSError, ValueError):
             if own not in (run, run.parent) and place.read_text(encoding="ascii").strip() == records:
                 found.append(run)
+    beside = {run.absolute() for run in found}
+    earlier = [run for run in runs_on(records) if own.absolute() not in (run, run.parent) and run not in beside]
+    found = [*sorted(found), *earlier]
     if found:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         say_warning(
-            f"run_dir = {folder}: is on the same files as {min(found)}{more}: what you publish of these runs adds up, "
+            f"run_dir = {folder}: is on the same files as {found[0]}{more}: what you publish of these runs adds up, "
             "and no ledger counts it; budget.shared=LEDGER keeps one total"
         )
 
@@ -277,6 +285,28 @@ def _warn(config: DictConfig, study: Study | StreamedStudy) -> None:
         say_warning(f"privacy.{large_delta(delta, n, what)}")
     if sweeps() and study.effect is None and config.budget.shared is None:
         say_warning("each run of a sweep spends a budget of its own on the same records; what you publish adds up")
+
+
+def budget_warnings(config: DictConfig, planned: PlannedNoise) -> Iterator[str]:
+    """Yield what the budget means where it protects little, or leaves little to be seen.
+
+    Args:
+        config: The composed configuration.
+        planned: The noise to expect.
+    """
+    epsilon = float(config.privacy.epsilon)
+    if epsilon > _EPSILON and config.privacy.noise_seed is None and not is_generated(config):
+        yield (
+            f"privacy.epsilon = {epsilon:g}: above {_EPSILON:g} the guarantee says little, for what a record holds may "
+            f"change the odds of a release by a factor of e^{epsilon:g}; 1 is usual"
+        )
+    share = planned.value / planned.outcome_range
+    if _SHARE < share < float("inf"):
+        yield (
+            f"privacy.epsilon = {epsilon:g}: the noise to expect, {shown(planned.value)} of {planned.of}, is "
+            f"{share:.0%} of the outcome's range, so that little may be seen; torchdpcate plan shows what n or epsilon "
+            "would do"
+        )
 
 
 def say_warning(warning: str) -> None:
@@ -304,14 +334,21 @@ def sweeps() -> bool:
 
 
 @contextmanager
-def nothing_left_unpaid(folder: Path) -> Iterator[None]:
-    """Remove the curator's folder where records or the disk are refused before anything was spent on them."""
+def nothing_left_unpaid(folder: Path, records: str | None = None) -> Iterator[None]:
+    """Remove the curator's folder where records or the disk are refused before anything was spent on them.
+
+    Args:
+        folder: Run folder.
+        records: Of ``records_of``; the note of the run on them is taken back too.
+    """
     try:
         yield
     except (InputError, OSError):
         ledger = folder / "curator" / "ledger.json"
         if not ledger.is_file() or not Ledger.load(ledger).entries:
             shutil.rmtree(folder / "curator", ignore_errors=True)
+            if records is not None:
+                forget_run(records, folder)
             if not sweeps():
                 with suppress(OSError):
                     folder.rmdir()

@@ -5,6 +5,7 @@ from torchdpcate._lazy import exports
 __getattr__, __dir__, __all__ = exports(
     __name__,
     {
+        "_csv": ("CsvForm",),
         "checked": (
             "checked_records",
             "file_fingerprint",

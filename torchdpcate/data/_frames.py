@@ -1,16 +1,16 @@
-"""Csv and parquet files to pandas frames, batch by batch, reading only the columns named."""
+"""Files of tables to pandas frames, batch by batch, reading only the columns named."""
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchdpcate._text import plain
 from torchdpcate.data._arrays import check_columns, listed
+from torchdpcate.data._csv import BLOCK_BYTES, PLAIN, CsvForm, csv_batches, csv_names, read_numbers, setting
+from torchdpcate.data._foreign import ENDINGS, foreign_batches, foreign_schema
 from torchdpcate.data.persons import person_names
 from torchdpcate.errors import InputError
 
@@ -19,76 +19,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-_BYTES = 1 << 16
-_REMEDY = "save it as comma-separated UTF-8"
-_KINDS = {
-    b"PK\x03\x04": f"is a workbook (xlsx) or a zip file; {_REMEDY}",
-    b"\xd0\xcf\x11\xe0": f"is a workbook (xls); {_REMEDY}",
-    b"PAR1": "is a parquet file; give it a name that ends in .parquet",
-    b"\x1f\x8b": "is packed by gzip; give it a name that ends in .csv.gz",
-    b"\xff\xfe": f"is UTF-16; {_REMEDY}",
-    b"\xfe\xff": f"is UTF-16; {_REMEDY}",
-}
-_SEPARATORS = {b";": "semicolons", b"\t": "tabs", b"|": "bars"}
-_QUOTED = re.compile(rb'"[^"]*"')
 _MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
 _NO_LENGTHS = "DELTA_BYTE_ARRAY"
 NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
 TIMES = "times"
 """What a column may hold, by its type."""
-_CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
-_BLOCK_BYTES = 1 << 20
+CSV, PARQUET = "csv", "parquet"
+_ENDINGS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET, ".pq": PARQUET}
 _LONGEST = 1024  # bytes of a number or of a category
 PERSON = "\0person"
 """Column of a frame with the names of persons: no column of a domain has a name that cannot be shown."""
 MOST_BYTES = 1 << 30
 """What a table may take that is read at once, at eight bytes a value, and what a row group may unpack to."""
-
-
-def check_start(path: str) -> None:
-    """Refuse a file by its first bytes and lines; nothing of them is shown.
-
-    Args:
-        path: The csv or csv.gz file, as Arrow takes it.
-
-    Raises:
-        InputError: Another kind of file, another encoding or separator, or lines before the header.
-    """
-    found = _fault(_first_bytes(path))
-    if found is not None:
-        raise InputError(f"data file {path!r} cannot be read: it {found}")
-
-
-def _first_bytes(path: str) -> bytes:
-    """Return what the file begins with; nothing of a broken one, which reading it reports."""
-    with open(path.encode(), "rb") as file, suppress(EOFError, gzip.BadGzipFile, zlib.error):  # as Arrow: UTF-8
-        return (gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else file).read(_BYTES)
-    return b""
-
-
-def _fault(start: bytes) -> str | None:
-    """Return what is wrong with a file that starts so, and what to do; None if nothing is."""
-    for magic, words in _KINDS.items():
-        if start.startswith(magic):
-            return words
-    if b"\0" in start:
-        return f"holds NUL bytes, as UTF-16 does; {_REMEDY}"
-    lines = [_QUOTED.sub(b"", line) for line in start.removeprefix(b"\xef\xbb\xbf").splitlines()]
-    lines = [line for line in lines if line.strip()]
-    if not lines:
-        return None
-    header, second = lines[0], lines[1] if len(lines) > 1 else b""
-    if header[:4].lower() == b"sep=":
-        return "begins with a line sep=, as Excel writes it; delete this line, and separate columns by commas"
-    names = next((line for line in lines if not line.startswith(b"#")), b"")
-    if header.startswith(b"#") and header.count(b",") != names.count(b","):
-        return "begins with lines of comments (#); delete all lines before the names of columns"
-    commas = header.count(b",")
-    for separator, words in _SEPARATORS.items():
-        count = header.count(separator)
-        if count > commas and (not commas or second.count(separator) == count):
-            return f"separates columns by {words}; save it with commas between columns, and with decimal points"
-    return None
 
 
 def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: int) -> "Iterator[pa.RecordBatch]":
@@ -106,7 +48,7 @@ def parquet_batches(path: str, columns: list[str], batch_rows: int, most_bytes: 
     from pyarrow import parquet
 
     # By default pyarrow buffers ahead and keeps all of the file in memory while it iterates.
-    settings = {"buffer_size": _BLOCK_BYTES, "pre_buffer": False}
+    settings = {"buffer_size": BLOCK_BYTES, "pre_buffer": False}
     with parquet.ParquetFile(path, **settings) as file:
         check_columns(file.schema_arrow.names, columns, path)
         _check_types(file.schema_arrow, columns, path)
@@ -185,18 +127,23 @@ def _check_sizes(metadata: "FileMetaData", leaves: list[int], text: list[str], p
             )
 
 
-def file_kind(path: str | Path, what: str = "data file") -> str:
-    """Return ``"csv"`` or ``"parquet"`` by the file's name.
+def file_kind(path: str | Path, what: str = "data file", written: bool = False) -> str:
+    """Return ``"csv"``, ``"parquet"`` or the program whose file it is, by the file's name.
+
+    Args:
+        path: The file.
+        what: What it is, for messages.
+        written: Whether it is to be written: then it is csv or parquet.
 
     Raises:
-        InputError: The name ends in neither.
+        InputError: The name ends otherwise.
     """
-    name = str(path).lower()
-    if name.endswith(_CSV):
-        return "csv"
-    if name.endswith(_PARQUET):
-        return "parquet"
-    raise InputError(f"{what} {str(path)!r} is neither csv nor parquet; use {', '.join(_CSV + _PARQUET)}")
+    known = _ENDINGS if written else _ENDINGS | ENDINGS
+    kind = next((kind for ending, kind in known.items() if str(path).lower().endswith(ending)), None)
+    if kind is None:
+        also = "" if written else f", or of {', '.join(dict.fromkeys(ENDINGS.values()))}"
+        raise InputError(f"{what} {str(path)!r} is neither csv nor parquet{also}; use {', '.join(known)}")
+    return kind
 
 
 def check_there(path: str | Path) -> None:
@@ -239,6 +186,7 @@ def read_frame(
     text: Collection[str] = (),
     most_bytes: int = MOST_BYTES,
     persons: Sequence[str] = (),
+    form: CsvForm = PLAIN,
 ) -> "pd.DataFrame":
     """Return the columns of one file, or of several laid end to end, as one frame.
 
@@ -249,6 +197,7 @@ def read_frame(
         most_bytes: Size of the table at eight bytes a value, at most.
         persons: Those among them that name a record's person together: the frame has their name in the column
             ``PERSON``, made batch by batch, before types are brought together.
+        form: How csv files are written.
 
     Raises:
         InputError: A file is missing, empty or broken, lacks a column, or the table is larger than it may be.
@@ -256,11 +205,12 @@ def read_frame(
     import pandas as pd
 
     files = [paths] if isinstance(paths, str | Path) else list(paths)
+    check_form(files, form)
     most_rows, frames, done = check_limit(most_bytes) // (8 * len(columns)), [], 0
     for file in files:
-        if file_kind(file) == "parquet" and os.path.isfile(file):  # says how many rows it has, before any is read
+        if file_kind(file) == PARQUET and os.path.isfile(file):  # says how many rows it has, before any is read
             _check_rows(file, done + rows_in_metadata(file), most_rows, most_bytes)
-        for frame in iter_frames(file, columns, text, most_bytes=most_bytes):
+        for frame in iter_frames(file, columns, text, most_bytes=most_bytes, form=form):
             done += len(frame)
             _check_rows(file, done, most_rows, most_bytes)
             if persons and len(frame):
@@ -283,7 +233,7 @@ def rows_in_metadata(paths: Any) -> int:
     """
     rows = 0
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
-        if file_kind(path) != "parquet":
+        if file_kind(path) != PARQUET:
             raise InputError(f"data file {str(path)!r} is no parquet file, which counts its rows; give n=NUMBER")
         check_there(path)
         with readable(path):
@@ -305,6 +255,7 @@ def iter_frames(
     text: Collection[str] = (),
     batch_rows: int = 65536,
     most_bytes: int = MOST_BYTES,
+    form: CsvForm = PLAIN,
 ) -> Iterator["pd.DataFrame"]:
     """Yield the columns of a file in frames of at most ``batch_rows`` rows, in constant memory.
 
@@ -314,28 +265,49 @@ def iter_frames(
         text: Those among them that hold words.
         batch_rows: Rows of a frame, at most.
         most_bytes: What a row group of a parquet file may unpack to; csv is read a MiB at a time.
+        form: How a csv file is written.
 
     Raises:
         InputError: As ``read_frame``.
     """
     kind = file_kind(path)
     check_there(path)
-    with readable(path):
-        if kind == "csv":
-            batches = csv_batches(arrow_path(path), list(columns))
-        else:
+    with readable(path, form):
+        if kind == CSV:
+            batches = csv_batches(arrow_path(path), list(columns), form=form)
+        elif kind == PARQUET:
             batches = parquet_batches(arrow_path(path), list(columns), batch_rows, check_limit(most_bytes))
+        else:
+            batches = _of_program(path, kind, list(columns), text, batch_rows)
         for batch in batches:
             for start in range(0, batch.num_rows, batch_rows):
-                yield _to_pandas(batch.slice(start, batch_rows), text)
+                yield _to_pandas(batch.slice(start, batch_rows), text, form if kind == CSV else PLAIN)
 
 
-def column_types(path: str | Path, columns: Sequence[str]) -> dict[str, "pa.DataType"]:
-    """Return the Arrow types in which columns of a file can be written again: those of parquet, words of csv.
+def _of_program(
+    path: str | Path, program: str, columns: list[str], text: Collection[str], batch_rows: int
+) -> "Iterator[pa.RecordBatch]":
+    for batch in foreign_batches(str(path), program, columns, text, batch_rows):
+        _check_types(batch.schema, columns, str(path))
+        yield batch
+
+
+def check_form(files: Sequence[str | Path], form: CsvForm) -> None:
+    """Refuse settings of csv files where there is none."""
+    if form.changed and CSV not in map(file_kind, files):
+        raise InputError(
+            f"data.{form.changed[0]} = {getattr(form, form.changed[0])}: is of csv files, and {listed(files)} is none; "
+            "leave it out"
+        )
+
+
+def column_types(path: str | Path, columns: Sequence[str], form: CsvForm = PLAIN) -> dict[str, "pa.DataType"]:
+    """Return the Arrow types in which columns of a file can be written again: words of csv, those of other files.
 
     Args:
         path: The file.
         columns: Their names.
+        form: How a csv file is written.
 
     Raises:
         InputError: A column is missing.
@@ -343,14 +315,16 @@ def column_types(path: str | Path, columns: Sequence[str]) -> dict[str, "pa.Data
     import pyarrow as pa
     from pyarrow import parquet
 
+    check_form([path], form)
     if not columns:
         return {}
     check_there(path)
-    with readable(path):
-        if file_kind(path) == "csv":
-            check_columns(csv_names(arrow_path(path)), columns, str(path))
+    kind = file_kind(path)
+    with readable(path, form):
+        if kind == CSV:
+            check_columns(csv_names(arrow_path(path), form), columns, str(path))
             return dict.fromkeys(columns, pa.large_string())
-        schema = parquet.read_schema(arrow_path(path))
+        schema = parquet.read_schema(arrow_path(path)) if kind == PARQUET else foreign_schema(str(path), kind)
     check_columns(schema.names, columns, str(path))
     return {name: _written_as(schema.field(name).type) for name in columns}
 
@@ -365,51 +339,7 @@ def _written_as(type_: "pa.DataType") -> "pa.DataType":
     return pa.large_string() if _is_words(type_) else type_
 
 
-def csv_names(path: str) -> list[str]:
-    """Return the names of a csv file's columns, from its first line.
-
-    Args:
-        path: The file, as Arrow takes it.
-    """
-    from pyarrow import csv
-
-    check_start(path)
-    parse = csv.ParseOptions(newlines_in_values=True)
-    with csv.open_csv(path, csv.ReadOptions(block_size=_BLOCK_BYTES), parse) as reader:
-        return list(reader.schema.names)
-
-
-def csv_batches(path: str, columns: list[str], raw: bool = False) -> "Iterator[pa.RecordBatch]":
-    """Yield the columns of a csv file as text, a MiB of the file at a time.
-
-    Args:
-        path: The file, as Arrow takes it.
-        columns: The columns to read; no other is.
-        raw: Whether text stays bytes, which need not be UTF-8.
-
-    Raises:
-        InputError: A column is missing, or the file is no comma-separated UTF-8.
-    """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    check_start(path)
-    # Everything is read as text, so that what is not a number can be counted rather than abort.
-    read = csv.ReadOptions(block_size=_BLOCK_BYTES)
-    parse = csv.ParseOptions(newlines_in_values=True)
-    with csv.open_csv(path, read, parse) as reader:
-        check_columns(reader.schema.names, columns, path)
-    convert = csv.ConvertOptions(
-        include_columns=columns,
-        column_types=dict.fromkeys(columns, pa.binary() if raw else pa.string()),
-        strings_can_be_null=True,
-        null_values=[""],
-    )
-    with csv.open_csv(path, read, parse, convert) as reader:
-        yield from reader
-
-
-def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame":
+def _to_pandas(batch: "pa.RecordBatch", text: Collection[str], form: CsvForm) -> "pd.DataFrame":
     """Turn columns of numbers written as text into numbers where that works for all of them.
 
     Text that is not UTF-8 is refused here: pandas would find it much later, and show it.
@@ -432,8 +362,7 @@ def _to_pandas(batch: "pa.RecordBatch", text: Collection[str]) -> "pd.DataFrame"
             array.validate(full=True)
             if name not in text:
                 # What is no number stays text: the schema parses it value by value, and counts.
-                with suppress(pa.ArrowInvalid):
-                    array = compute.cast(array, pa.float64())
+                array = read_numbers(array, name, form)
         arrays.append(array)
     return pa.record_batch(arrays, names=batch.schema.names).to_pandas()
 
@@ -451,7 +380,7 @@ def _check_words(words: "pa.Array", name: str) -> None:
 
 
 @contextmanager
-def readable(path: str | Path) -> Iterator[None]:
+def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
     """Turn a reader's errors into one line of ours."""
     import pyarrow as pa
 
@@ -460,9 +389,15 @@ def readable(path: str | Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         detail = without_cells(str(error))
         if isinstance(error, UnicodeError) or "UTF8" in detail:
-            detail = "text that is read is not UTF-8; save the file as UTF-8"
+            known = "UTF-8" if form.encoding == "utf-8" else f"{form.encoding}, as data.encoding says"
+            detail = (
+                f"text that is read is not {known}; save the file as UTF-8, or give {setting('encoding', 'latin-1')}"
+            )
         elif "Expected" in detail:
-            detail += "; delete lines before the header, and put cells with commas in quotes"
+            detail += (
+                f"; put cells with {form.separator}s in quotes; lines before the header are passed over by "
+                f"{setting('skip_lines', 'NUMBER')}, and last rows that are no records by data.footer_rows=NUMBER"
+            )
         raise InputError(f"data file {str(path)!r} cannot be read: {detail}") from None
 
 

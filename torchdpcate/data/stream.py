@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdpcate._files import atomic_path
+from torchdpcate.data._csv import PLAIN, CsvForm, read_numbers
 from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, column_types, file_kind, iter_frames
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -36,11 +37,13 @@ def stream_answers(
     batch_rows: int = 65536,
     on_progress: Callable[[int], object] | None = None,
     most_bytes: int = MOST_BYTES,
+    form: CsvForm = PLAIN,
 ) -> StreamedTable:
     """Read covariates from a file, and write one row of answers for each to another, batch by batch.
 
     Args:
-        input: csv, csv.gz or parquet with the schema's covariate columns; no other is read but those to be kept.
+        input: A table, as ``Table`` reads it, with the schema's covariate columns; no other is read but the
+            kept ones.
         output: csv, csv.gz or parquet with the kept columns and those of the answers, rows in the input's order. It is
             written under a temporary name and renamed when complete; on any error nothing is left.
         schema: Public facts of the covariates, with what becomes of those outside their bounds.
@@ -50,6 +53,7 @@ def stream_answers(
         batch_rows: Rows a batch, at most; memory grows with it and not with the file.
         on_progress: Called after each batch with the number of rows done.
         most_bytes: What a row group of a parquet file may unpack to.
+        form: How the input is written, if it is csv; the output has commas, decimal points and UTF-8.
 
     Raises:
         InputError: Missing file or column, values missing, not numeric or outside the domain (which
@@ -62,10 +66,10 @@ def stream_answers(
     text, kept = schema.text_columns | set(keep), tuple(dict.fromkeys(keep))
     done = outside = 0
     with _whole_or_nothing(Path(output)) as write:
-        types = column_types(input, kept)
-        for frame in iter_frames(input, columns, text, batch_rows, most_bytes):
+        types = column_types(input, kept, form)
+        for frame in iter_frames(input, columns, text, batch_rows, most_bytes, form):
             with about(f"{input}, rows {done + 1} to {done + len(frame)}"):
-                read = _numbers(frame, schema.columns, text - schema.text_columns)
+                read = _numbers(frame, schema.columns, text - schema.text_columns, form)
                 x, known = _covariates(schema, read, missing_outside)
             write(_table(frame, kept, types, answers(x), known))
             done, outside = done + len(frame), outside + int((~known).sum())
@@ -91,7 +95,7 @@ def stream_effects(
     """Write one answer a row, in one column, and return the number of rows; see ``stream_answers``.
 
     Args:
-        input: csv, csv.gz or parquet with the schema's covariate columns; no other is read.
+        input: A table, as ``Table`` reads it, with the schema's covariate columns; no other is read.
         output: csv, csv.gz or parquet to write, completely or not at all.
         schema: Public facts of the covariates.
         effect_fn: Encoded covariates, float64 [B, q], to answers [B].
@@ -104,14 +108,16 @@ def stream_effects(
     return stream_answers(input, output, schema, lambda x: {column: effect_fn(x)}, **settings).rows
 
 
-def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str]) -> "pd.DataFrame":
+def _numbers(frame: "pd.DataFrame", covariates: Sequence[str], text: frozenset[str], form: CsvForm) -> "pd.DataFrame":
     """Return the covariates, numbers among them that were read as text to be kept as they are written."""
     import pandas as pd
+    import pyarrow as pa
 
     found = frame[list(covariates)]
     for name in text & set(covariates):
-        with suppress(ValueError, TypeError):  # what is no number stays text, which the schema parses and counts
-            found = found.assign(**{name: pd.to_numeric(frame[name])})
+        if not pd.api.types.is_numeric_dtype(frame[name]):  # what is no number stays text, which the schema counts
+            words = pa.array(frame[name], pa.large_string(), from_pandas=True)
+            found = found.assign(**{name: read_numbers(words, name, form).to_pandas()})
     return found
 
 
@@ -146,7 +152,7 @@ def _table(
 @contextmanager
 def _whole_or_nothing(output: Path) -> Iterator[Callable[[Any], None]]:
     """Open a writer on a temporary file; rename it if all went well, remove it if not."""
-    kind = file_kind(output, "output")
+    kind = file_kind(output, "output", written=True)
     if not os.path.isdir(output.parent):
         raise InputError(f"output {str(output)!r}: there is no folder {str(output.parent)!r}; make it first")
     writer: Any = None

@@ -10,7 +10,8 @@ import torch
 from torch import LongTensor, Tensor
 
 from torchdpcate.causal.estimand import known_estimand
-from torchdpcate.data._frames import about, read_frame
+from torchdpcate.data._csv import PLAIN, CsvForm
+from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream, check_treatment
 from torchdpcate.data.schema import TableSchema
@@ -167,15 +168,20 @@ class StudySource(ABC):
 
     def _points(self, schema: TableSchema) -> Tensor:
         """Return the public points at which effects are requested: those of a file, else so many of a grid."""
-        return schema.grid(self.queries) if self.queries_path is None else read_queries(self.queries_path, schema)
+        return (
+            schema.grid(self.queries)
+            if self.queries_path is None
+            else read_queries(self.queries_path, schema, CsvForm.of(self))
+        )
 
 
-def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
-    """Read queries from a csv or parquet file with the schema's covariate columns.
+def read_queries(path: str | Path, schema: TableSchema, form: CsvForm = PLAIN) -> Tensor:
+    """Read queries from a file of a table with the schema's covariate columns.
 
     Args:
         path: The file; other columns than the covariates are not read.
         schema: Public facts of the table.
+        form: How it is written, if it is csv; it has neither lines before its header nor a footer.
 
     Returns:
         Queries, float64 [d, q], in the file's order.
@@ -184,7 +190,8 @@ def read_queries(path: str | Path, schema: TableSchema) -> Tensor:
         InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
-    frame = read_frame(path, schema.columns, schema.text_columns)
+    own = form.of_whole_files() if file_kind(path) == CSV else PLAIN
+    frame = read_frame(path, schema.columns, schema.text_columns, form=own)
     with about(path):
         return schema.within(schema.encode(frame), "query")
 

@@ -1,11 +1,12 @@
 """A user's own table: csv or parquet with its public facts in a domain file, at once or batch by batch."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -13,7 +14,17 @@ from torch import Tensor
 
 from torchdpcate._files import PRIVATE
 from torchdpcate.data._arrays import listed
-from torchdpcate.data._frames import MOST_BYTES, PERSON, about, iter_frames, read_frame, rows_in_metadata
+from torchdpcate.data._csv import PLAIN, CsvForm, last_row_remedy
+from torchdpcate.data._frames import (
+    CSV,
+    MOST_BYTES,
+    PERSON,
+    about,
+    file_kind,
+    iter_frames,
+    read_frame,
+    rows_in_metadata,
+)
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.persons import check_contribution, person_rows
@@ -33,9 +44,12 @@ from torchdpcate.errors import InputError
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 class TableStream(RecordStream):
-    """Records of csv, csv.gz or parquet files, in constant memory; only the columns the domain file names are read.
+    """Records of files as ``Table`` reads them, in constant memory; only the columns the domain file names are read.
 
     The constructor reads everything once: it counts the records and refuses what is not as declared. Each reading
     afterwards checks again, and refuses files that are no longer those that were counted: sums over different records
@@ -48,6 +62,7 @@ class TableStream(RecordStream):
             of it is kept.
         batch_rows: Rows a batch, at most; memory grows with it and not with the files.
         most_bytes: What a row group of a parquet file may unpack to.
+        form: How csv files are written.
 
     Raises:
         InputError: A missing, broken or empty file, a missing column, values missing, not numeric or outside the
@@ -72,6 +87,7 @@ class TableStream(RecordStream):
         out_of_bounds: str = "refuse",
         batch_rows: int = 65536,
         most_bytes: int = MOST_BYTES,
+        form: CsvForm = PLAIN,
     ) -> None:
         if batch_rows < 1:
             raise InputError(f"batch_rows is {batch_rows}; give 1 or more")
@@ -79,6 +95,7 @@ class TableStream(RecordStream):
         self.schema = TableSchema.of(domain).handling(out_of_bounds)
         self.batch_rows = batch_rows
         self.most_bytes = most_bytes
+        self.form = form
         self.n, self._seals, self.clipped = self._count()
         self.clipped.warn(self.schema)
 
@@ -113,8 +130,10 @@ class TableStream(RecordStream):
         """Yield the records of one file."""
         done = 0
         columns, text = record_columns(self.schema), self.schema.text_columns
-        for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
-            with about(f"{path}, rows {done + 1} to {done + len(frame)}"):
+        frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form)
+        for frame in frames:
+            rows = f"{path}, rows {done + 1} to {done + len(frame)}"
+            with about(rows), _last_row(path, frame, self.schema, frames):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)
@@ -124,6 +143,19 @@ class TableStream(RecordStream):
     @property
     def _treatment(self) -> str:
         return f"treatment column {self.schema.treatment!r}"
+
+
+@contextmanager
+def _last_row(
+    path: str | Path, frame: "pd.DataFrame", schema: TableSchema, following: Iterable[Any] = ()
+) -> Iterator[None]:
+    """Add to a complaint about records what to do if the last row of a csv file is none."""
+    try:
+        yield
+    except InputError as error:
+        last = file_kind(path) == CSV and next(iter(following), None) is None
+        numbers = [name for name in record_columns(schema) if name not in schema.text_columns]
+        raise InputError(f"{error}{last_row_remedy(frame, numbers) if last else ''}") from None
 
 
 def _seal(path: str | Path) -> tuple[int, ...]:
@@ -268,7 +300,10 @@ class _Mapped(RecordStream):
 
 @dataclass(eq=False, repr=False)
 class Table(StudySource):
-    """Records of a csv, csv.gz or parquet file; only the columns the domain file names are read.
+    """Records of a file; only the columns the domain file names are read.
+
+    Files are csv, csv.gz, parquet, or of Stata (dta), SPSS (sav, zsav) or SAS (sas7bdat, xpt); sav, zsav and xpt need
+    pyreadstat. Values with labels are words where the domain declares words, else numbers.
 
     Args:
         path: The file, or a list of files with the same columns, laid end to end.
@@ -289,6 +324,14 @@ class Table(StudySource):
         per_person: Records of each person.
         too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` them.
         seed: Public seed of the draw.
+        separator: Of csv files, as the following: ``"comma"``, ``"semicolon"``, ``"tab"`` or ``"bar"``.
+        decimal: ``"point"`` or ``"comma"``.
+        thousands: ``"comma"``, ``"point"``, ``"space"`` or ``"apostrophe"`` between groups of three digits, or None.
+        encoding: Of the text: ``"utf-8"``, ``"latin-1"``, ``"cp1252"``, ``"utf-16"`` or another.
+        trailing_separator: Whether rows of values end with one separator more.
+        repeated_header: Whether to pass over rows that are the header again.
+        skip_lines: Lines before the header.
+        footer_rows: Last rows that are no records, such as totals.
 
     Raises:
         InputError: On ``load`` or ``open``, whatever in the file is not as declared (which column, how many).
@@ -311,6 +354,14 @@ class Table(StudySource):
     per_person: int = 1
     too_many: str = "draw"
     seed: int = 0
+    separator: str = "comma"
+    decimal: str = "point"
+    thousands: str | None = None
+    encoding: str = "utf-8"
+    trailing_separator: bool = False
+    repeated_header: bool = False
+    skip_lines: int = 0
+    footer_rows: int = 0
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -363,7 +414,9 @@ class Table(StudySource):
     def open(self) -> StreamedStudy:
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         self.check_stream()
-        stream = TableStream(self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes)
+        stream = TableStream(
+            self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes, form=CsvForm.of(self)
+        )
         return StreamedStudy(stream, table_name(self.path), self._points(stream.schema))
 
     def load(self) -> Study:
@@ -380,8 +433,9 @@ class Table(StudySource):
         clusters = () if schema.cluster is None else (schema.cluster.name,)
         names = tuple(dict.fromkeys((*columns, *own, *clusters)))
         text = schema.text_columns | (set(own) - set(columns))
-        frame = read_frame(self.path, names, text, self.most_bytes, own)
-        with about(self.path):
+        frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self))
+        last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
+        with about(self.path), _last_row(last, frame, schema):
             read = encode_records(frame, schema)
             check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchdpcate.data._arrays import check_columns, listed, plural
-from torchdpcate.data._frames import arrow_path, csv_batches, csv_names, readable
+from torchdpcate.data._csv import csv_batches, csv_names
+from torchdpcate.data._frames import arrow_path, readable
 from torchdpcate.errors import InputError
 from torchdpcate.papers.mimic_hours import (
     INVASIVE_VENTILATION,

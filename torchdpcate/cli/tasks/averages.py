@@ -20,6 +20,7 @@ from torchdpcate._files import PRIVATE, atomic_path
 from torchdpcate._text import spreadsheet_cell
 from torchdpcate.cli.run import noise_source, say_warning, warnings_said
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec
+from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.study import StreamedStudy, Study, read_queries, record_average
 from torchdpcate.errors import InputError, NumericalError
 from torchdpcate.fit.convex import ConvexNuisanceConfig
@@ -382,4 +383,4 @@ class Averages(TaskSpec):
                     f"effect.{_SAMPLE} = {given}: holds the records, which are not public; give a sample of other "
                     "people, or leave it out"
                 )
-        return read_queries(str(given), self.study.schema)
+        return read_queries(str(given), self.study.schema, CsvForm.of(self.config.data))

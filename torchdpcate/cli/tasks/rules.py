@@ -17,6 +17,7 @@ from torchdpcate.cli.curator import released_by
 from torchdpcate.cli.task import Measure, TaskSpec, tasks_of, words
 from torchdpcate.composition.constants import RuleConstants
 from torchdpcate.composition.settings import AdaptiveSecondStage, ComposedNuisance, WideAndDeep
+from torchdpcate.data._csv import CsvForm
 from torchdpcate.data.study import Study, read_queries
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.figures import save_figure
@@ -281,7 +282,7 @@ class EffectRules(Rules):
             second_stage=stage,
             trainer=instantiate(config.trainer),
             seed=config.seed,
-            population=None if path is None else read_queries(path, self.study.schema),
+            population=None if path is None else read_queries(path, self.study.schema, CsvForm.of(config.data)),
             **rest,
         )
 

@@ -1,0 +1,423 @@
+"""Csv files as people have them: their form is declared, a wrong form is refused with the setting that reads it."""
+
+import codecs
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from torchdpcate.data._arrays import check_columns, missing_columns, plural
+from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 20
+"""What is read of a file at a time."""
+_SAVE = "save it as comma-separated UTF-8"
+_KINDS = {
+    b"PK\x03\x04": f"is a workbook (xlsx) or a zip file; {_SAVE}",
+    b"\xd0\xcf\x11\xe0": f"is a workbook (xls); {_SAVE}",
+    b"PAR1": "is a parquet file; give it a name that ends in .parquet",
+    b"\x1f\x8b": "is packed by gzip; give it a name that ends in .csv.gz",
+}
+_SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
+_DECIMALS = {"point": ".", "comma": ","}
+_THOUSANDS = {"comma": ",", "point": ".", "space": " \u00a0\u202f", "apostrophe": "'\u2019"}
+_QUOTED = re.compile(r'"[^"]*"')
+_MARK = "\ufeff"
+_ENCODINGS = "utf-8, latin-1, cp1252 and utf-16 are some"
+
+
+@dataclass(frozen=True)
+class CsvForm:
+    """How a csv file is written: public facts of the program that wrote it, and nothing of the records.
+
+    Args:
+        separator: Between columns: ``"comma"``, ``"semicolon"``, ``"tab"`` or ``"bar"``. A first line such as ``sep=;``
+            must agree with it, and is passed over.
+        decimal: ``"point"`` or ``"comma"``.
+        thousands: What groups digits by threes: ``"comma"``, ``"point"``, ``"space"`` or ``"apostrophe"``; None for
+            nothing.
+        encoding: Of the text, by its name in Python. A mark of UTF-8 (BOM) at the beginning is passed over.
+        trailing_separator: Whether each row of values ends with one separator more.
+        repeated_header: Whether rows that are the names of the columns again are passed over, as in files laid end to
+            end.
+        skip_lines: Lines before the names of the columns, that are passed over.
+        footer_rows: Last rows that are no records, such as totals, and are passed over.
+
+    Raises:
+        InputError: A setting that there is not; says which there are.
+
+    Example:
+        >>> CsvForm(separator="semicolon", decimal="comma", thousands="point").delimiter
+        ';'
+        >>> CsvForm(decimal="semicolon")
+        Traceback (most recent call last):
+        ...
+        torchdpcate.errors.InputError: data.decimal = 'semicolon': choose one of point, comma
+    """
+
+    separator: str = "comma"
+    decimal: str = "point"
+    thousands: str | None = None
+    encoding: str = "utf-8"
+    trailing_separator: bool = False
+    repeated_header: bool = False
+    skip_lines: int = 0
+    footer_rows: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("separator", _SEPARATORS), ("decimal", _DECIMALS), ("thousands", _THOUSANDS)):
+            given = getattr(self, name)
+            if given not in known and not (name == "thousands" and given is None):
+                raise InputError(f"data.{name} = {given!r}: choose one of {', '.join(known)}")
+        if self.thousands == self.decimal:
+            raise InputError(f"data.thousands = {self.thousands}: is the sign of data.decimal too; give each its own")
+        for name in ("trailing_separator", "repeated_header"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"data.{name} = {getattr(self, name)!r}: give true or false")
+        for name in ("skip_lines", "footer_rows"):
+            given = getattr(self, name)
+            if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+                raise InputError(f"data.{name} = {given!r}: give an integer from 0")
+        try:
+            known_as = codecs.lookup(self.encoding).name
+            "a".encode(known_as)
+        except (LookupError, TypeError, ValueError):  # such as "rot13", which is of text to text
+            raise InputError(f"data.encoding = {self.encoding!r}: is no encoding; {_ENCODINGS}") from None
+        object.__setattr__(self, "encoding", "utf-8" if known_as == "utf-8-sig" else known_as)
+
+    @classmethod
+    def of(cls, source: Any) -> "CsvForm":
+        """Return the form that entries or attributes of the same names say; what is not there is as usual."""
+        given = source if isinstance(source, Mapping) else vars(source)
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
+
+    @property
+    def delimiter(self) -> str:
+        """The separator's letter."""
+        return _SEPARATORS[self.separator]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of the settings that are not the usual ones."""
+        usual = asdict(CsvForm())
+        return tuple(name for name, value in asdict(self).items() if value != usual[name])
+
+    def is_number(self, text: str) -> bool:
+        """Return whether a text is a number that is written so."""
+        return re.match(_written(self.decimal, self.thousands), text) is not None
+
+    def of_whole_files(self) -> "CsvForm":
+        """Return the form of another file by the same program that holds nothing but a header and rows."""
+        return replace(self, repeated_header=False, skip_lines=0, footer_rows=0)
+
+
+PLAIN = CsvForm()
+"""Commas, decimal points and UTF-8."""
+
+
+def setting(name: str, value: str) -> str:
+    """Return how a setting of the form is given, to ``train`` and to commands with options."""
+    option = f"--{name.replace('_', '-')}{'' if value == 'true' else f' {value}'}"
+    return f"data.{name}={value} (predict, domain: {option})"
+
+
+def last_row_remedy(frame: "pd.DataFrame", numbers: Iterable[str]) -> str:
+    """Return what to do where the last row alone has words or nothing for a number; empty where it is another.
+
+    Args:
+        frame: The last rows of a csv file.
+        numbers: Columns of numbers.
+
+    Example:
+        >>> import pandas as pd
+        >>> last_row_remedy(pd.DataFrame({"age": ["30", "40", "Mean"]}), ["age"])[:34]
+        '; where the last row is no record,'
+    """
+    import pandas as pd
+
+    for name in numbers:
+        wrong = pd.to_numeric(frame[name], errors="coerce").isna().to_numpy()
+        if wrong.sum() == 1 and wrong[-1]:
+            return f"; where the last row is no record, such as one of totals, give {setting('footer_rows', '1')}"
+    return ""
+
+
+def check_start(path: str, form: CsvForm = PLAIN) -> int:
+    """Refuse a file by its first bytes and lines; nothing of them is shown.
+
+    Args:
+        path: The csv or csv.gz file, as Arrow takes it.
+        form: How it is said to be written.
+
+    Returns:
+        Number of lines before the names of the columns.
+
+    Raises:
+        InputError: Another kind of file, another encoding or separator, or lines before the header.
+    """
+    start = _first_bytes(path)
+    found = next((words for magic, words in _KINDS.items() if start.startswith(magic)), None) or _encoded(start, form)
+    if found is None:
+        decoder = codecs.getincrementaldecoder(form.encoding)("replace")
+        lines = decoder.decode(start).removeprefix(_MARK).splitlines()[form.skip_lines :]
+        separator_line = next(iter(lines), "").strip().strip('"')
+        own = separator_line[:4].lower() == "sep="
+        found = _separated(separator_line[4:] or "\t", form) if own else _fault(lines, form)
+    if found is not None:
+        raise InputError(f"data file {path!r} cannot be read: it {found}")
+    return form.skip_lines + own
+
+
+def _first_bytes(path: str) -> bytes:
+    """Return what the file begins with; nothing of a broken one, which reading it reports."""
+    with open(path.encode(), "rb") as file, suppress(EOFError, gzip.BadGzipFile, zlib.error):  # as Arrow: UTF-8
+        return (gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else file).read(_BYTES)
+    return b""
+
+
+def _encoded(start: bytes, form: CsvForm) -> str | None:
+    """Return what contradicts the encoding; None if nothing does."""
+    marked = start.startswith((b"\xff\xfe", b"\xfe\xff"))
+    usual = "leave data.encoding out, which is then utf-8"
+    if form.encoding.startswith(("utf-16", "utf-32")):
+        wide = marked or b"\0" in start or not start
+        return None if wide else f"is not {form.encoding}, as data.encoding says; {usual}"
+    if marked:
+        return f"is UTF-16; give {setting('encoding', 'utf-16')}"
+    if b"\0" in start:
+        return f"holds NUL bytes, as UTF-16 does; give {setting('encoding', 'utf-16-le')} or utf-16-be"
+    if form.encoding not in ("utf-8", "ascii") and not start.isascii():
+        with suppress(UnicodeError):  # text in another encoding is next to never UTF-8 too
+            codecs.getincrementaldecoder("utf-8")().decode(start)
+            return f"is UTF-8, and data.encoding says {form.encoding}; {usual}"
+    return None
+
+
+def _separated(letter: str, form: CsvForm) -> str | None:
+    """Return what contradicts the separator that a first line ``sep=`` names; None if nothing does."""
+    if letter == form.delimiter:
+        return None
+    name = next((name for name, known in _SEPARATORS.items() if known == letter), None)
+    if name is None:
+        return f"begins with a line sep= of a letter that is not read; {_SAVE}"
+    return f"begins with a line that says it separates columns by {name}s; give {setting('separator', name)}"
+
+
+def _fault(lines: Sequence[str], form: CsvForm) -> str | None:
+    """Return what is wrong with a file whose lines from the header on these are; None if nothing is."""
+    lines = [line for line in (_QUOTED.sub("", line) for line in lines) if line.strip()]
+    if not lines:
+        return None
+    header, second = lines[0], lines[1] if len(lines) > 1 else ""
+    names = next((line for line in lines if not line.startswith("#")), "")
+    if header.startswith("#") and header.count(form.delimiter) != names.count(form.delimiter):
+        return (
+            "begins with lines of comments (#); delete all lines before the names of columns, or say how many they "
+            f"are: {setting('skip_lines', 'NUMBER')}"
+        )
+    own = header.count(form.delimiter)
+    for name, letter in _SEPARATORS.items():
+        count = header.count(letter)
+        if name != form.separator and count > own and (not own or second.count(letter) == count):
+            return f"separates columns by {name}s; give {setting('separator', name)}"
+    trails = second.rstrip("\r\n").endswith(form.delimiter)
+    if second and form.trailing_separator and not trails:
+        return "has rows that do not end with a separator; leave data.trailing_separator out"
+    if trails and not form.trailing_separator and second.count(form.delimiter) == own + 1:
+        return f"has a separator at the end of each row; give {setting('trailing_separator', 'true')}"
+    return None
+
+
+def csv_names(path: str, form: CsvForm = PLAIN) -> list[str]:
+    """Return the names of a csv file's columns, from its header.
+
+    Args:
+        path: The file, as Arrow takes it.
+        form: How it is written.
+    """
+    from pyarrow import csv
+
+    read, parse = _options(form, check_start(path, form))
+    if form.trailing_separator or form.footer_rows:  # then rows of values may have another number of columns
+        parse.invalid_row_handler = lambda row: "skip"
+    with csv.open_csv(path, read, parse) as reader:
+        names = list(reader.schema.names)
+    trails = form.trailing_separator and len(names) > 1 and not names[-1]
+    return names[:-1] if trails else names
+
+
+def csv_batches(path: str, columns: list[str], raw: bool = False, form: CsvForm = PLAIN) -> "Iterator[pa.RecordBatch]":
+    """Yield the columns of a csv file as text, a MiB of the file at a time.
+
+    Args:
+        path: The file, as Arrow takes it.
+        columns: The columns to read; no other is.
+        raw: Whether text stays bytes, which need not be UTF-8.
+        form: How it is written.
+
+    Raises:
+        InputError: A column is missing, or the file is not written so.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names, skip = csv_names(path, form), check_start(path, form)
+    if columns and not set(columns) & set(names):
+        raise InputError(
+            f"{path}: {missing_columns(columns, names)} Lines before it are passed over by "
+            f"{setting('skip_lines', 'NUMBER')}"
+        )
+    check_columns(names, columns, path)
+    # Everything is read as text, so that what is not a number can be counted rather than abort.
+    read, parse = _options(form, skip)
+    if form.trailing_separator:
+        read.column_names, read.skip_rows = [*names, ""], skip + 1
+    convert = csv.ConvertOptions(
+        include_columns=columns,
+        column_types=dict.fromkeys(columns, pa.binary() if raw else pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+    )
+    footer = _Footer(form.footer_rows, skip + 1, path)
+    if form.footer_rows:
+        read.use_threads, parse.invalid_row_handler = False, footer  # in one thread Arrow counts the rows
+    with csv.open_csv(path, read, parse, convert) as reader:
+        batches: Iterator[pa.RecordBatch] = map(_without_headers, reader) if form.repeated_header else iter(reader)
+        yield from footer.left_out(batches) if form.footer_rows else batches
+
+
+def _options(form: CsvForm, skip: int) -> tuple[Any, Any]:
+    """Return Arrow's options of reading and of parsing."""
+    from pyarrow import csv
+
+    read = csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=skip, encoding=form.encoding)
+    return read, csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
+
+
+def _without_headers(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Return the rows but those in which each column that is read has its own name for a value."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    again = np.full(batch.num_rows, len(batch.schema.names) > 0)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        same = compute.equal(column, pa.scalar(name.encode(), pa.binary()).cast(column.type))
+        again &= same.fill_null(False).to_numpy(zero_copy_only=False)
+    return batch.filter(pa.array(~again)) if again.any() else batch
+
+
+class _Footer:
+    """The last rows of a file, which are no records and may have another number of columns.
+
+    Args:
+        rows: How many they are.
+        before: Lines before the first row of values.
+        path: The file.
+    """
+
+    def __init__(self, rows: int, before: int, path: str) -> None:
+        self._rows, self._before, self._path = rows, before, path
+        self._odd: list[int] = []
+
+    def __call__(self, row: Any) -> str:
+        """Pass over a row with another number of columns; that it is among the last is seen at the end."""
+        self._odd.append(row.number - self._before)
+        return "skip" if len(self._odd) <= self._rows else "error"
+
+    def left_out(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """Yield all rows but the last.
+
+        Raises:
+            InputError: A row with another number of columns that is not among the last.
+        """
+        import pyarrow as pa
+
+        held: list[pa.RecordBatch] = []
+        done = 0
+        for batch in batches:
+            held.append(batch)
+            done += batch.num_rows
+            while sum(part.num_rows for part in held[1:]) >= self._rows:
+                yield held.pop(0)
+        if self._odd and self._odd[0] <= done + len(self._odd) - self._rows:
+            raise InputError(
+                f"data file {self._path!r} cannot be read: row {self._odd[0]} has another number of columns, and is "
+                f"not among the last data.footer_rows = {self._rows}; correct it"
+            )
+        if held:
+            rest = pa.Table.from_batches(held)
+            yield from rest.slice(0, max(rest.num_rows - self._rows + len(self._odd), 0)).to_batches()
+
+
+def read_numbers(words: "pa.Array", name: str, form: CsvForm = PLAIN) -> "pa.Array":
+    """Return a column of text as numbers, or as text where some of it is none: numbers as ``float`` reads them.
+
+    Args:
+        words: Text.
+        name: The column's name.
+        form: How numbers are written.
+
+    Raises:
+        InputError: Numbers that are written in another way; says how many, and which setting reads them.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    plain = form.decimal == "point" and form.thousands is None
+    if plain:
+        with suppress(pa.ArrowInvalid):
+            return compute.cast(words, pa.float64())
+    own = compute.match_substring_regex(words, _written(form.decimal, form.thousands))
+    others = words.filter(compute.invert(own).fill_null(False))
+    if len(others):
+        _refuse_other_forms(others, name, form)
+    if not plain:
+        read = words
+        if form.thousands is not None:
+            read = compute.replace_substring_regex(read, f"[{_THOUSANDS[form.thousands]}]", "")
+        words = compute.if_else(own, compute.replace_substring(read, _DECIMALS[form.decimal], "."), words)
+        with suppress(pa.ArrowInvalid):
+            return compute.cast(words, pa.float64())
+    return words
+
+
+def _written(decimal: str, thousands: str | None) -> str:
+    """Return the pattern of numbers with this decimal sign, in groups of three digits or in one piece."""
+    point = re.escape(_DECIMALS[decimal])
+    grouped = "" if thousands is None else f"[0-9]{{1,3}}(?:[{_THOUSANDS[thousands]}][0-9]{{3}})+|"
+    return rf"^\s*[+-]?(?:(?:{grouped}[0-9]+)(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
+
+
+def _refuse_other_forms(words: "pa.Array", name: str, form: CsvForm) -> None:
+    """Refuse numbers written with other signs, and a header among the values."""
+    from pyarrow import compute
+
+    headers = compute.sum(compute.equal(words, name)).as_py() or 0
+    if headers:
+        raise InputError(
+            f"column {name!r} holds its own name in {headers} of its rows; where the header is there again, give "
+            f"{setting('repeated_header', 'true')}"
+        )
+    found: dict[tuple[int, int], list[str]] = {}
+    for decimal in _DECIMALS:
+        for thousands in (None, *(sign for sign in _THOUSANDS if sign != decimal)):
+            count = compute.sum(compute.match_substring_regex(words, _written(decimal, thousands))).as_py() or 0
+            changes = {"decimal": decimal, "thousands": thousands}
+            given = [setting(key, value or "null") for key, value in changes.items() if value != getattr(form, key)]
+            if count and given:
+                found.setdefault((-count, len(given)), []).append(" and ".join(given))
+    if found:
+        most = min(found)  # of the most numbers, by the fewest settings
+        raise InputError(
+            f"column {name!r} has {plural(-most[0], 'number')} not written with data.decimal={form.decimal}, "
+            f"data.thousands={form.thousands or 'null'}; give {', or '.join(found[most])}"
+        )

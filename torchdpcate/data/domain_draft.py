@@ -1,0 +1,361 @@
+"""Drafts of domain files: each column by name and type, and ``???`` or an answer for each public fact.
+
+What is asked of a column stands once, in ``treatment_entries``, ``outcome_entries``, ``covariate_entries`` and
+``design_entries``: drafts and questions follow from them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchdpcate._files import write_text
+from torchdpcate.data._csv import PLAIN, CsvForm
+from torchdpcate.data._frames import TRUTHS, WORDS
+from torchdpcate.data.columns import DATES, ENCODED, OTHER, TO_USE, TWICE, left_out, table_columns
+from torchdpcate.data.facts import OPEN, check_bounds, to_number
+from torchdpcate.errors import InputError
+
+MANY = 20
+"""Covariates of a draft; of more columns, those that nobody has chosen are remarks in it."""
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*(?: [\w.-]+)*")
+_HEAD = """\
+# Draft of a domain file: the table's columns by name and type, and nothing else of its records.
+#
+# Replace every ??? by a public fact, known without these records (a codebook, a protocol, a unit, a law), and say
+# where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
+# Delete what is no covariate, and whatever the treatment may have changed.
+"""
+_TYPICAL = (
+    "# typical: [ , ]   # where nine of ten values lie, if the range is much wider",
+    "# scale: log   # of values over decades",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One question about a column: the entries of the domain file that its answer gives.
+
+    Args:
+        keys: The entries, ``???`` in a draft.
+        question: What is asked, and what the entry is for.
+        read: From an answer to entries and their text in yaml; raises an InputError that says what is wrong.
+        remark: Said beside the last entry in a draft.
+        default: Entries where the answer is empty; None leaves them open.
+        drafted: Whether a draft has the entries where nobody answered.
+    """
+
+    keys: tuple[str, ...]
+    question: str
+    read: Callable[[str], dict[str, str]]
+    remark: str = ""
+    default: Mapping[str, str] | None = None
+    drafted: bool = True
+
+    def lines(self, given: Mapping[str, str], indent: str) -> Iterator[str]:
+        """Yield the lines of a domain file: what was answered, or open entries."""
+        if not given and not self.drafted:
+            return
+        entries = given or (dict.fromkeys(self.keys, OPEN) if self.default is None else self.default)
+        for place, (key, value) in enumerate(entries.items()):
+            last = place == len(entries) - 1 and self.remark and not given
+            yield f"{indent}{key}: {value}{f'   # {self.remark}' if last else ''}\n"
+
+
+def treatment_entries(kind: str) -> list[Entry]:
+    """Return what is asked of the treatment's column."""
+    words = kind == WORDS
+    question = "Its values, of the untreated first" + ("" if words else " (Enter for 0 and 1)")
+    return [
+        Entry(
+            ("categories",),
+            f"{question}, such as placebo, drug",
+            _levels,
+            "in the order of 0 and 1: [placebo, drug]",
+            default=None if words else {},
+        )
+    ]
+
+
+def outcome_entries(kind: str) -> list[Entry]:
+    """Return what is asked of the outcome's column."""
+    return [
+        Entry(
+            ("low", "high"),
+            "Lowest and highest value that anybody may have, such as 0 100; or [0, 1] of an outcome that is yes or no. "
+            "Noise grows with the width",
+            _range_or_levels,
+            "or categories: [0, 1] in the place of low and high",
+        ),
+        Entry(
+            ("origin",),
+            "Where these are known from, without the records, such as a scale's manual",
+            lambda answer: {"origin": _text(answer)},
+        ),
+    ]
+
+
+def covariate_entries(kind: str) -> list[Entry]:
+    """Return what is asked of a covariate's column."""
+    if kind == TRUTHS:
+        return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
+    if kind == WORDS:
+        return [Entry(("categories",), "All levels that there may be, such as north, south, west", _levels)]
+    return [
+        Entry(
+            ("low", "high"),
+            "Lowest and highest value that anybody may have, such as 18 90; or its codes, such as [1, 2, 3]",
+            _range_or_levels,
+        )
+    ]
+
+
+def design_entries() -> list[Entry]:
+    """Return what is asked of the study."""
+    return [
+        Entry(
+            ("propensity",),
+            "In a trial, the share that its design treats, such as 0.5 (Enter where treatment was not drawn)",
+            lambda answer: {"propensity": _share(answer)},
+            default={},
+            drafted=False,
+        ),
+        Entry(
+            ("overlap",),
+            "Neither arm is less likely than this, whatever the covariates, such as 0.05",
+            lambda answer: {"overlap": _share(answer)},
+            "neither arm is less likely than this, whatever the covariates: such as 0.05",
+        ),
+        Entry(
+            ("origin",),
+            "Where all this is known from, without the records, such as the protocol",
+            lambda answer: {"origin": _text(answer)},
+            "where the overlap comes from, and every bound above that has no origin of its own",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A domain file as far as it is known.
+
+    Args:
+        kinds: The table's columns, and what each holds.
+        treatment: The treatment's column, or None.
+        outcome: The outcome's column, or None.
+        covariates: Columns that were chosen, or None where nobody chose.
+        answers: Entries by column, or by ``""`` of the study: those of each question in its place.
+    """
+
+    kinds: Mapping[str, str]
+    treatment: str | None = None
+    outcome: str | None = None
+    covariates: Sequence[str] | None = None
+    answers: Mapping[str, Mapping[int, Mapping[str, str]]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_roles(self.kinds, self.treatment, self.outcome, self.covariates or ())
+
+    @property
+    def candidates(self) -> list[str]:
+        """Columns that may be covariates."""
+        rest = [name for name in self.kinds if name and name not in (self.treatment, self.outcome)]
+        return [name for name in rest if not left_out(name, self.kinds[name])]
+
+    def text(self) -> str:
+        """Return the text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
+
+        Raises:
+            InputError: No column can be a covariate.
+        """
+        chosen = self.candidates if self.covariates is None else list(self.covariates)
+        if not chosen:
+            raise InputError(
+                "the table has no column that can be a covariate, and one is needed; where there is none, as for an "
+                "average effect of a trial, add a column of zeros, with low: 0 and high: 1"
+            )
+        return "".join([_HEAD, *self._treatment(), *self._outcome(), *self._covariates(chosen), *self._design()])
+
+    def _lines(self, name: str, entries: Sequence[Entry], indent: str) -> Iterator[str]:
+        own = (self.answers or {}).get(name, {})
+        for place, entry in enumerate(entries):
+            yield from entry.lines(own.get(place, {}), indent)
+
+    def _treatment(self) -> Iterator[str]:
+        if self.treatment is None:
+            yield f"treatment: {OPEN}   # a column of 0 and 1, or {{name: arm, categories: [placebo, drug]}}\n"
+            return
+        lines = list(self._lines(self.treatment, treatment_entries(self.kinds[self.treatment]), "  "))
+        name = quoted(self.treatment)
+        yield from [f"treatment:\n  name: {name}\n", *lines] if lines else [f"treatment: {name}   # 0 and 1\n"]
+
+    def _outcome(self) -> Iterator[str]:
+        name = self.outcome
+        yield f"outcome:\n  name: {OPEN if name is None else quoted(name)}\n"
+        yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
+
+    def _covariates(self, chosen: Sequence[str]) -> Iterator[str]:
+        yield "covariates:   # of a number that is a code, categories: [1, 2, 3] in the place of low and high\n"
+        if self.covariates is None and len(chosen) > MANY:
+            yield f"  # {len(chosen)} columns may be covariates. Each adds noise: take the # from a few that matter,\n"
+            yield "  # or draft these alone by --covariates A,B,C\n"
+            for name in chosen:
+                keys = ", ".join(
+                    f"{key}: {OPEN}" for entry in covariate_entries(self.kinds[name]) for key in entry.keys
+                )
+                yield f"  # {quoted(name)}: {{{keys}}}\n"
+        else:
+            for name in chosen:
+                yield f"  {quoted(name)}:\n"
+                yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
+                if self.kinds[name] not in (TRUTHS, WORDS) and self.answers is None:
+                    yield from (f"    {line}\n" for line in _TYPICAL)
+        yield from self._left_out(chosen)
+
+    def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
+        for name, kind in self.kinds.items():
+            why = left_out(name, kind)
+            if not name:
+                yield "  # left out: a column without a name, such as the numbers of rows\n"
+            elif why and name not in (self.treatment, self.outcome, *chosen):
+                yield f"  # left out: {quoted(name)}, {why}; {TO_USE[why]}\n"
+
+    def _design(self) -> Iterator[str]:
+        if not (self.answers or {}).get(""):
+            yield "# propensity: 0.5   # of a trial alone: the share that its design treats\n"
+            yield "# treated: 0.05   # of anything else, where few or most are treated: their public share, such as "
+            yield "that of another year\n"
+        yield from self._lines("", design_entries(), "")
+
+
+def draft_domain(
+    path: str | Path,
+    treatment: str | None = None,
+    outcome: str | None = None,
+    covariates: Sequence[str] | None = None,
+    form: CsvForm = PLAIN,
+) -> str:
+    """Return the draft of a domain file for a table: its columns by name and type, ``???`` for each public fact.
+
+    No bound, level, count or value of the records is in it; see ``table_columns`` for how types are found.
+
+    Args:
+        path: The table.
+        treatment: Name of the treatment's column; None leaves it open.
+        outcome: Name of the outcome's column; None leaves it open.
+        covariates: Columns to draft; None takes all that may be covariates, as remarks where they are many.
+        form: How the table is written, if it is csv.
+
+    Returns:
+        Text of a yaml file that ``TableSchema.from_yaml`` refuses until each ``???`` is replaced.
+
+    Raises:
+        InputError: No such file, names of columns that may be a record's (a number, an
+            empty one that is not the first), or one that cannot be shown; a treatment, an outcome or a covariate that
+            is no column, or there twice.
+    """
+    return Draft(table_columns(path, form), treatment, outcome, covariates).text()
+
+
+def write_draft(draft: str, path: str | Path) -> Path:
+    """Write a draft to a file that is not there yet, whole or not at all.
+
+    Raises:
+        InputError: It is there, with what somebody filled in, or cannot be written.
+    """
+    path = check_new(path)
+    write_text(path, draft)
+    return path
+
+
+def check_new(path: str | Path) -> Path:
+    """Return the path of a file that is not there yet, in a folder that is.
+
+    Raises:
+        InputError: It is there, or its folder is not.
+    """
+    path = Path(path)
+    if path.exists():
+        raise InputError(f"output {str(path)!r} exists already, and may be filled in; choose another name or remove it")
+    if not path.parent.is_dir():
+        raise InputError(f"output {str(path)!r}: there is no folder {str(path.parent)!r}; make it first")
+    return path
+
+
+def quoted(name: str) -> str:
+    """Return a name as yaml reads it back.
+
+    Example:
+        >>> quoted("age"), quoted("no"), quoted("a: b")
+        ('age', '"no"', '"a: b"')
+    """
+    import yaml
+
+    if _PLAIN_NAME.fullmatch(name) and yaml.safe_load(name) == name:
+        return name
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _check_roles(
+    kinds: Mapping[str, str], treatment: str | None, outcome: str | None, covariates: Sequence[str]
+) -> None:
+    for what, name in (("treatment", treatment), ("outcome", outcome), *(("covariates", name) for name in covariates)):
+        if name is not None and name not in kinds:
+            # of a file without a header, what is there would be a record's
+            similar = [there for there in kinds if there.strip().casefold() == name.strip().casefold()]
+            hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
+            raise InputError(f"{what} = {name}: is no column of the table; {hint}")
+        unread = (TWICE, ENCODED, OTHER, DATES) if what == "covariates" else (TWICE, ENCODED)
+        if name is not None and kinds[name] in unread:
+            raise InputError(f"{what} = {name}: the column is {kinds[name]}; {TO_USE[kinds[name]]}")
+        if what == "covariates" and name in (treatment, outcome):
+            raise InputError(f"covariates = {name}: is the treatment or the outcome; leave it out")
+    if treatment is not None and treatment == outcome:
+        raise InputError(f"treatment = outcome = {treatment}: give each a column of its own")
+    if len(set(covariates)) < len(covariates):
+        raise InputError("covariates: names a column twice; give each once")
+
+
+def _text(answer: str) -> str:
+    return quoted(" ".join(answer.split()))
+
+
+def _share(answer: str) -> str:
+    share = to_number("this share", answer)
+    if not 0 < share < 1:
+        raise InputError(f"{answer} is no share; give a number between 0 and 1")
+    return _digits(share)
+
+
+def _levels(answer: str) -> dict[str, str]:
+    """Read levels, separated by commas, as categories."""
+    levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
+    if len(levels) < 2 or not all(levels) or len(set(levels)) < len(levels):
+        raise InputError("give two or more levels, each once, separated by commas")
+    written = [_digits(float(level)) if _is_number(level) else quoted(level) for level in levels]
+    return {"categories": f"[{', '.join(written)}]"}
+
+
+def _range_or_levels(answer: str) -> dict[str, str]:
+    """Read two numbers as bounds, or levels in brackets as categories."""
+    if answer.strip().startswith("["):
+        return _levels(answer)
+    words = answer.replace(",", " ").split()
+    if len(words) != 2:
+        raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
+    low, high = check_bounds("these values", words[0], words[1])
+    return {"low": _digits(low), "high": _digits(high)}
+
+
+def _digits(number: float) -> str:
+    """Return a number as yaml reads it back: 1e5 would be a word there."""
+    return str(int(number)) if number == int(number) else f"{number!r}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        to_number("level", text)
+    except InputError:
+        return False
+    return True
