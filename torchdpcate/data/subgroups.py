@@ -202,7 +202,7 @@ class Subgroups:
         """
         if isinstance(given, Subgroups):
             given = given.config()
-        if given == EVERYBODY:
+        if isinstance(given, str) and given == EVERYBODY:
             given = [EVERYBODY]
         if isinstance(given, str | Path):
             given = _read(given, schema)
@@ -283,7 +283,7 @@ class Subgroups:
 
 
 def _partition(entry: Any, schema: TableSchema) -> Partition:
-    if entry == EVERYBODY:
+    if isinstance(entry, str) and entry == EVERYBODY:
         return Partition(())
     if not isinstance(entry, Mapping) or not entry:
         raise InputError(f"subgroups: {_FORM}, not a {type(entry).__name__}")
@@ -302,7 +302,7 @@ def _read(given: str | Path, schema: TableSchema) -> Any:
         raise InputError(f"{what}: cannot be read: {error}") from None
     found = found["subgroups"] if isinstance(found, dict) and found.keys() == {"subgroups"} else found
     for place, entry in enumerate(found if isinstance(found, list) else [found], 1):
-        if entry == EVERYBODY:
+        if isinstance(entry, str) and entry == EVERYBODY:
             continue
         if not isinstance(entry, Mapping) or not set(schema.columns).issuperset(entry):
             raise InputError(f"{what}: entry {place}: {_FORM}, of the covariates {listed(schema.columns)}")

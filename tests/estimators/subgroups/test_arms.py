@@ -75,6 +75,20 @@ def test_two_arms_that_are_compared_are_a_table_of_these_arms():
     assert abs(first.estimate[1] - second.estimate[1]) > 0.3
 
 
+def test_any_two_arms_are_compared_from_the_same_sums():
+    release = SubgroupEffects(TRIAL, SOME, subgroups=CELLS).fit(*records()).release()
+    found, table = release.against("low"), release.table()
+    low, high = (table[table["arm"] == arm] for arm in ("low", "high"))
+    assert found["arm"].tolist() == ["placebo", "high"] * 4
+    placebo = found[found["arm"] == "placebo"]
+    assert placebo["estimate"].to_numpy() == pytest.approx(-low["estimate"].to_numpy())
+    assert placebo["low"].to_numpy() == pytest.approx(-low["high"].to_numpy())
+    other = found[found["arm"] == "high"]["estimate"].to_numpy()
+    assert other == pytest.approx(high["estimate"].to_numpy() - low["estimate"].to_numpy())
+    with pytest.raises(InputError, match="arm = 'placebo': choose one of low, high"):
+        release.against("placebo")
+
+
 def test_effects_of_everybody_are_averages():
     x, a, y = records()
     release = SubgroupEffects(TRIAL, MANY, subgroups="everybody").fit(x, a, y).release()

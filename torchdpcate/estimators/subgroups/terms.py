@@ -124,7 +124,8 @@ class Weighting:
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "
                 "that assigns each with one probability: state propensity: [...] in the domain, a number for each arm, "
-                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms"
+                "or give propensity=randomised; of other records task=cate (RLearner) has effects of all arms and "
+                "task=policy_selection policies, or put the records of two arms into a file of their own"
             )
         shares = (1 / arms,) * arms if known is None else tuple(known.of_arms[:, 0].tolist())
         return cls(EQUAL, 0.5, 0.5, shares=shares)
