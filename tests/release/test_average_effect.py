@@ -32,7 +32,7 @@ from torchdpcate.release.file import DIGEST_KEY, read_release_file, release_dige
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.card_words import own_words
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 SCHEMA = TableSchema.from_domain(DOMAIN)
 LAW = IntervalLaw(0.1, (0.05, 0.02))
 MAIN = Estimate(0.25, LAW)

@@ -16,7 +16,7 @@ from torchdpcate.release.file import save_release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify.card import make_card
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 
 
 def rule(features=None):

@@ -20,8 +20,8 @@ from torchdpcate.verify.card import make_card
 
 PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS)
-KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, better="higher")
+KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}}, better="higher")
 CELLS = [{"x0": True}, {"x1": [0.5]}]
 SETTINGS = {
     "laplace": (DOMAIN, SOME, {"propensity": "randomised"}),

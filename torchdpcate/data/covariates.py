@@ -183,7 +183,7 @@ class Numeric:
     """A number between public bounds, or one of the two if it has two levels; encoded as it is.
 
     Its scale and its typical range are those of ``CovariateScales``; ``origin`` says where its bounds come from, if
-    other than the schema's own, and is never compared.
+    other than the schema's own, and ``unit`` what it is measured in, for readers; neither is ever compared.
     """
 
     name: str
@@ -193,6 +193,7 @@ class Numeric:
     two_levels: bool = False
     scale: str = "linear"
     typical: Typical = None
+    unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         low, high = check_bounds(f"covariate {self.name!r}", self.low, self.high)
@@ -243,6 +244,7 @@ class Numeric:
         facts |= {"two_levels": True} if self.two_levels else {}
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
         facts |= {"typical": list(self.typical)} if self.typical is not None else {}
+        facts |= {"unit": self.unit} if self.unit else {}
         return facts | said(self.origin)
 
 
@@ -330,7 +332,7 @@ def bounds_in_words(covariate: Covariate) -> str:
     if covariate.levels:
         return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
     (column,) = covariate.columns
-    words = f"{column.name}: {column.low:g} to {column.high:g}"
+    words = f"{column.name}: {column.low:g} to {column.high:g}{f' {column.unit}' * bool(column.unit)}"
     more = ["log scale"] if column.scale == "log" else []
     more += [] if column.typical is None else ["typically {:g} to {:g}".format(*column.typical)]
     return f"{words} ({', '.join(more)})" if more else words

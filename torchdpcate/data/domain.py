@@ -12,11 +12,13 @@ from torchdpcate.data._arrays import is_frame, missing_columns, others_too, plur
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
+    check_better,
     check_bounds,
     check_distinct,
     check_kind,
     check_name,
     check_origin,
+    check_sd,
     to_number,
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
@@ -58,6 +60,10 @@ class Domain:
             the records.
         treated: Share of records that are treated, known from outside them, where the propensity is not known: what a
             plan expects of rare treatments; None expects about half.
+        better: ``"higher"`` or ``"lower"``: which outcomes are good, as rules and choices of a policy need to know;
+            None where nothing is said.
+        outcome_sd: Standard deviation of the outcome as known from outside the records, by which plans judge noise; no
+            guarantee rests on it. None where nothing is said.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -69,13 +75,15 @@ class Domain:
         typical: Tuple of q ranges or None.
         known_propensity: A ``KnownPropensity``, or None.
         treated: The public share of the treated, or None.
+        better: Which outcomes are good, or None.
+        outcome_sd: Standard deviation of the outcome, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
             covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
             propensity, the outcome's bounds do not fit its kind, or a scale or a typical range does not fit its column,
-            see ``check_scale``.
+            see ``check_scale``; ``better`` is another word, or ``outcome_sd`` none that the bounds allow.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -100,6 +108,8 @@ class Domain:
         scales: Sequence[str] | None = None,
         typical: Sequence[Sequence[float] | None] | None = None,
         treated: float | None = None,
+        better: str | None = None,
+        outcome_sd: float | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -133,6 +143,8 @@ class Domain:
         levels = {column.name: column.levels for column in self.columns if column.levels}
         self.known_propensity: KnownPropensity | None = known_propensity(propensity, self.names, levels, self.overlap)
         self.treated = self._share(treated)
+        self.better = check_better(better)
+        self.outcome_sd = check_sd(outcome_sd, self.outcome_low, self.outcome_high)
 
     @classmethod
     def of_columns(
@@ -197,6 +209,26 @@ class Domain:
     def outcome_range(self) -> float:
         r"""Width :math:`R = y_{hi} - y_{lo}`."""
         return self.outcome_high - self.outcome_low
+
+    @property
+    def direction(self) -> int:
+        """1 where large outcomes are good, -1 where small ones are: what a rule maximises is this times the outcome.
+
+        A sign turns no bound, as those of scores and of weights are about zero: sensitivities are the same.
+
+        Raises:
+            InputError: Nothing is said of it.
+
+        Example:
+            >>> Domain([0.0], [1.0], 0.0, 10.0, better="lower").direction
+            -1
+        """
+        if self.better is None:
+            raise InputError(
+                "better: nothing says whether high or low outcomes are good, and a rule needs to know; add better: "
+                "higher or better: lower to the outcome in the domain file, or Domain(better=)"
+            )
+        return 1 if self.better == "higher" else -1
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as a finite float64 matrix [n, q], its columns in the domain's order.
@@ -328,6 +360,8 @@ class Domain:
             origin=self.origin,
             outcome_kind=self.outcome_kind,
             treated=self.treated,
+            better=self.better,
+            outcome_sd=self.outcome_sd,
         )
         if self.known_propensity is not None:
             selected.known_propensity = self.known_propensity.select(chosen)
@@ -349,6 +383,8 @@ class Domain:
             **({"scales": list(self.scales)} if "log" in self.scales else {}),
             **({"typical": [range_ and list(range_) for range_ in self.typical]} if any(self.typical) else {}),
             **({} if self.treated is None else {"treated": self.treated}),
+            **({} if self.better is None else {"better": self.better}),
+            **({} if self.outcome_sd is None else {"outcome_sd": self.outcome_sd}),
         }
 
     @classmethod
@@ -386,7 +422,7 @@ class Domain:
 
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
-        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated
+        return self.columns, *outcome, self.overlap, self.known_propensity, self.treated, self.better, self.outcome_sd
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

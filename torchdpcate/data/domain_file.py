@@ -26,7 +26,7 @@ from torchdpcate.data._frames import (
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import IN_CODE, OPEN, check_bounds, check_filled, check_origin
+from torchdpcate.data.facts import IN_CODE, OPEN, check_bounds, check_filled, check_origin, check_unit
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = {"treatment", "outcome", "covariates"}
+_OF_OUTCOME = {"origin", "better", "sd", "unit"}  # what any outcome may have
 OTHER, TWICE, ENCODED = "neither numbers nor words", "there more than once", "not in UTF-8"
 _TO_USE = {
     OTHER: "make a number or a category of it to use it",
@@ -114,6 +115,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
+        "outcome_unit": check_unit("outcome", outcome.get("unit", "")),
     }
 
 
@@ -136,6 +138,8 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         propensity=_encoded_propensity(entries.get("propensity"), covariates),
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
+        better=outcome.get("better"),
+        outcome_sd=outcome.get("sd"),
     )
 
 
@@ -143,31 +147,32 @@ def _covariate(name: str, entry: Any) -> Covariate:
     """Build a covariate from its yaml entry."""
     what = f"covariate {name!r}"
     if isinstance(entry, Mapping) and "categories" in entry:
-        for fact in ("scale", "typical"):
+        for fact in ("scale", "typical", "unit"):
             if fact in entry:
                 raise InputError(f"{what} has categories, and {fact}, which is of numbers alone; leave it out")
         _entries(entry, what, {"categories"}, {"origin"})
         return Categorical(name, _levels(name, entry), _origin(what, entry))
-    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels", "scale", "typical"})
+    bounds = _entries(entry, what, {"low", "high"}, {"origin", "two_levels", "scale", "typical", "unit"})
     two_levels = bounds.get("two_levels", False)
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")
     scale, typical = bounds.get("scale", "linear"), bounds.get("typical")
-    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical)
+    unit = check_unit(what, bounds.get("unit", ""))
+    return Numeric(name, bounds["low"], bounds["high"], _origin(what, bounds), two_levels, scale, typical, unit)
 
 
 def _outcome(entry: Any) -> Mapping[str, Any]:
     """Return the outcome's entries, with the bounds and the kind that its categories bring."""
     if isinstance(entry, Mapping) and "categories" in entry:
-        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, {"origin"}))
+        levels = _levels("outcome", _entries(entry, "outcome", {"name", "categories"}, _OF_OUTCOME))
         if any(isinstance(level, bool | str) for level in levels) or sorted(levels) != [0, 1]:
             raise InputError(
                 f"categories of the outcome are {list(levels)}; a binary outcome is coded 0 "
                 "and 1, or true and false: write these into the column, and categories: [0, 1]"
             )
-        own = {"origin": entry["origin"]} if "origin" in entry else {}
+        own = {fact: entry[fact] for fact in entry if fact in _OF_OUTCOME}
         return {"name": entry["name"], "low": 0, "high": 1, "kind": "binary", **own}
-    return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind"})
+    return _entries(entry, "outcome", {"name", "low", "high"}, {"kind", *_OF_OUTCOME})
 
 
 def _encoded_propensity(given: Any, covariates: Sequence[Covariate]) -> Any:
@@ -367,6 +372,9 @@ def _draft_treatment(name: str | None, kinds: Mapping[str, str]) -> Iterator[str
 def _draft_outcome(name: str | None) -> Iterator[str]:
     yield f"outcome:   # or {{name: died, categories: [0, 1]}}\n  name: {OPEN if name is None else _quoted(name)}\n"
     yield f"  low: {OPEN}\n  high: {OPEN}\n  origin: {OPEN}\n"
+    yield "  # better: lower   # or higher: which outcomes are good, as treatment rules need to know\n"
+    yield "  # unit: points   # as readers are to see it, here and of covariates that are numbers\n"
+    yield "  # sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise\n"
 
 
 def _draft_covariate(name: str, kind: str) -> Iterator[str]:

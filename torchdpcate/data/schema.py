@@ -40,6 +40,7 @@ class TableSchema:
             they do not, records whose outcomes are all 0 and 1 are refused; never compared.
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
+        outcome_unit: Unit of the outcome, in words; empty if nothing is said. Never compared.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -59,6 +60,7 @@ class TableSchema:
     arms: tuple[Any, ...] = ()
     out_of_bounds: str = field(default="refuse", compare=False)
     kind_said: bool | None = field(default=None, compare=False)
+    outcome_unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -321,7 +323,8 @@ class TableSchema:
     ) -> "TableSchema":
         """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
-        facts["outcome"] = {"name": self.outcome, "low": low, "high": high, "origin": origin, "kind": kind}
+        bounds = {"low": low, "high": high, "origin": origin, "kind": kind}
+        facts["outcome"] = {**facts["outcome"], **bounds}
         return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def without(self, covariate: str) -> "TableSchema":
@@ -348,6 +351,9 @@ class TableSchema:
                 "low": domain.outcome_low,
                 "high": domain.outcome_high,
                 **({} if plain_number else {"kind": domain.outcome_kind}),
+                **({} if domain.better is None else {"better": domain.better}),
+                **({} if domain.outcome_sd is None else {"sd": domain.outcome_sd}),
+                **({"unit": self.outcome_unit} if self.outcome_unit else {}),
                 **said(self.outcome_origin),
             },
             "covariates": {covariate.name: covariate.to_dict() for covariate in self.covariates},
@@ -377,10 +383,12 @@ class TableSchema:
         them, in records and in queries of the release.
 
         An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [0, 1]`` says so
-        too, and brings the bounds), ``count`` or ``continuous``. A covariate that is a number may have ``scale: log``
-        and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
-        the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
-        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
+        too, and brings the bounds), ``count`` or ``continuous``. ``better: lower`` or ``higher`` says which outcomes
+        are good, as rules need to know; ``sd`` is their standard deviation as known from elsewhere, for plans alone. A
+        covariate that is a number may have ``scale: log`` and the range ``typical: [a, b]`` of about nine of ten
+        values, see ``CovariateScales``; it and the outcome may have a ``unit`` in words. ``propensity`` is what the
+        design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with the
+        records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are.
 
         Raises:

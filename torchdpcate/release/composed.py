@@ -196,7 +196,8 @@ class ComposedRelease(EffectRelease):
     ) -> "ComposedRule":
         """Return the rule that treats where the effect exceeds its cost; post-processing, hence free.
 
-        Outcomes are to be large: where a small outcome is wanted, change its sign before the fit.
+        The gain of a treatment is its effect, or where the schema says that lower outcomes are better, its effect with
+        the other sign.
 
         Args:
             cost: Of a treatment, in outcome units.
@@ -207,7 +208,8 @@ class ComposedRelease(EffectRelease):
                 the fit, of which the rule would tell.
 
         Raises:
-            InputError: A cost or threshold that is no finite number; a budget outside [0, 1] or without a population;
+            InputError: The schema does not say whether higher or lower outcomes are better; a cost or threshold that is
+                no finite number; a budget outside [0, 1] or without a population;
                 a population outside the domain, or without rows.
 
         Example:
@@ -337,7 +339,9 @@ def _hull(intervals: Tensor, points: Tensor) -> Tensor:
 class ComposedRule(DecisionRelease):
     r"""A treatment rule by the sign of a released effect; post-processing of its release, hence free.
 
-    .. math:: s(x) = g(x) - \text{cost} - \text{cutoff}, \quad d(x) = 1\{s(x) > 0\}
+    .. math:: s(x) = \pm g(x) - \text{cost} - \text{cutoff}, \quad d(x) = 1\{s(x) > 0\}
+
+    with the minus sign where lower outcomes are better.
 
     Attributes:
         effect: The release that the rule is made of.
@@ -373,7 +377,7 @@ class ComposedRule(DecisionRelease):
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
-        return self.effect.effect_tensor(x) - self.cost - self.cutoff
+        return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the rule is, and its public choices.
@@ -429,6 +433,7 @@ class Choices(NamedTuple):
     @classmethod
     def of(cls, schema: TableSchema, cost: float, threshold: float, budget: float | None, population: Any) -> "Choices":
         """Return the choices for a schema; errors are those of ``ComposedRelease.rule``."""
+        _ = schema.domain.direction  # may refuse
         cost, threshold = _number("cost", cost), _number("threshold", threshold)
         if budget is None:
             if population is not None:
@@ -453,7 +458,8 @@ def rule_of(effect: "ComposedRelease", choices: Choices) -> ComposedRule:
     """Return the rule of an effect; see ``ComposedRelease.rule``."""
     cost, cutoff = choices.cost, choices.threshold
     if choices.budget is not None and choices.population is not None:
-        cutoff = max(cutoff, _cutoff(effect.effect_tensor(choices.population) - cost, choices.budget))
+        gains = effect.domain.direction * effect.effect_tensor(choices.population) - cost
+        cutoff = max(cutoff, _cutoff(gains, choices.budget))
     return ComposedRule(effect, cost, choices.threshold, choices.budget, cutoff, effect.schema, effect.privacy)
 
 

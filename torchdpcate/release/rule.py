@@ -153,7 +153,7 @@ def _example() -> RuleRelease:
     from torchdpcate.privacy.session import FitSession
     from torchdpcate.release.statement import make_statement
 
-    domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
+    domain, budget = Domain([0.0], [1.0], -1.0, 1.0, better="higher"), PrivacyBudget(1.0, 0.0)
     statement = make_statement(
         FitSession.open({"records": 1}, budget, NoiseSource.system()),
         Guarantee(Level.HEURISTIC, budget, source="an example"),

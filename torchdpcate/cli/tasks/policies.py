@@ -148,7 +148,7 @@ class Policies(TaskSpec):
                 f"{column}_nonprivate": table[column][best],
             }.items()
         }
-        estimated = float(table["value"][best] - expected["value"])
+        estimated = self.study.domain.direction * float(table["value"][best] - expected["value"])
         return {
             "policy": self.release.name,
             "clip": self.learner.settings_.get("clip"),
@@ -259,14 +259,14 @@ class Policies(TaskSpec):
         table = {
             "policy": list(selector.library_.names),
             "utility": scores.numpy(),
-            "value": (scores / selector.sizes_[SCORING] + selector.baseline_).numpy(),
+            "value": (self.study.domain.direction * scores / selector.sizes_[SCORING] + selector.baseline_).numpy(),
             "probability": selector.mechanism_.probabilities(scores).numpy(),
         }
         gains = self._true_gains()
         return pd.DataFrame(table if gains is None else {**table, "regret": (gains.max() - gains).numpy()})
 
     def _true_gains(self) -> Tensor | None:
-        """Return the true mean outcome of each policy above that of treating no one, [M]; None where it is not known.
+        """Return the true gain of each policy in mean outcome over treating no one, [M]; None where it is not known.
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """
@@ -280,7 +280,8 @@ class Policies(TaskSpec):
         effect = study.effect if effect is None else effect
         if x is None or effect is None:
             return None
-        return utilities(torch.stack([torch.zeros_like(effect), effect], dim=1), library, x) / len(x)
+        gains = study.domain.direction * effect
+        return utilities(torch.stack([torch.zeros_like(gains), gains], dim=1), library, x) / len(x)
 
 
 def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:

@@ -230,7 +230,7 @@ class Rules(TaskSpec):
 
     def _gain(self, effect: Tensor) -> Tensor:
         """Return what a treatment gains where its effect is this, [m]."""
-        return effect
+        return self.study.domain.direction * effect
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
@@ -336,16 +336,17 @@ class EffectRules(Rules):
         return self.make(None).fit(records.x, records.a, records.y, self.study.own_propensity)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
-        everybody, gain = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
+        everybody, least = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
+        effect = torch.as_tensor(self._nonprivate.nonprivate_effect(x))
         return {
             "": self.release.answer(x),
-            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_effect(x)) > gain).long(),
+            "_nonprivate": (self.study.domain.direction * effect > least).long(),
             "_treat_all": everybody,
             "_treat_none": torch.zeros_like(everybody),
         }
 
     def _gain(self, effect: Tensor) -> Tensor:
-        return effect - self.release.cost - self.release.threshold
+        return super()._gain(effect) - self.release.cost - self.release.threshold
 
     @property
     def _fitted(self) -> Any:
