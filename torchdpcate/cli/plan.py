@@ -197,10 +197,8 @@ class PlanReport:
         for target in self.targets:
             noise = target.noise
             value = "-" if noise is None else shown(noise.value)
-            finite = noise is not None and math.isfinite(noise.value)
-            share = f"{noise.value / noise.outcome_range:.1%}" if noise is not None and finite else "-"
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
-            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
+            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {target.share}; {verdict}"))
         return facts(rows)
 
 

@@ -42,6 +42,11 @@ def contrast(schema: "TableSchema") -> str:
     return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment} = ')}"
 
 
+def effect_words(schema: "TableSchema") -> str:
+    """Return what an effect is of, and on what."""
+    return f"effect of {contrast(schema)} on {schema.outcome}"
+
+
 def aim(schema: "TableSchema") -> str:
     """Return what the outcome is to be, ``high`` or ``low``; what is good where nothing is said of it.
 
@@ -66,4 +71,4 @@ def outcome_axis(schema: "TableSchema", what: str = "effect on") -> str:
     """
     unit = f", {schema.outcome_unit}" if schema.outcome_unit else ""
     better = f" ({schema.domain.better} is better)" if schema.domain.better else ""
-    return f"{what} {schema.outcome}{unit}{better}"
+    return f"{what} {schema.outcome}{unit}{better}".strip()

@@ -31,6 +31,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
+_AXIS = 44  # letters of a line beside an axis
 _LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
@@ -111,6 +112,7 @@ def effect_panels(
     claim: str = "",
     holds: str = BAND,
     assumptions: str = "",
+    label: str = "treatment effect",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
@@ -121,6 +123,7 @@ def effect_panels(
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
         assumptions: What intervals rest on, printed below.
+        label: Of the axis of effects.
         ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
@@ -132,7 +135,7 @@ def effect_panels(
         figure, axes = figure_of(ax), [ax]
     for panel, own in zip(panels, axes, strict=True):
         panel.draw(own, f"{level:.0%} {holds}")
-    axes[0].set_ylabel("treatment effect")
+    axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
     wide = _LETTERS * max(1, len(panels) // 2)
     rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
@@ -406,12 +409,12 @@ def svg_of(figure: "Figure", whole: bool = False) -> bytes:
     return written.getvalue()
 
 
-def effect_picture(panel: EffectPanel, outcome: str) -> bytes:
-    """Return effects against one covariate as a picture; what its band holds is for the page to say."""
+def effect_picture(panel: EffectPanel, label: str) -> bytes:
+    """Return effects against one covariate as a picture, of an axis of this label; the page says what bands hold."""
 
     def draw(axes: "Axes") -> None:
         panel.draw(axes, "_")
-        axes.set_ylabel(f"effect on {outcome}", parse_math=False)
+        axes.set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
 
     return _picture(draw)
 

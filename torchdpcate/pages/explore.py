@@ -10,7 +10,9 @@ from nicegui import events, ui
 from torchdpcate.data.stream import stream_effects
 from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.pages.questions import LEVEL, Curve, Question, answer, curve, questions
+from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
+from torchdpcate.verify.finding import findings
 
 MOST_BYTES = 64 * 2**20
 """The largest table that the page takes; ``torchdpcate predict`` takes any."""
@@ -32,12 +34,11 @@ class Explorer:
 
     def build(self) -> None:
         """Lay the page out."""
-        schema = self.release.schema
         ui.query("body").classes("bg-slate-50")
         with ui.column().classes("w-full max-w-6xl mx-auto p-2 gap-4"):
-            ui.label(self.release.subject.format(treatment=schema.treatment, outcome=schema.outcome)).classes(
-                "text-xl font-medium"
-            )
+            ui.label(subject(self.release)).classes("text-xl font-medium")
+            for words in findings(self.release):
+                ui.label(words).classes("text-sm")
             ui.label(self.release.privacy.claim).classes("text-sm text-slate-600")
             with ui.row().classes("w-full gap-4 items-start"):
                 with ui.card().classes("w-full md:w-80"):

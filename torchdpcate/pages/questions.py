@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchdpcate.data.covariates import Covariate
+from torchdpcate.data.words import arm, effect_words
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
@@ -14,6 +15,7 @@ from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import SubgroupRelease
+from torchdpcate.verify.finding import amount, number
 
 if TYPE_CHECKING:
     from torchdpcate.release.release import Release
@@ -150,15 +152,16 @@ def answer(release: Release, values: Mapping[str, Any]) -> Answer:
     schema = release.schema
     if isinstance(release, EffectRelease):
         effect = float(release.effect(row)[0])
-        words = f"effect of {schema.treatment} on {schema.outcome}: {effect:+.4g}"
+        words = f"{effect_words(schema)}: {amount(schema, number(effect))}"
         return Answer(words, _interval(release, row))
     if isinstance(release, DecisionRelease):
         score = float(release.score(row)[0])
-        words = "treat" if score > 0 else "do not treat"
-        return Answer(f"{words} ({schema.treatment})", f"score {score:+.4g}; the rule treats where it is above 0")
+        given = arm(schema, schema.actions[1])
+        words = given if score > 0 else arm(schema, schema.actions[0])
+        return Answer(words, f"score {score:+.4g}; the rule gives {given} where it is above 0")
     assert isinstance(release, PolicyRelease)
     action = int(release.decide(row)[0])
-    return Answer(f"{schema.treatment}: action {action}", f"by the chosen policy, {release.name}")
+    return Answer(arm(schema, action), f"by the chosen policy, {release.name}")
 
 
 def curve(release: Release, values: Mapping[str, Any], question: Question, count: int = 60) -> Curve:

@@ -25,6 +25,10 @@ from torchdpcate.typing import Covariates
 class ComposedRelease(EffectRelease):
     r"""A CATE function: g(x) = psi(z(x))'theta, clipped to [-R, R].
 
+    Where it has intervals its mean is the average effect, and what is shrunk are deviations from it alone:
+    :math:`g(x) = \text{average} + (\psi(z(x)) - \bar\psi)^\top\theta`. One that is constant is the
+    average effect, and its interval everywhere is the average's.
+
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
         estimates: The same before that, with known noise, float64 [1 + p].
@@ -42,7 +46,7 @@ class ComposedRelease(EffectRelease):
     """
 
     kind = "composed"
-    subject = "Estimated effect of {treatment} on {outcome} as a function of the covariates"
+    subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates"
     product = "Machine learning model"
     reading = "The effect is a function of standardised covariates, clipped to the outcome's range; evaluating it uses "
     reading += "released numbers alone."
@@ -80,16 +84,23 @@ class ComposedRelease(EffectRelease):
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]."""
         bound = self.domain.outcome_range
-        return (self.features(x) @ self.theta).clamp(-bound, bound)
+        found = self.features(x) @ self.theta
+        return (found if self.law is None else found + self.shift).clamp(-bound, bound)
+
+    @property
+    def shift(self) -> float:
+        """What is added to psi'theta, so that its mean is the average effect; zero where there are no intervals."""
+        return 0.0 if self.law is None else self.law.average - float(self.law.centre @ self.theta)
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is shrunk and need not be their
-        middle; where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold
-        if what ``assumptions`` says is so.
+        releases. ``target`` names what they are about. Deviations of the released effect from the average are
+        shrunk, so that it need not be their middle; where it lies beyond an end, that end is moved to it, which can
+        only raise the probability. Of a constant effect they are the average's. They hold if what ``assumptions`` says
+        is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -103,6 +114,8 @@ class ComposedRelease(EffectRelease):
         """
         law, x = self._required_law(), self._covariates(X)
         bound = self.domain.outcome_range
+        if self.form == "constant":
+            return np.tile(self.average(level, bias), (len(x), 1))
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -129,6 +142,8 @@ class ComposedRelease(EffectRelease):
         rows = len(psi) if rows is None else rows
         if rows < 1 or len(psi) % rows:
             raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        if self.form == "constant":
+            return np.tile(self.average(level), (len(psi) // rows, 1))
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         found = (
             law.interval(psi, level)
@@ -225,6 +240,8 @@ class ComposedRelease(EffectRelease):
     @property
     def target(self) -> str:
         """What intervals are about, in one sentence."""
+        if self.form == "constant":
+            return "the mean effect in the weights pi (1 - pi), all records alike where pi is one number"
         found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
         estimated = ", pi being the released propensity" if self._required_law().nuisances is not None else ""

@@ -30,7 +30,7 @@ class DecisionRelease(Release):
     """A treatment rule by the sign of a score: treat where it is positive."""
 
     column = "decision"
-    subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
+    subject = "Rule that says who should get {contrast}, so that {outcome} be {aim}"
     product = "Machine learning model"
 
     def score(self, X: Covariates) -> np.ndarray:
@@ -192,7 +192,7 @@ class PolicyRelease(Release):
 
     kind = "policy"
     column = "decision"
-    subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be large"
+    subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be {aim}"
     product = "Machine learning model"
     reading = "The chosen policy is public; evaluating it uses the released choice alone."
 

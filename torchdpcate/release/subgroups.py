@@ -59,7 +59,7 @@ class SubgroupRelease(Release):
 
     kind = "subgroups"
     column = "effect"
-    subject = "Estimated average effects of {treatment} on {outcome} in subgroups"
+    subject = "Estimated average effects of {contrast} on {outcome} in subgroups"
     product = "Summary statistics"
     reading = "Effects and their intervals follow from released sums of public cells and from public facts."
 

@@ -69,7 +69,7 @@ function evaluate(model, asked) {
   }
   const effect = model.effect, f = features(effect, u);
   const g = clip(product(effect.beta, f), -effect.bound, effect.bound);
-  if (model.least !== undefined) return { value: g - model.least, ends: null, action: g - model.least > 0 ? 1 : 0 };
+  if (model.least !== undefined) return { value: model.direction * g - model.least, ends: null, action: model.direction * g - model.least > 0 ? 1 : 0 };
   if (!effect.law) return { value: g, ends: null, action: null };
   const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
   const variance = quadratic(law.covariance, off) + law.variance + (law.nuisances ? quadratic(law.nuisances, f) : 0);
@@ -155,7 +155,7 @@ function start(model) {
   function refresh() {
     const found = evaluate(model, asked);
     by("answer").textContent = model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;
-    if (model.tree === undefined) by("number").textContent = shown(found.value);
+    if (model.tree === undefined) by("number").textContent = `${shown(found.value)} ${model.unit}`.trim();
     by("ends").textContent = found.ends
       ? `${Math.round(100 * model.level)}% interval ${shown(found.ends[0])} to ${shown(found.ends[1])}` : model.note;
     by("chart").replaceChildren(chart(model, asked, place));

@@ -80,14 +80,14 @@ class Policies(TaskSpec):
                    "estimated values of these."),
     )  # fmt: skip
     shown: ClassVar = {
-        "value": "value of the policy, estimated",
-        "value_expected": "value expected of the choice",
-        "value_uniform": "value of a uniform choice",
-        "value_nonprivate": "value of the best estimate",
-        "regret": "regret of the policy",
-        "regret_expected": "regret expected of the choice",
-        "regret_uniform": "regret of a uniform choice",
-        "regret_nonprivate": "regret of the best estimate",
+        "value": "unreleased: value of the policy, estimated",
+        "value_expected": "unreleased: value expected of the choice",
+        "value_uniform": "unreleased: value of a uniform choice",
+        "value_nonprivate": "unreleased: value of the best estimate",
+        "regret": "unreleased: regret of the policy",
+        "regret_expected": "unreleased: regret expected of the choice",
+        "regret_uniform": "unreleased: regret of a uniform choice",
+        "regret_nonprivate": "unreleased: regret of the best estimate",
     }
 
     study: Study

@@ -89,14 +89,14 @@ class Rules(TaskSpec):
     )
     numbers = ("regret", "regret_constant")
     shown: ClassVar = {
-        "regret": "regret of the release",
-        "regret_constant": "regret of the best constant rule",
-        "accuracy": "accuracy of the release",
-        "accuracy_nonprivate": "accuracy non-private rule",
-        "value": "value of the release",
-        "value_nonprivate": "value non-private rule",
-        "value_treat_all": "value treat all",
-        "value_treat_none": "value treat none",
+        "regret": "unreleased: regret of the release",
+        "regret_constant": "unreleased: regret of the best constant rule",
+        "accuracy": "unreleased: accuracy of the release",
+        "accuracy_nonprivate": "unreleased: accuracy non-private rule",
+        "value": "unreleased: value of the release",
+        "value_nonprivate": "unreleased: value non-private rule",
+        "value_treat_all": "unreleased: value treat all",
+        "value_treat_none": "unreleased: value treat none",
     }
 
     study: Study
