@@ -1,6 +1,7 @@
 """The figures of one run, for reader and curator: effects, answers at queries, decisions, coefficients of a rule."""
 
 import io
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,9 @@ REFERENCES: dict[str, dict[str, Any]] = {
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
-_AXIS = 44  # letters of a line beside an axis
+_TICKS = 5  # of a number, at most: long ones would touch
+_LETTER, _LINE, _INCHES, _CUT = 0.1, 0.25, 0.85, 18  # inches of a letter and a line, share of axes, letters of a name
+_AXIS = 30  # letters of a line beside an axis
 _LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
@@ -73,8 +76,10 @@ class EffectPanel:
             style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
             axes.plot(grid, values, label=name, **style)
         if points:
-            axes.set_xticks(list(grid), self.levels, parse_math=False)
+            level_ticks(axes, grid, self.levels)
             axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
+        else:
+            axes.locator_params(axis="x", nbins=_TICKS)
         if self.common is not None:
             few = FEW
             for low, high in ((grid[0], self.common[0]), (self.common[1], grid[-1])):
@@ -157,6 +162,25 @@ def effect_panels(
         below = "\n".join(filter(None, [place, rests]))
         figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
     return figure
+
+
+def level_ticks(axes: "Axes", places: np.ndarray, levels: Sequence[str]) -> None:
+    """Write the names of levels below an axis so that they do not overlap: turned and cut where they are long.
+
+    Args:
+        axes: Whose own width decides.
+        places: Where the levels are, [k].
+        levels: Their names; of more than fit every second or third is written.
+    """
+    room = _INCHES * figure_of(axes).get_figwidth() * axes.get_position().width / len(levels)
+    longest = max(map(len, levels))
+    if longest * _LETTER <= room:
+        axes.set_xticks(list(places), levels, parse_math=False)
+        return
+    step = math.ceil(_LINE / room)
+    names = [name if len(name) <= _CUT else f"{name[: _CUT - 1]}…" for name in levels]
+    style: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axes.set_xticks(list(places)[::step], names[::step], parse_math=False, **style)
 
 
 def rule_figure(
@@ -295,7 +319,7 @@ def answers_figure(
         axes.vlines(place, *band[order].T, color="C0", alpha=0.35, lw=1.2, label=f"{level:.0%} {BAND}")
     axes.axhline(0, color="0.7", lw=0.8, zorder=0)
     if levels:
-        axes.set_xticks(range(len(levels)), levels, parse_math=False)
+        level_ticks(axes, np.arange(len(levels)), levels)
     elif against is None:
         axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("queries, the smallest effect first" if against is None else covariate, parse_math=False)
@@ -336,10 +360,11 @@ class DecisionPanel:
             else:
                 axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=name)
         if self.levels:
-            axes.set_xticks(list(self.grid), self.levels, parse_math=False)
+            level_ticks(axes, self.grid, self.levels)
             axes.set_xlim(self.grid[0] - 0.5, self.grid[-1] + 0.5)
         else:
             axes.set_xlim(self.grid[0], self.grid[-1])
+            axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(0, 1)
         axes.set_xlabel(self.covariate, parse_math=False)
 

@@ -70,12 +70,12 @@ class Explorer:
     def _ask(self, question: Question) -> None:
         if question.levels:
             options = {level: str(level) for level in question.levels}
-            ui.select(options, value=question.start, label=question.name, on_change=self._moved(question)).classes(
+            ui.select(options, value=question.start, label=question.label, on_change=self._moved(question)).classes(
                 "w-full"
             )
             return
         with ui.row().classes("w-full justify-between"):
-            ui.label(question.name).classes("text-sm")
+            ui.label(question.label).classes("text-sm")
             shown = ui.label(f"{question.start:g}").classes("text-sm font-mono")
         ui.slider(
             min=question.low,
@@ -168,7 +168,7 @@ def _options(drawn: Curve, question: Question, column: str) -> Mapping[str, Any]
     return {
         "grid": {"left": 60, "right": 20, "top": 30, "bottom": 45},
         "tooltip": {"trigger": "axis"},
-        "xAxis": {**x, "name": question.name, "nameLocation": "middle", "nameGap": 28},
+        "xAxis": {**x, "name": question.label, "nameLocation": "middle", "nameGap": 28},
         "yAxis": {"type": "value", "name": column + (f", {LEVEL:.0%} interval dashed" if drawn.ends else "")},
         "series": [drawn_as(drawn.values), *ends],
         "animation": False,

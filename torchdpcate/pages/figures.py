@@ -94,7 +94,7 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)
-    return EffectPanel(where.name, grid, released, band, levels=where.levels, place=place, common=common)
+    return EffectPanel(where.label, grid, released, band, levels=where.levels, place=place, common=common)
 
 
 def means(values: Any, grid: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def plot_answers(
         release.answers.numpy(),
         band,
         against=None if where is None else _values(where, x).numpy(),
-        covariate="" if where is None else where.name,
+        covariate="" if where is None else where.label,
         levels=() if where is None else where.levels,
         level=level,
         claim=release.privacy.claim,
@@ -216,7 +216,7 @@ def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints
     effect: ComposedRelease | None = release.effect if isinstance(release, ComposedRule) else None
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
-    return DecisionPanel(where.name, grid, each.mean(1), where.levels, where.place(effect))
+    return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
 
 
 def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:

@@ -62,7 +62,7 @@ def _requested(release: Release) -> dict[str, Any]:
 
 
 def _covariate(question: Question, places: range) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": question.name, "first": places.start, "width": len(places)}
+    shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
     if question.levels:
         return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}

@@ -37,6 +37,7 @@ class Question:
         high: Upper public bound; of categories 0.
         levels: Public categories, in order; empty of a number.
         typical: Public range that most values of a number lie in, where one is declared.
+        unit: What a number is measured in, in words; empty if nothing is said.
     """
 
     name: str
@@ -45,6 +46,12 @@ class Question:
     high: float = 0.0
     levels: tuple[Any, ...] = ()
     typical: tuple[float, float] | None = None
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, with its unit where one is stated."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def whole(self) -> bool:
@@ -99,7 +106,8 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64)).item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
-    return Question(covariate.name, min(low + steps * requested.step, high), low, high, typical=column.typical)
+    near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
+    return Question(covariate.name, near, low, high, typical=column.typical, unit=unit)
 
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast
 from torchdpcate.errors import InputError
-from torchdpcate.estimators.cate.composition_plan import CompositionPlan
+from torchdpcate.estimators.cate.composition_plan import stated_plan
 from torchdpcate.estimators.planned_noise import worth_asking
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
@@ -77,7 +77,7 @@ def numbers(values: Sequence[float]) -> list[str]:
 
     Example:
         >>> numbers([0.04261, -0.5]), numbers([-1234567.0, 88.0]), numbers([0.0])
-        (['+0.043', '−0.500'], ['−1,230,000', '+0'], ['0'])
+        (['+0.043', '−0.500'], ['−1,230,000', '0'], ['0'])
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     places = _FIGURES - 1 - math.floor(math.log10(largest)) if largest > 0 else 0
@@ -95,7 +95,7 @@ def number(value: float) -> str:
 
 
 def _shown(value: float, places: int) -> str:
-    if value == 0:
+    if round(value, places) == 0:
         return "0"
     return f"{round(value, places):+,.{max(places, 0)}f}".replace("-", "\N{MINUS SIGN}", 1)
 
@@ -117,7 +117,7 @@ def noise_of(release: Release) -> float | None:
     effect = release.effect if isinstance(release, ComposedRule) else release
     if isinstance(effect, ComposedRelease):
         try:
-            plan = CompositionPlan.restated(effect).steps
+            plan = stated_plan(effect)
         except (InputError, KeyError, TypeError, ValueError, AttributeError):
             return None  # of no plan of the library's
         return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
@@ -266,7 +266,8 @@ def _decisions(release: Release, reference: Tensor) -> list[str]:
         if share in (0.0, 1.0):
             return [f"S{goal[1:]}, the rule gives {second if share else first} to all of the reference population."]
         return [
-            f"S{goal[1:]}, the rule gives {second} to {share:.0%} of the reference population and {other} to the others."
+            f"S{goal[1:]}, the rule gives {second} to {share:.0%} of the reference population and {other} to the "
+            "others."
         ]
     given, noise = (second if release.constant else first), noise_of(release)
     value = release.effect.average_effect
