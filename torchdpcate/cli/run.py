@@ -38,7 +38,8 @@ from torchdpcate.release.release import Release
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 
-_OF_EFFECTS = ("cate", "average_effect", "subgroups")  # tasks whose noise is that of an effect
+OF_EFFECTS = ("cate", "average_effect", "subgroups")
+"""Tasks whose planned noise is that of an effect."""
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _ROOM = 8 << 20  # bytes of a release without its long tensors: small models, statement, figures, checksums
@@ -190,7 +191,7 @@ def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
         planned: Noise that was planned, of an effect or of a rule.
     """
     domain = task.study.domain
-    if task.name not in _OF_EFFECTS or not planned.known:
+    if task.name not in OF_EFFECTS or not planned.known:
         return ""
     worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd)
     return "; not worth asking at this n and budget" if worth == "no" else ""
