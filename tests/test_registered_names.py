@@ -21,7 +21,7 @@ from torchdpcate.fit.weights.scheme import WEIGHTS
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS
 
-DOMAIN = Domain([0.0], [1.0], -1.0, 1.0)
+DOMAIN = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
 REGISTRIES = {
     "name": (WEIGHTS, OUTCOMES, MATCHINGS, SELECTIONS),
     "guarantee": (GUARANTEES,),

@@ -38,7 +38,7 @@ FIGURES = Path(__file__).with_name("large_table.csv")
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 DOMAIN = {
     "treatment": "a",
-    "outcome": {"name": "y", "low": -6, "high": 8},
+    "outcome": {"name": "y", "low": -6, "high": 8, "better": "higher"},
     "covariates": {name: {"low": -1, "high": 1} for name in NAMES},
     "overlap": 0.1,
 }

@@ -92,7 +92,7 @@ def random_setting(
         y, effect, bounds = _events(kind, baseline, effect, a, rng)
         sd = 1.0
     entries = {f"x{j}": {"categories": [0, 1]} if indicators[j] else {"low": low[j], "high": high[j]} for j in range(q)}
-    outcome: dict[str, object] = {"name": "y", "low": bounds[0], "high": bounds[1]}
+    outcome: dict[str, object] = {"name": "y", "low": bounds[0], "high": bounds[1], "better": "higher"}
     if kind != "continuous":
         outcome["kind"] = kind
     facts = {"treatment": "a", "outcome": outcome, "covariates": entries, "overlap": overlap}

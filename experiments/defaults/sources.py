@@ -156,7 +156,7 @@ def _lbidd(paths: tuple[Path, Path], n: int, seed: int) -> Case:
 
 @cache
 def _births(paths: tuple[Path, Path]) -> tuple[TableSchema, Tensor, pd.DataFrame]:
-    outcome = {"name": "y", "low": LBIDD_BOUNDS[0], "high": LBIDD_BOUNDS[1]}
+    outcome = {"name": "y", "low": LBIDD_BOUNDS[0], "high": LBIDD_BOUNDS[1], "better": "higher"}
     schema = TableSchema.from_yaml(Path(__file__).parent / "lbidd.yaml").handling("clip")
     schema = TableSchema.from_dict(schema.to_dict() | {"outcome": outcome}).handling("clip")
     frame = pd.read_parquet(paths[1]).merge(pd.read_parquet(paths[0]), on="sample_id", validate="one_to_one")

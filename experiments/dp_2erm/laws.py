@@ -72,7 +72,7 @@ def draw(scenario: str, n: int, generator: torch.Generator) -> Sample:
 
 def domain(scenario: str) -> Domain:
     """Public facts."""
-    return Domain([-1.0] * P, [1.0] * P, *BOUNDS[scenario], OVERLAP)
+    return Domain([-1.0] * P, [1.0] * P, *BOUNDS[scenario], OVERLAP, better="higher")
 
 
 COLUMNS = {"gestat": (17, 47), "wtgain": (0, 98), "nprevist": (0, 49), "dmage": (12, 50)}
@@ -113,7 +113,7 @@ class Twins:
     @staticmethod
     def domain() -> Domain:
         """Public facts: coefficients are at most one, so outcomes lie within 2 but for noise."""
-        return Domain([0.0] * 4, [1.0] * 4, -2.5, 2.5, 0.1)
+        return Domain([0.0] * 4, [1.0] * 4, -2.5, 2.5, 0.1, better="higher")
 
 
 @cache

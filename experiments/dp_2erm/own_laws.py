@@ -42,7 +42,7 @@ class Law:
     def domain(self) -> Domain:
         """The public facts."""
         box = [-1.0] * self.dimension, [1.0] * self.dimension
-        return Domain(*box, self.baseline - self.reach, self.baseline + self.reach, self.overlap)
+        return Domain(*box, self.baseline - self.reach, self.baseline + self.reach, self.overlap, better="higher")
 
     def draw(self, runs: int, n: int, generator: torch.Generator) -> Sample:
         """Draw data sets of n records."""

@@ -59,11 +59,14 @@ def policies(case: HospitalCase) -> list[PolicyFamily]:
 def _learners(case: HospitalCase, budget: PrivacyBudget | None, seed: int) -> tuple[EffectRule, PolicySelector]:
     """Return both, fitted; the choice is by outcomes from which the cost of the treated is taken."""
     x, a, y = case.records.x, case.records.a, case.records.y
-    rule = EffectRule(case.schema, budget, cost=case.average, noise=NoiseSource.fixed(seed_of(RULE, seed)))
     facts, cost = case.schema.to_dict(), case.average
+    facts["outcome"]["better"] = "higher"  # of deaths and costs too: regrets take an effect for a gain
+    rule = EffectRule(
+        TableSchema.from_dict(facts), budget, cost=case.average, noise=NoiseSource.fixed(seed_of(RULE, seed))
+    )
     domain = case.schema.domain
     ends = {"low": domain.outcome_low - max(cost, 0.0), "high": domain.outcome_high - min(cost, 0.0)}
-    priced = TableSchema.from_dict(facts | {"outcome": {"name": facts["outcome"]["name"], **ends}})
+    priced = TableSchema.from_dict(facts | {"outcome": {"name": facts["outcome"]["name"], **ends, "better": "higher"}})
     noise = NoiseSource.fixed(seed_of(CHOICE, seed))
     chance = PolicySelector(priced, budget, policies=policies(case), noise=noise)
     return rule.fit(x, a, y), chance.fit(x, a, y - cost * a)

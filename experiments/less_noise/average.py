@@ -71,7 +71,7 @@ LAWS: dict[str, tuple[Callable[[torch.Generator, int], Tensor], Callable[[torch.
 def domain(law: str) -> Domain:
     """Return the public facts of a law: outcomes in [0, 1], overlap .1."""
     two = [False, False, False, law != "normal covariates"]
-    return Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, 0.1, two_levels=two)
+    return Domain([-1.0] * 4, [1.0] * 4, 0.0, 1.0, 0.1, two_levels=two, better="higher")
 
 
 def data_sets(law: str, runs: int, seed: int) -> StackedRecords:

@@ -54,7 +54,7 @@ def three_arms(law: str, n: int, seed: int) -> ThreeArms:
     y = (untreated[:n] + effects[:n].gather(1, a[:, None])[:, 0] + noise).clamp(-8, 8)
     facts: dict[str, Any] = {
         "treatment": {"name": "a", "categories": list(range(ARMS))},
-        "outcome": {"name": "y", "low": -8.0, "high": 8.0},
+        "outcome": {"name": "y", "low": -8.0, "high": 8.0, "better": "higher"},
         "covariates": {f"x{j}": {"low": -3.0, "high": 3.0} for j in range(COVARIATES)},
         "overlap": OVERLAP,
     }

@@ -88,7 +88,7 @@ def less_cost(trial: RealTrial) -> RealTrial:
         return trial
     facts, records = trial.schema.to_dict(), trial.records
     outcome = facts["outcome"]
-    facts["outcome"] = {"name": outcome["name"], "low": outcome["low"] - trial.cost, "high": outcome["high"]}
+    facts["outcome"] = outcome | {"low": outcome["low"] - trial.cost}
     y = records.y - trial.cost * records.a
     return RealTrial(TableSchema.from_dict(facts), CausalData(records.x, records.a, y), trial.unit)
 

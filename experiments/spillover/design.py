@@ -135,7 +135,7 @@ class Law:
     def domain(self) -> Domain:
         """Public facts: the ends of each column over the population, which is public here."""
         low, high = self.x.amin(0), self.x.amax(0)
-        return Domain(low.tolist(), high.tolist(), 0.0, 1.0, overlap=OVERLAP)
+        return Domain(low.tolist(), high.tolist(), 0.0, 1.0, overlap=OVERLAP, better="higher")
 
     @cached_property
     def policies(self) -> PolicyLibrary:

@@ -38,7 +38,7 @@ def fitted() -> NeuralStage:
 
 def one_covariate(regression, n: int = 25) -> SecondStageBlock:
     """Records on a line, without any signal."""
-    domain = Domain([0.0], [1.0], -1.0, 3.0)
+    domain = Domain([0.0], [1.0], -1.0, 3.0, better="higher")
     x = torch.linspace(0, 1, n, dtype=torch.float64)[:, None]
     s, w = regression(x, torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64))
     return SecondStageBlock(x, s, w, regression, domain, ScoreBounds(0.9, 3.0, 0.81, 2.7))

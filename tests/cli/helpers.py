@@ -12,7 +12,7 @@ from torchdpcate.cli.main import main
 
 DOMAIN = {
     "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
     "covariates": {
         "age": {"low": 16, "high": 60},
         "black": {"categories": [0, 1]},

@@ -184,7 +184,7 @@ def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(tmp
     frame.insert(0, "Id", 2)
     path = tmp_path / "t.csv"
     path.write_bytes(csv(frame.rename(columns={"Id": "id"})).encode("latin-1"))
-    assert Table(path, {**FACTS, "outcome": {"name": "pay", "low": 0, "high": 10}}).load().n == 40
+    assert Table(path, {**FACTS, "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"}}).load().n == 40
     assert main(["domain", str(path), "--treatment", "treat", "--outcome", "pay"]) == 0
     out = capsys.readouterr().out
     assert "# left out: id, there more than once; rename all but one to use it" in out
@@ -193,12 +193,12 @@ def test_a_column_that_is_not_read_may_be_there_twice_or_in_another_encoding(tmp
     for name, words in (("id", "there more than once; rename"), ("note", "not in UTF-8; save")):
         assert main(["domain", str(path), "--outcome", name]) == 2
         assert f"outcome = {name}: the column is {words}" in capsys.readouterr().err
-        facts = {**FACTS, "outcome": {"name": name, "low": 0, "high": 1}}
+        facts = {**FACTS, "outcome": {"name": name, "low": 0, "high": 1, "better": "higher"}}
         with pytest.raises(InputError, match="2 times; rename" if name == "id" else "save the file as UTF-8"):
             Table(path, facts).load()
 
 
-ENCODED = Domain([18, 0], [80, 1], 0, 10, names=["age", "sex"])
+ENCODED = Domain([18, 0], [80, 1], 0, 10, names=["age", "sex"], better="higher")
 
 
 @pytest.mark.parametrize("schema", [TableSchema.from_dict(FACTS), ENCODED])

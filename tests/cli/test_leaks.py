@@ -14,7 +14,7 @@ from torchdpcate.cli.main import main
 
 DOMAIN = {
     "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
     "covariates": {"age": {"low": 0, "high": 100}, "dose": {"low": 0, "high": 1}},
 }
 QUICK = ["data=table", "data.path=people.csv", "data.domain=domain.yaml", "nuisance.batch_size=50", "nuisance.epochs=2"]

@@ -54,7 +54,7 @@ FORMS = {**WITHOUT_HEADER, **YAML, **QUOTED, "rows": "a,a,b\nSECRET1,7777,1\n", 
 SCHEMA = TableSchema.from_dict(
     {
         "treatment": "treat",
-        "outcome": {"name": "pay", "low": 0, "high": 10},
+        "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
         "covariates": {"age": {"low": 0, "high": 100}, "site": {"categories": ["n", "s"]}},
     }
 )

@@ -17,7 +17,7 @@ from torchdpcate.verify.file import verify_release
 
 DOMAIN = """
 treatment: treat
-outcome: {name: y, low: 0, high: 10}
+outcome: {name: y, low: 0, high: 10, better: higher}
 covariates: {age: {low: 16, high: 60}}
 """
 

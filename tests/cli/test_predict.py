@@ -13,7 +13,7 @@ from torchdpcate.release.file import load_release
 
 DOMAIN = {
     "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
     "covariates": {"age": {"low": 16, "high": 60}, "site": {"categories": list("abc")}},
     "propensity": 0.5,
 }

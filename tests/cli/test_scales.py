@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     gain = np.tanh(np.log(frame["crp"] / 10))
     frame["score"] = (5 + frame["treat"] * gain + draws.normal(0, 1, n)).clip(0, 10)
     frame.to_csv(folder / "trial.csv", index=False)
-    outcome = {"name": "score", "low": 0, "high": 10}
+    outcome = {"name": "score", "low": 0, "high": 10, "better": "higher"}
     domain = {"treatment": "treat", "outcome": outcome, "covariates": COVARIATES, "propensity": 0.5}
     (folder / "trial.yaml").write_text(yaml.safe_dump(domain, sort_keys=False))
     return folder

@@ -16,7 +16,7 @@ LALONDE = Path(__file__).parents[2].parent / "shared" / "data" / "lalonde" / "ns
 SMALL = ["task=subgroups", "data.n=3000", "subgroups=[{x0: [0]}, {x1: [-0.5, 0.5]}]", "privacy.epsilon=4"]
 DOMAIN = {
     "treatment": "treat",
-    "outcome": {"name": "pay", "low": 0, "high": 10},
+    "outcome": {"name": "pay", "low": 0, "high": 10, "better": "higher"},
     "covariates": {"age": {"low": 16, "high": 60}, "site": {"categories": ["a", "b", "c"]}},
     "propensity": 0.5,
 }

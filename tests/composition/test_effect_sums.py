@@ -80,7 +80,7 @@ def test_others_have_no_sums(settings):
 
 
 def test_a_statement_says_whether_there_are_sums():
-    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1)
+    domain = Domain([0.0] * 4, [1.0] * 4, 0.0, 5.0, overlap=0.1, better="higher")
     facts = plan_within(300, ONE, domain, constants=RuleConstants(sums_below=0.0)).facts()
     assert "effect_by" not in facts
     assert plan_of_facts(facts, 300, domain).way == OBJECTIVE
@@ -99,7 +99,7 @@ def records(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("propensity", [None, 0.5])
 @pytest.mark.parametrize(("n", "epsilon", "way"), [(50, 0.02, PUBLIC_SUMS), (100, 0.5, PUBLIC_SUMS), (400, 1.0, SUMS)])
 def test_releases_cost_the_budget_and_verify(propensity, n, epsilon, way, tmp_path):
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=propensity)
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=propensity, better="higher")
     learner = EffectRule(domain, PrivacyBudget(epsilon, 0.0)).fit(*records(n))
     assert learner.plan_.way == way
     assert math.fsum(e.count * e.event.epsilon for e in learner.ledger_.entries) == pytest.approx(epsilon, rel=1e-6)
@@ -112,7 +112,7 @@ def test_releases_cost_the_budget_and_verify(propensity, n, epsilon, way, tmp_pa
 
 
 def test_sums_learn_whom_to_treat():
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5)
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, better="higher")
     x, a, y = records(400)
     rule = EffectRule(domain, ONE, noise=NoiseSource.fixed(0)).fit(x, a, y).release()  # .81 to .99 in 400 draws
     assert (rule.decide(x) == (x[:, 0] > 0.5).numpy()).mean() > 0.8
@@ -122,7 +122,7 @@ def test_a_solver_of_the_user_s_is_asked():
     class Own(type(AdaptiveSecondStage().solver)):
         pass
 
-    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5)
+    domain = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, propensity=0.5, better="higher")
     stage = AdaptiveSecondStage(constants=CONSTANTS, solver=Own(), intervals=False)
     assert stage.plan(300, ONE, domain).way == OBJECTIVE
     assert AdaptiveSecondStage(constants=CONSTANTS, intervals=False).plan(300, ONE, domain).way == SUMS

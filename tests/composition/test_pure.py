@@ -36,7 +36,7 @@ from torchdpcate.privacy.mechanisms import KNormMechanism, LaplaceMechanism
 from torchdpcate.privacy.noise import NoiseSource
 
 ONE = PrivacyBudget(1.0, 0.0)
-DOMAIN = Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, overlap=0.2)
+DOMAIN = Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, overlap=0.2, better="higher")
 
 
 def plan_of(p: int, ridge: float, step: str = "effect") -> FitPlan:
@@ -276,12 +276,12 @@ def test_the_effect_is_found():
 
 def test_many_covariates_binary_outcomes_and_known_propensities():
     x, a, y = records(3_000, 14)
-    wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2)
+    wide = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, better="higher")
     learner = RLearner(wide, ONE).fit(x, a, y)
     assert len(learner.composed_.columns) == learner.plan_.retained < 14
-    binary = Domain([0.0] * 14, [1.0] * 14, 0.0, 1.0, overlap=0.2, outcome_kind="binary")
+    binary = Domain([0.0] * 14, [1.0] * 14, 0.0, 1.0, overlap=0.2, outcome_kind="binary", better="higher")
     assert RLearner(binary, ONE).fit(x, a, (y > 0.5).double()).release_function().scale == 1.0
-    trial = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, propensity=0.5)
+    trial = Domain([0.0] * 14, [1.0] * 14, -2.0, 3.0, overlap=0.2, propensity=0.5, better="higher")
     release = RLearner(trial, ONE).fit(x, a, y).release_function()
     assert release.law is None
     with pytest.raises(InputError, match="interval"):
@@ -294,7 +294,11 @@ def test_what_has_no_pure_version_is_refused_before_anything_is_spent():
         {"nuisance": WideAndDeep()},
         {"intervals": True},
     ):
-        domain = DOMAIN if "nuisance" in settings else Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, propensity=0.5)
+        domain = (
+            DOMAIN
+            if "nuisance" in settings
+            else Domain([0.0] * 3, [1.0] * 3, -2.0, 3.0, propensity=0.5, better="higher")
+        )
         learner = RLearner(domain, ONE, second_stage=AdaptiveSecondStage(**settings))
         with pytest.raises(InputError, match=r"delta"):
             learner.fit(x, a, y)

@@ -34,7 +34,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
-DOMAIN = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1)
+DOMAIN = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1, better="higher")
 PLAN = plan_within(5_000, BUDGET, DOMAIN)
 
 
@@ -103,7 +103,7 @@ def test_the_nearest_scale_of_scores_is_on_the_grid(scale, levels):
 @pytest.mark.parametrize("high", [10.0, 50.0])
 def test_the_effect_on_costs_is_not_lost(learner, delta, high, tmp_path):
     # by the planned quantile alone the root error is .11 to .15 at epsilon = 2, and that of zero .16
-    domain = Domain([-1] * 4, [1] * 4, 0.0, high if delta else 50.0, overlap=0.1)
+    domain = Domain([-1] * 4, [1] * 4, 0.0, high if delta else 50.0, overlap=0.1, better="higher")
     records, truth = costs()
     fit = learner(domain, PrivacyBudget(2.0, delta), noise=NoiseSource.fixed(0))
     release = fit.fit(records.x, records.a, records.y).release_function()
@@ -130,7 +130,7 @@ def test_a_release_of_costs_has_spent_what_others_spend():
 
 def test_a_stream_of_costs_is_as_in_memory():
     study, (records, _) = Niu("A", n=2_000).load(), costs(2_000)
-    domain = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1)
+    domain = Domain([-1] * 4, [1] * 4, 0.0, 10.0, overlap=0.1, better="higher")
     plan = plan_within(2_000, PrivacyBudget(4.0, 1e-5), domain, constants=replace(FEW, quantile_levels=10))
     expected, _ = compared(replace(study, records=records), domain, plan)
     assert expected.effect.scale > 0.5

@@ -18,7 +18,7 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 
 FACTS = {
     "treatment": {"name": "segment", "categories": ["none", "men", "women"]},
-    "outcome": {"name": "visit", "low": 0, "high": 1},
+    "outcome": {"name": "visit", "low": 0, "high": 1, "better": "higher"},
     "covariates": {"age": {"low": 0, "high": 90}},
     "overlap": 0.3,
 }
@@ -36,7 +36,7 @@ def test_labels_of_arms():
     three, two = TableSchema.from_dict(FACTS), TableSchema.from_dict(TWO)
     assert (three.treatment, three.arms, three.actions) == ("segment", ("none", "men", "women"), (1, 2, 3))
     assert (two.actions, TableSchema.from_dict(FACTS | {"treatment": "segment"}).actions) == ((0, 1), (0, 1))
-    assert TableSchema.from_domain(Domain([0], [1], 0, 1)).actions == (0, 1)
+    assert TableSchema.from_domain(Domain([0], [1], 0, 1, better="higher")).actions == (0, 1)
     # whole numbers in increasing order are their own labels; others would be taken for one another
     assert TableSchema.from_dict(FACTS | {"treatment": {"name": "t", "categories": [0, 1, 4]}}).actions == (0, 1, 4)
     assert TableSchema.from_dict(NUMBERS).actions == (1, 2, 3)

@@ -30,7 +30,7 @@ from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.fit.arms.fixed import FixedNuisances
 from torchdpcate.privacy.noise import SystemNoise
 
-DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.1)
+DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.1, better="higher")
 SCHEMA = TableSchema.from_domain(DOMAIN)
 N = 400
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)

@@ -57,7 +57,7 @@ def test_bad_records_are_refused_in_one_line(x, a, y, words) -> None:
 
 
 def test_a_domain_orders_the_columns_of_a_frame() -> None:
-    domain = Domain([0, 0], [1, 9], 0, 1, names=["u", "v"])
+    domain = Domain([0, 0], [1, 9], 0, 1, names=["u", "v"], better="higher")
     frame = pd.DataFrame(np.array(X)[:, ::-1], columns=["v", "u"])
     assert CausalData.from_arrays(frame, [0, 1, 1], [0, 0, 0], domain).x.tolist() == X
 
@@ -71,7 +71,7 @@ def test_subset_and_to() -> None:
 
 def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
     x, a, y = pd.DataFrame(X, columns=["x0", "x1"]), pd.Series([0, 1, 1]), pd.Series([0.0, 0.5, 1.0])
-    schema = TableSchema.of(Domain([0, 0], [5, 5], 0, 1))
+    schema = TableSchema.of(Domain([0, 0], [5, 5], 0, 1, better="higher"))
     turned = y.iloc[[2, 0, 1]]
     words = r"^X and Y have different indexes: .*\.loc\[X\.index\].*reset_index\(drop=True\)"
     for build in (schema.records, lambda *table: CausalData.from_arrays(*table, schema.domain)):
@@ -91,10 +91,12 @@ def test_labels_that_pair_other_rows_than_positions_are_refused() -> None:
 @pytest.mark.parametrize(
     "learner",
     [
-        RLearner(Domain([0.0], [1.0], 0.0, 1.0), None),
-        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0), None, propensity=0.5),
-        PolicySelector(Domain([0.0], [1.0], 0.0, 1.0), None, policies=[{"kind": "constants", "actions": [0, 1]}]),
-        CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1.0), None),
+        RLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
+        OutcomeWeightedLearner(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, propensity=0.5),
+        PolicySelector(
+            Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None, policies=[{"kind": "constants", "actions": [0, 1]}]
+        ),
+        CovariateBalancingEffect(Domain([0.0], [1.0], 0.0, 1.0, better="higher"), None),
     ],
     ids=lambda learner: type(learner).__name__,
 )

@@ -118,7 +118,7 @@ def test_with_outcome_bounds_changes_nothing_else() -> None:
         ({"outcome": {"name": "y", "low": 0}}, "outcome has no entry 'high'"),
         ({"outcome": {"name": "y", "low": 2, "high": 1}}, "outcome 'y' are inverted"),
         ({"outcome": "y"}, "outcome is 'y'; it needs the entries"),
-        ({"outcome": {"name": "y", "low": 0, "high": 1, "unit": "d"}}, "unknown entry 'unit'"),
+        ({"outcome": {"name": "y", "low": 0, "high": 1, "units": "d"}}, "unknown entry 'units'"),
         ({"covariates": {}}, "covariates is empty"),
         ({"covariates": None}, "no entry 'covariates'"),
         ({"covariates": ["age"]}, "covariates is empty"),

@@ -33,7 +33,9 @@ from torchdpcate.estimators.rules.tuning import CrossValidatedRule
 from torchdpcate.estimators.selection.selector import PolicySelector
 from torchdpcate.privacy.budget import PrivacyBudget
 
-KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"], propensity=0.5)
+KNOWN = Domain(
+    [0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"], propensity=0.5, better="higher"
+)
 QUERIES = X[:5]
 EFFECTS, DECISIONS, AVERAGES = ("effect", "predict", "ate"), ("decide", "predict"), ("ate", "ate_interval")
 INTERVALS = ("effect_interval", "ate_interval")

@@ -22,7 +22,7 @@ from torchdpcate.fit.convex import ConvexNuisanceConfig
 from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"])
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, names=["age", "height"], better="higher")
 BUDGET = PrivacyBudget(8.0, 1e-5)
 X = torch.rand(600, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 A = torch.arange(600) % 2

@@ -54,7 +54,15 @@ EPSILONS = (1e-9, 1e-3, 0.03, 1.0, 30.0, 700.0)
 
 def kept(make, n, covariates, epsilon, delta, known):
     """Fit and release; return whether it was refused, with nothing charged."""
-    domain = Domain([0.0] * covariates, [1.0] * covariates, 0.0, 1.0, overlap=0.1, propensity=0.5 if known else None)
+    domain = Domain(
+        [0.0] * covariates,
+        [1.0] * covariates,
+        0.0,
+        1.0,
+        overlap=0.1,
+        propensity=0.5 if known else None,
+        better="higher",
+    )
     random = np.random.default_rng(0)
     x, a, y = random.random((n, covariates)), np.arange(n) % 2, random.random(n)
     learner, refused = None, ""

@@ -37,7 +37,7 @@ from torchdpcate.heads.stage import SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import SELECTIONS, ExponentialMechanism, expected_regret
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
 BUDGET = PrivacyBudget(1.0, 1e-5)
 POLICIES = [Thresholds("x0", [0.2, 0.4, 0.6, 0.8])]
 

@@ -29,13 +29,13 @@ from torchdpcate.heads.recipes import LinearSecondStage
 
 N = 2_000
 LOW, HIGH = [0.0] * 3, [1.0] * 3
-OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1)
-TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5)
-COLUMN = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, propensity="pi")
+OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, better="higher")
+TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, better="higher")
+COLUMN = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, propensity="pi", better="higher")
 THREE = TableSchema.of(
     {
         "treatment": {"name": "a", "categories": [1, 2, 5]},
-        "outcome": {"name": "y", "low": -2, "high": 4},
+        "outcome": {"name": "y", "low": -2, "high": 4, "better": "higher"},
         "covariates": {f"x{j}": {"low": 0, "high": 1} for j in range(3)},
         "overlap": 0.1,
     }

@@ -42,7 +42,11 @@ def attack(tmp_path, monkeypatch) -> Path:
     for file, width in (("constant.yaml", 0), ("narrow.yaml", 1)):
         covariates = {n: {"low": v, "high": v} if width == 0 else dict(zip(("low", "high"), near[n], strict=True))
                       for n, v in columns.items()}  # fmt: skip
-        facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": covariates}
+        facts = {
+            "treatment": "a",
+            "outcome": {"name": "y", "low": 0, "high": 1, "better": "higher"},
+            "covariates": covariates,
+        }
         Path(file).write_text(yaml.safe_dump(facts, sort_keys=False))
     Path("policies.yaml").write_text("- {kind: constants, actions: [0, 1]}\n- pickle:loads\n")
     rng = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from torchdpcate.privacy.guarantee import Level
 from torchdpcate.privacy.noise import NoiseSource
 
 PLAIN = PrivacyBudget(1 / 0.99, 0.0)  # 1 % of which pays for the solver's stop
-DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
+DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, better="higher")
 LINE = on_domain(None, DOMAIN)  # (1, x) / sqrt 2, so that phi = sqrt 2 psi has C^2 = 2
 ATE, LOGISTIC = BalancingLoss(make_estimand("ATE", 0.1)), Logistic()
 LOSSES = [BalancingLoss(make_estimand(e, 0.1)) for e in ("ATE", "ATT", "ATC", "ATO")] + [Logistic(), CrossEntropy()]

@@ -12,7 +12,7 @@ from torchdpcate.release.rule import _example
 SCHEMA = TableSchema.from_dict(
     {
         "treatment": "drug",
-        "outcome": {"name": "days", "low": 0, "high": 10},
+        "outcome": {"name": "days", "low": 0, "high": 10, "better": "lower"},
         "covariates": {"age": {"low": 20, "high": 80}, "site": {"categories": ["a", "b", "c"]}},
         "propensity": 0.5,
     }

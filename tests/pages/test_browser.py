@@ -59,6 +59,6 @@ def test_a_rule_says_whom_it_treats(browser, tmp_path: Path) -> None:
     page = browser.new_page()
     page.goto(written(rule._example(), tmp_path))
     slider = page.locator("#requested input")
-    for value, words in ((0.9, "treat (a)"), (0.1, "do not treat")):
+    for value, words in ((0.9, "a = 1"), (0.1, "a = 0")):
         slider.evaluate(f"node => {{ node.value = {value}; node.dispatchEvent(new Event('input')); }}")
         assert page.locator("#answer").inner_text() == words

@@ -51,7 +51,7 @@ def _wait(address: str, process: subprocess.Popen) -> None:
 @pytest.mark.slow
 def test_the_page_fetches_nothing_from_elsewhere(served):
     page = urllib.request.urlopen(served, timeout=30).read().decode()
-    assert "Estimated effect of drug on days" in page
+    assert "Estimated effect of drug = 1 instead of 0 on days" in page
     for mark in ('src="http', 'href="http', "@import url(http"):
         assert mark not in page
 
@@ -78,7 +78,7 @@ def test_a_reader_moves_a_slider_and_uploads_a_table(served, width, tmp_path):
             viewport={"width": width, "height": 900}
         )
         page.goto(served)
-        headline = page.get_by_text("effect of drug on days: ")
+        headline = page.get_by_text("effect of drug = 1 instead of 0 on days: ")
         before = headline.inner_text()
         page.get_by_label("site").click()
         page.get_by_role("option", name="a", exact=True).click()

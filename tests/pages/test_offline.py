@@ -111,7 +111,7 @@ def test_a_linear_rule_agrees(node: str, centred: bool) -> None:
 def test_scales_and_typical_ranges_agree(node: str) -> None:
     facts = [("log", None), ("log", (1.0, 50.0)), ("linear", (0.0, 30.0)), ("linear", (200.0, 900.0)), ("linear", None)]
     scales, typical = zip(*facts, strict=True)
-    domain = Domain([1.0] + [0.0] * 4, [1000.0] * 5, 0.0, 1.0, scales=scales, typical=typical)
+    domain = Domain([1.0] + [0.0] * 4, [1000.0] * 5, 0.0, 1.0, scales=scales, typical=typical, better="higher")
     found, features = rule._example(), Identity().setup(domain)
     theta = torch.tensor([0.1, 0.4, -0.3, 0.9, 0.5, 0.2]).double()
     schema = TableSchema.from_domain(domain)

@@ -93,7 +93,7 @@ def test_whom_a_rule_treats_changes_where_its_score_does():
     axes = rule._example().plot("x0").axes[0]
     treated = axes.collections[0].get_paths()[0].vertices
     assert treated[treated[:, 1] > 0.5][:, 0].min() == pytest.approx(0.5, abs=0.011)
-    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["treat", "do not treat"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["a = 1", "a = 0"]
 
 
 def test_a_policy_is_drawn_against_what_it_depends_on():

@@ -63,7 +63,7 @@ def test_one_script_is_allowed_and_it_is_the_library_s() -> None:
 def test_a_reference_changes_the_shares() -> None:
     given = torch.tensor([[0.1], [0.2], [0.3], [0.9]], dtype=torch.float64)
     page = reader_page(rule._example(), reference=given)
-    assert "gives a to 25% of the reference population" in page
+    assert "gives a = 1 to 25% of the reference population and 0 to the others" in page
     assert "the 4 people of the public table" in page
 
 
@@ -72,13 +72,16 @@ def test_a_reference_changes_the_shares() -> None:
     [
         (
             average_effect._example,
-            ["Among everybody, a changes y by +0.25 on average (95% interval +0.152 to +0.348)."],
+            ["Among everybody, a = 1 instead of 0 changes y by +0.250 on average (95% interval +0.152 to +0.348)."],
         ),
-        (subgroups._example, ["where x0 &lt; 0.5 (95% interval +0.133 to +0.867)", "In 1 of 2 subgroups"]),
-        (composed._example, ["the rule gives a to"]),
+        (
+            subgroups._example,
+            ["Over all subgroups, a = 1 instead of 0 changes y by +0.250 on average", "In no subgroup"],
+        ),
+        (composed._example, ["So that y be high, the rule gives a = 1 to"]),
         (
             rule._policy_example,
-            ["The policy chosen from a public library is: x0 &gt; 0.5.", "a = 0 for 50%; a = 1 for 50%"],
+            ["Chosen from a public library, so that y be high: x0 &gt; 0.5.", "a = 0 for 50%; a = 1 for 50%"],
         ),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_cut_at_13_deviations_would_not_do_at_large_epsilons():
 @pytest.mark.parametrize("n", [500, 100_000, 10_000_000])
 @pytest.mark.parametrize("epsilon", [0.1, 100.0])
 def test_compositions_draw_fewer_numbers_than_the_page_says(covariates, n, epsilon):
-    domain = Domain([0.0] * covariates, [1.0] * covariates, 0.0, 1.0)
+    domain = Domain([0.0] * covariates, [1.0] * covariates, 0.0, 1.0, better="higher")
     plan = AdaptiveSecondStage().plan(n, PrivacyBudget(epsilon, 1e-5), domain)
     most = max(plan.effect().basis.dimension, 2 * covariates + 1)
     assert 4 * plan.steps * most < 2**20  # outcome, propensity, effect and another for good measure

@@ -10,7 +10,7 @@ from torchdpcate.fit.networks import Nuisances
 from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.guarantee import Level
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, overlap=0.1)
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, overlap=0.1, better="higher")
 SCHEMA = TableSchema.from_domain(DOMAIN)
 QUERIES = DOMAIN.grid(8)
 

@@ -13,7 +13,7 @@ def test_one_arm_whose_mean_is_linear_is_not_enough():
     z = (torch.rand(20_000, generator=generator) < torch.sigmoid(3 * product)).double()
     errors = []
     for slope in (0.0, 0.4):  # of the treated's mean in the product; that of the controls is constant
-        domain = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0)
+        domain = Domain([-1.0, -1.0], [1.0, 1.0], 0.0, 1.0, better="higher")
         fitted = CovariateBalancingEffect(domain, None, overlap=0.05).fit(x, z, 0.4 + z * (0.1 + slope * product))
         errors.append(abs(fitted.nonprivate_estimate().value - 0.1 - slope * product.mean().item()))
     assert errors[0] < 0.01

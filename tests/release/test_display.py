@@ -7,7 +7,7 @@ from torchdpcate.release.display import table
 
 
 def test_a_line_says_what_it_is_and_what_it_claims():
-    assert repr(composed()).startswith("<ComposedRelease: estimated effect of drug on days as a function of the covar")
+    assert repr(composed()).startswith("<ComposedRelease: estimated effect of drug = 1 instead of 0 on days as a ")
     assert repr(composed()).endswith("n = 4,000>")
     for release in (composed(), rule(), average()):
         assert "\n" not in repr(release)

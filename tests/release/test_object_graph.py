@@ -55,7 +55,7 @@ from torchdpcate.fit.tangent_features import Tangent
 from torchdpcate.privacy.noise import NoiseSource
 
 N, BLOCK = 1_086, 543  # no other size of these fits
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 QUICK = NuisanceConfig(width=8, batch_size=60, epochs=1)
 CONVEX = ConvexNuisanceConfig(degree=1)

@@ -19,7 +19,7 @@ from torchdpcate.release.post_processing import reference_population
 SCHEMA = TableSchema.from_dict(
     {
         "treatment": "t",
-        "outcome": {"name": "y", "low": 0, "high": 1},
+        "outcome": {"name": "y", "low": 0, "high": 1, "better": "lower"},
         "covariates": {
             "age": {"low": 20, "high": 60},
             "sex": {"categories": ["f", "m"]},

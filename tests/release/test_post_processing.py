@@ -231,7 +231,7 @@ def test_a_category_is_no_covariate_to_be_monotone_in():
     schema = TableSchema.from_dict(
         {
             "treatment": "a",
-            "outcome": {"name": "y", "low": -2, "high": 2},
+            "outcome": {"name": "y", "low": -2, "high": 2, "better": "higher"},
             "covariates": {"age": {"low": 0, "high": 1}, "site": {"categories": ["n", "s"]}},
         }
     )
@@ -241,7 +241,7 @@ def test_a_category_is_no_covariate_to_be_monotone_in():
 
 
 def test_a_query_release_answers_on_no_grid_but_its_own():
-    domain = Domain([0.0], [1.0], -1.0, 1.0)
+    domain = Domain([0.0], [1.0], -1.0, 1.0, better="higher")
     x = torch.linspace(0, 1, 5, dtype=torch.float64)[:, None]
     values = torch.tensor([0.0, 0.4, 0.2, 0.3, 0.6], dtype=torch.float64)
     release = QueryRelease(x, values, TableSchema.from_domain(domain), CERTIFIED, torch.full((5,), 0.1).double())

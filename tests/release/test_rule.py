@@ -16,7 +16,7 @@ from torchdpcate.release.file import save_release
 from torchdpcate.release.rule import RuleRelease
 from torchdpcate.verify.card import make_card
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"])
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], -2.0, 2.0, names=["age", "dose"], better="higher")
 
 
 def rule(features=None):
@@ -60,7 +60,7 @@ def test_a_rule_has_no_effects_and_a_card_says_what_it_is():
     assert not hasattr(release, "effect")
     card = make_card(release)
     text = card["registry"]["deployment"]["basic"]["description"]
-    assert text.startswith("Rule that says for whom")
+    assert text.startswith("Rule that says who should get a = 1 instead of 0, so that y be high")
     assert card["release"]["kind"] == "rule"
 
 

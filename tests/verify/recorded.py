@@ -46,7 +46,7 @@ def observed(kind: str = "continuous", arms: int = 2) -> tuple[Domain, Tensor, T
     y = 0.2 + 0.3 * x[:, 1] + 0.3 * a * (x[:, 0] > 0.4) + 0.1 * torch.rand(N, generator=random, dtype=torch.float64)
     y = (y > 0.5).double() if kind == "binary" else (4 * y).round() if kind == "count" else y
     high = {"binary": 1.0, "count": 9.0}.get(kind, 2.0)
-    return Domain([0.0] * 3, [1.0] * 3, 0.0, high, overlap=0.2, outcome_kind=kind), x, a, y
+    return Domain([0.0] * 3, [1.0] * 3, 0.0, high, overlap=0.2, outcome_kind=kind, better="higher"), x, a, y
 
 
 def fitted(learner: Any, kind: str = "continuous", budget: PrivacyBudget = SOME, arms: int = 2, **settings: Any) -> Any:

@@ -38,11 +38,13 @@ from torchdpcate.release.statement import claim_sentence
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
+DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
 PURE, SOME = PrivacyBudget(8.0, 0.0), PrivacyBudget(8.0, 1e-6)
-TRIAL = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, propensity=0.5)
+TRIAL = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, propensity=0.5, better="higher")
 FOLLOWED = Domain([0.0], [1.0], 0.0, 2.0, 0.2, censoring={"time": "t", "event": "d", "horizon": 2.0})
-STRATA = Domain([0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}})
+STRATA = Domain(
+    [0.0], [1.0], -1.0, 2.0, 0.2, ["s"], two_levels=[True], propensity={"s": {0: 0.3, 1: 0.7}}, better="higher"
+)
 BESIDE = {"balance": 0.1, "difference_in_means": 0.1}
 
 
@@ -123,7 +125,7 @@ LEARNERS = {
     "horvitz_thompson with a penalty": lambda: HorvitzThompsonEffect(DOMAIN, PURE, ridge=0.01),
     "much epsilon": lambda: CovariateBalancingEffect(DOMAIN, PrivacyBudget(1e4, 0.0), shares=BESIDE),
     "tiny outcomes": lambda: CovariateBalancingEffect(
-        Domain([0.0], [1.0], 0.0, 1e-15), PURE, overlap=0.2, shares=BESIDE
+        Domain([0.0], [1.0], 0.0, 1e-15, better="higher"), PURE, overlap=0.2, shares=BESIDE
     ),
     **{
         f"beside {readout} of {e}": lambda e=e, readout=readout, loss=loss: CovariateBalancingEffect(

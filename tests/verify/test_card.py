@@ -447,7 +447,7 @@ NASTY = "<script>alert(1)</script><img src=x onerror='y'>\"&amp;"
 def nasty_release() -> QueryRelease:
     facts = {
         "treatment": NASTY,
-        "outcome": {"name": f"y{NASTY}", "low": 0, "high": 1, "origin": NASTY},
+        "outcome": {"name": f"y{NASTY}", "low": 0, "high": 1, "origin": NASTY, "better": "higher"},
         "covariates": {
             f"a{NASTY}": {"low": 0, "high": 1, "origin": NASTY},
             f"b{NASTY}": {"categories": [NASTY, "other"]},
@@ -490,7 +490,11 @@ def test_the_page_fetches_nothing():
 
 def test_a_wide_table_is_cut_and_says_so():
     covariates = {f"c{i}": {"low": 0, "high": 1} for i in range(60)}
-    facts = {"treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1}, "covariates": covariates}
+    facts = {
+        "treatment": "a",
+        "outcome": {"name": "y", "low": 0, "high": 1, "better": "higher"},
+        "covariates": covariates,
+    }
     schema = TableSchema.from_dict(facts)
     card = make_card(
         QueryRelease(schema.grid(8), torch.zeros(8, dtype=torch.float64), schema, statement(gaussian=True))

@@ -20,9 +20,9 @@ from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
 
 N, BUDGET, PURE = 600, PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
-WIDE = Domain([0.0] * 13, [1.0] * 13, -1.0, 1.0, overlap=0.25)
-TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
+WIDE = Domain([0.0] * 13, [1.0] * 13, -1.0, 1.0, overlap=0.25, better="higher")
+TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 
 PAIRED = PlanConstants(pair_size=1.0, head_variance=3.0)
 

@@ -20,7 +20,7 @@ AVERAGES = ("ATE", "table of ATC", "aipw of ATT", "strata of ATE", "beside balan
 
 
 def composed_average():
-    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
+    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
     return test_average.fitted(ComposedAverageEffect(domain, PrivacyBudget(8.0, 1e-6)))
 
 
@@ -89,7 +89,7 @@ def test_two_coefficients_may_be_one_number(written, tmp_path):
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(6.695, 1e-6), (7.28, 1e-6), (7.709, 1e-5)])
 def test_a_budget_whose_plan_is_made_anew_one_place_beside_verifies(epsilon, delta, tmp_path):
-    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2)
+    domain = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=2.0, overlap=0.2, better="higher")
     release = test_average.fitted(ComposedAverageEffect(domain, PrivacyBudget(epsilon, delta)))
     verify_release(release.save(tmp_path / "release.safetensors"))
 
@@ -98,7 +98,7 @@ def test_nuisances_of_a_known_propensity_fit_none_and_verify(tmp_path):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(600, 5, generator=generator, dtype=torch.float64)
     a = (torch.rand(600, generator=generator) < 0.5).double()
-    domain = Domain([0.0] * 5, [1.0] * 5, -1.0, 2.0, propensity=0.5)
+    domain = Domain([0.0] * 5, [1.0] * 5, -1.0, 2.0, propensity=0.5, better="higher")
     blocks = {"nuisance": ConvexNuisanceConfig(), "second_stage": LinearSecondStage()}
     learner = RLearner(domain, PrivacyBudget(4.0, 1e-6), **blocks)
     release = learner.fit(x, a, x[:, 0] * a).release_function()

@@ -45,7 +45,7 @@ from torchdpcate.release.file import load_release, write_sums
 from torchdpcate.verify.card import make_card, write_card
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.1, better="higher")
 BUDGET, PURE = PrivacyBudget(4.0, 1e-5), PrivacyBudget(4.0, 0.0)
 QUERIES = DOMAIN.grid(6)
 FAST = NuisanceConfig(width=8, batch_size=100, epochs=2)

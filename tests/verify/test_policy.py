@@ -24,7 +24,7 @@ from torchdpcate.privacy.charge import Purpose
 from torchdpcate.release.rule import PolicyRelease
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
+DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
 
 
 def released(policies=None, **settings) -> PolicyRelease:
@@ -40,8 +40,8 @@ def with_blocks(release: PolicyRelease, change) -> PolicyRelease:
 
 
 PURE, SOME = PrivacyBudget(1.0, 0.0), PrivacyBudget(1.0, 1e-6)
-KNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, propensity=0.4)
-COUNTS = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0, overlap=0.1, outcome_kind="binary")
+KNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, propensity=0.4, better="higher")
+COUNTS = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=1.0, overlap=0.1, outcome_kind="binary", better="higher")
 THREE = {"actions": (0, 1, 2), "policies": [Constants([0, 1, 2])]}
 SETTINGS = {
     "stability": (DOMAIN, PURE, {"nuisance_guarantee": "stability"}),

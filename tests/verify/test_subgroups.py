@@ -21,7 +21,7 @@ from torchdpcate.verify.card import make_card
 
 PURE, SOME = PrivacyBudget(2.0, 0.0), PrivacyBudget(2.0, 1e-6)
 FACTS = {"overlap": 0.2, "two_levels": [True, False]}
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, better="higher")
 ARMS = TableSchema.from_dict(
     {
         "treatment": {"name": "arm", "categories": ["low", "high", "placebo"], "reference": "placebo"},
@@ -34,7 +34,7 @@ CLUSTERS = TableSchema.from_dict(
     {key: fact for key, fact in ARMS.to_dict().items() if key not in ("treatment", "propensity")}
     | {"treatment": "a", "propensity": 0.5, "cluster": {"name": "school", "size": 20, "correlation": 0.1}}
 )
-KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}})
+KNOWN = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 2.0, **FACTS, propensity={"x0": {0: 0.3, 1: 0.6}}, better="higher")
 WEIGHTS = {"weights": {"name": "w", "high": 2}}
 HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.5}}
 FOLLOWED = Domain([0.0, 0.0], [1.0, 1.0], 0.0, 2.0, **FACTS, censoring=HORIZON)

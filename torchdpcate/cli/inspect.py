@@ -1,13 +1,20 @@
 """``torchdpcate inspect``: what a release guarantees, for people and for programs."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from torchdpcate._text import plain
+from torchdpcate.cli.tables import facts as fact_rows
+from torchdpcate.data.covariates import bounds_in_words
+from torchdpcate.data.words import aim, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.file import load_release, release_path
+from torchdpcate.release.release import Release
 from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card_words import summary_rows
+from torchdpcate.verify.finding import findings
+
+_MOST = 30  # covariates that are listed
 
 
 def inspect(
@@ -45,17 +52,27 @@ def inspect(
     if as_json:
         shown = {"kind": loaded.kind, "privacy": loaded.privacy.to_dict(), "schema": loaded.schema.to_dict()}
         shown["signature"] = signed
-        print(json.dumps(shown | loaded.summary(), indent=2))
+        print(json.dumps(shown | {"findings": findings(loaded)} | loaded.summary(), indent=2))
         return
     from rich.console import Console
     from rich.markdown import Markdown
 
-    domain = loaded.domain
-    print(f"release of {loaded.kind}: {domain.dimension} covariates, outcome range {domain.outcome_range:g}")
-    print(f"signature: {plain(signed)}")
-    for name, value in summary_rows(loaded.summary()):
-        print(f"{plain(name)}: {plain(_short(value))}")
+    print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded), ("signature", signed)]))
+    rows = [(name, _short(value)) for name, value in summary_rows(loaded.summary())]
+    print(fact_rows(rows))
     Console().print(Markdown(loaded.privacy.to_markdown()))
+
+
+def _columns(release: Release) -> Iterator[tuple[str, str]]:
+    """Return what treatment, outcome and covariates are, with units and levels by name."""
+    schema, domain = release.schema, release.domain
+    yield "treatment", f"{schema.treatment}: {contrast(schema)}" if len(schema.actions) == 2 else schema.treatment
+    unit = f" {schema.outcome_unit}" if schema.outcome_unit else ""
+    better = f", to be {aim(schema)}" if domain.better else ""
+    yield "outcome", f"{schema.outcome}: {domain.outcome_low:g} to {domain.outcome_high:g}{unit}{better}"
+    more = len(schema.covariates) - _MOST
+    shown = "; ".join(map(bounds_in_words, schema.covariates[:_MOST]))
+    yield "covariates", shown + (f"; and {more} more" if more > 0 else "")
 
 
 def _card(release: str, output: str | None, facts: str | None) -> None:

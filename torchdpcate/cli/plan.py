@@ -13,10 +13,12 @@ import hydra
 from omegaconf import DictConfig
 
 from torchdpcate._files import PUBLIC, write_text
-from torchdpcate.cli.run import refusal, unit_line
+from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import outcome_axis
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import (
     PlannedNoise,
@@ -26,9 +28,11 @@ from torchdpcate.estimators.planned_noise import (
     planned_targets,
     shown,
 )
+from torchdpcate.evaluation.curator_figures import SeenAnswers
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.unit import RECORD, PrivacyUnit
 
+_FINE = 0.1  # of a standard deviation: the precision that serves for all effects
 _RECORDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the table, in n
 _EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)  # in epsilon
 
@@ -49,6 +53,8 @@ class PlanReport:
         least_epsilon: Least epsilon for it.
         targets: Other targets at this n and epsilon; empty for more than two arms.
         unit: Who is protected.
+        schema: Columns and public bounds, where it can be said what a reader would see; None else.
+        of_effect: Whether the noise is that of an effect.
     """
 
     task: str
@@ -62,6 +68,8 @@ class PlanReport:
     least_epsilon: float | None
     targets: list[PlannedTarget]
     unit: PrivacyUnit = RECORD
+    schema: TableSchema | None = None
+    of_effect: bool = False
 
     @classmethod
     def of(cls, task: TaskSpec, budget: PrivacyBudget, precision: float | None) -> "PlanReport":
@@ -89,7 +97,8 @@ class PlanReport:
                 epsilon: {many: value(many, epsilon) for many in records}
                 for epsilon in (float(f"{factor * budget.epsilon:.6g}") for factor in _EPSILONS)
             }
-        wanted = here.outcome_range if precision is None else precision
+        sd = task.study.domain.outcome_sd
+        wanted = (here.outcome_range if sd is None else _FINE * sd) if precision is None else precision
         return cls(
             task.name,
             task.study.name,
@@ -104,6 +113,7 @@ class PlanReport:
             if len(task.study.schema.actions) == 2
             else [],
             unit,
+            *((task.study.schema, task.name in OF_EFFECTS) if here.known and math.isfinite(here.value) else ()),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +153,7 @@ class PlanReport:
             "here": (noise.n, noise.budget.epsilon, noise.value),
             "of": noise.of,
             "precision": self.precision if self.given else None,
+            "seen": self._seen(),
             "title": f"{self.task} by {self.mechanism} on {self.data}, delta = {noise.budget.delta:.3g}",
         }
 
@@ -172,12 +183,24 @@ class PlanReport:
         if self.unit.is_person:
             yield "unit", unit_line(self.unit, noise.n, noise.budget)
         yield "noise of", noise.of
-        yield "expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value)
+        yield "expected noise", shown(noise.value) + f" ({self._unit})" * math.isfinite(noise.value)
+        seen = self._seen()
+        if seen is not None:
+            effect, low, high = seen.half
+            yield (
+                "a reader would see",
+                f"of a true effect of {effect}, half {seen.of_sd}, a number from {low} to {high} in 95 of 100 "
+                f"releases; where there is no effect, up to {seen.none}",
+            )
+        if self.task == "cate" and math.isfinite(noise.value):
+            yield "error for an average person", f"{shown(noise.value)} ({self._unit})"
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
         yield "outcome's range", shown(noise.outcome_range, 4)
         yield "feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible]
-        wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else " (the outcome's range)")
+        stated = self.schema is not None and self.schema.domain.outcome_sd is not None
+        default = " (sd / 10)" if stated else " (the outcome's range)"
+        wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else default)
         yield f"least n {wanted}", "not by n alone" if self.least_n is None else f"{self.least_n:,}"
         least = "not by epsilon alone" if self.least_epsilon is None else f"{self.least_epsilon:.3g}"
         yield f"least epsilon {wanted}", least
@@ -185,6 +208,23 @@ class PlanReport:
         if folder is not None:
             yield "files", folder / "plan.json"
             yield "", folder / "plan.png"
+
+    @property
+    def _unit(self) -> str:
+        return self.schema.outcome_unit if self.schema is not None and self.schema.outcome_unit else "outcome units"
+
+    def _seen(self) -> "SeenAnswers | None":
+        """Return what a reader would see of some true effects; None of what is no effect."""
+        if self.schema is None or not self.of_effect:
+            return None
+        return SeenAnswers.of(
+            self.noise.value,
+            self.noise.n,
+            outcome_range=self.noise.outcome_range,
+            sd=self.schema.domain.outcome_sd,
+            unit=self.schema.outcome_unit,
+            label=outcome_axis(self.schema),
+        )
 
     def _grid(self) -> str:
         headings = ["epsilon", *(_records(n) for n in next(iter(self.table.values())))]
@@ -199,10 +239,8 @@ class PlanReport:
         for target in self.targets:
             noise = target.noise
             value = "-" if noise is None else shown(noise.value)
-            finite = noise is not None and math.isfinite(noise.value)
-            share = f"{noise.value / noise.outcome_range:.1%}" if noise is not None and finite else "-"
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
-            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
+            rows.append((f"task={target.task}", f"{target.name}: noise {value}, {target.share}; {verdict}"))
         return facts(rows)
 
 

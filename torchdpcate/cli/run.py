@@ -28,7 +28,7 @@ from torchdpcate.data.checked import file_fingerprint
 from torchdpcate.data.study import GeneratedStudy, StreamedStudy, Study
 from torchdpcate.errors import InputError, PrivacyWarning, TorchDPCateError, VerificationError
 from torchdpcate.estimators.base import large_delta
-from torchdpcate.estimators.planned_noise import PlannedNoise, shown
+from torchdpcate.estimators.planned_noise import PlannedNoise, shown, worth_asking
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
@@ -37,7 +37,10 @@ from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.file import RELEASE_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
 from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.finding import findings
 
+OF_EFFECTS = ("cate", "average_effect", "subgroups")
+"""Tasks whose planned noise is that of an effect."""
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -77,7 +80,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     planned = task.planned_noise(task.learner, task.n, budget)
     # fixed noise protects nobody, so that no budget is named beside it
     size = planned.line if config.privacy.noise_seed is None else planned.size
-    print(f"plan: {size}; of {planned.of}", flush=True)
+    print(f"plan: {size}; of {planned.of}{verdict(task, planned)}", flush=True)
     if task.study.unit.is_person:
         print(f"unit: {unit_line(task.study.unit, task.n, budget)}", flush=True)
     if planned.feasible is False and not config.force:
@@ -123,6 +126,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
     _finish(task, summary, start)
     for line in task.closing(summary):
         print(line)
+    print(f"\n{ending(task)}")
 
 
 def configure(task: TaskSpec, config: DictConfig) -> None:
@@ -183,6 +187,20 @@ def unit_line(unit: PrivacyUnit, n: int, budget: PrivacyBudget) -> str:
     own = unit.record_budget(budget)
     persons = f"{n // unit.records:,} persons with {unit.records} of the records each"
     return f"{unit.name} ({unit.column}), {persons}; by record epsilon = {own.epsilon:.4g}, delta = {own.delta:.3g}"
+
+
+def verdict(task: TaskSpec, planned: PlannedNoise) -> str:
+    """Return that an effect with this noise is not worth asking for, where a plan would call it so; else nothing.
+
+    Args:
+        task: With its study.
+        planned: Noise that was planned, of an effect or of a rule.
+    """
+    domain = task.study.domain
+    if task.name not in OF_EFFECTS or not planned.known:
+        return ""
+    worth = worth_asking(planned.value, domain.outcome_range, domain.outcome_sd)
+    return "; not worth asking at this n and budget" if worth == "no" else ""
 
 
 def refusal(planned: PlannedNoise) -> str:
@@ -463,6 +481,25 @@ def _finish(task: TaskSpec, summary: dict[str, Any], start: float) -> None:
     logger = OmegaConf.select(task.config, "trainer.logger")
     if logger is not None and not (folder / "curator" / "logs").exists():
         print(f"trainer.logger={logger}: no network was trained, so that there was no loss to log")
+
+
+def ending(task: TaskSpec) -> str:
+    """Return the last lines of a run: what was found, which claim it has, and what to do with it.
+
+    Args:
+        task: With its release.
+    """
+    release, folder = task.release, task.folder
+    found = [("finding", words) if place == 0 else ("", words) for place, words in enumerate(findings(release))]
+    fixed = "" if release.privacy.claims else "; no claim: publish nothing of it"
+    rows = [
+        *found,
+        ("claim", f"{release.privacy.claim}{fixed}"),
+        ("next", f"torchdpcate report {folder}: pages for readers and for you"),
+        ("", f"torchdpcate inspect {folder}: what it guarantees"),
+        ("", f"torchdpcate sign {folder} --key FILE: that it is yours"),
+    ]
+    return facts(rows)
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

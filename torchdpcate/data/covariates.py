@@ -194,7 +194,7 @@ class Numeric:
     """A number between public bounds, or one of the two if it has two levels; encoded as it is.
 
     Its scale and its typical range are those of ``CovariateScales``; ``origin`` says where its bounds come from, if
-    other than the schema's own, and is never compared.
+    other than the schema's own, and ``unit`` what it is measured in, for readers; neither is ever compared.
 
     Where values may be missing, a second column ``name=missing`` is 1 for those, whose number is then the middle of the
     bounds on its scale: a public map of each record by itself. Of dates the number is that of days since the lower
@@ -219,6 +219,7 @@ class Numeric:
     two_levels: bool = False
     scale: str = "linear"
     typical: Typical = None
+    unit: str = field(default="", compare=False)
     missing: bool = False
     codes: tuple[Code, ...] = ()
     start: datetime.date | None = None
@@ -340,6 +341,7 @@ class Numeric:
         facts |= {"two_levels": True} if self.two_levels else {}
         facts |= {"scale": self.scale} if self.scale != "linear" else {}
         facts |= {"typical": list(map(self._entry, self.typical))} if self.typical is not None else {}
+        facts |= {"unit": self.unit} if self.unit else {}
         return facts | _missing_entries(self) | said(self.origin)
 
     def _entry(self, value: float) -> float | str:
@@ -454,6 +456,7 @@ def bounds_in_words(covariate: Covariate) -> str:
         return f"{covariate.name}: {', '.join(map(str, covariate.levels))}"
     assert isinstance(covariate, Numeric)
     words = f"{covariate.name}: {covariate.written(covariate.low)} to {covariate.written(covariate.high)}"
+    words += f" {covariate.unit}" if covariate.unit else ""
     more = ["log scale"] if covariate.scale == "log" else []
     if covariate.typical is not None:
         more += ["typically {} to {}".format(*map(covariate.written, covariate.typical))]

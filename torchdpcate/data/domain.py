@@ -21,11 +21,13 @@ from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.covariates import CovariateScales, Numeric
 from torchdpcate.data.facts import (
     IN_CODE,
+    check_better,
     check_bounds,
     check_distinct,
     check_kind,
     check_name,
     check_origin,
+    check_sd,
     to_number,
 )
 from torchdpcate.data.propensity import KnownPropensity, Propensity, known_propensity
@@ -76,6 +78,10 @@ class Domain:
             count nothing, n stays the public number of all, and how many they are is told nowhere.
         censoring: Entries of an outcome by a horizon that follow-up may end before, see ``Censoring``, whose bounds and
             kind it has; None where outcomes are known.
+        better: ``"higher"`` or ``"lower"``: which outcomes are good, as rules and choices of a policy need to know;
+            None where nothing is said.
+        outcome_sd: Standard deviation of the outcome as known from outside the records, by which plans judge noise; no
+            guarantee rests on it. None where nothing is said.
 
     Attributes:
         covariate_low: float64 tensor [q].
@@ -91,13 +97,16 @@ class Domain:
         weights: ``RecordWeights``, or None.
         dropped: Which of ``outcome`` and ``treatment`` may be missing.
         censoring: ``Censoring``, or None.
+        better: Which outcomes are good, or None.
+        outcome_sd: Standard deviation of the outcome, or None.
 
     Raises:
         InputError: A bound is missing or not finite, low is not below high, ``overlap`` lies outside (0, 1/2),
             ``names`` do not match, ``origin`` is not words, the propensity is 0 or 1, outside the overlap, a
             covariate's column or without a number for a level, ``treated`` is outside the overlap or beside a
             propensity, the outcome's bounds do not fit its kind, a scale or a typical range does not fit its column,
-            see ``check_scale``, or an indicator is no column of two levels from 0 to 1.
+            see ``check_scale``, an indicator is no column of two levels from 0 to 1, ``better`` is another word, or
+            ``outcome_sd`` none that the bounds allow.
 
     Example:
         >>> domain = Domain([0.0, 16.0], [1.0, 60.0], outcome_low=-1.0, outcome_high=1.0)
@@ -126,6 +135,8 @@ class Domain:
         weights: "RecordWeights | Mapping[str, Any] | None" = None,
         missing: Mapping[str, str] | None = None,
         censoring: "Censoring | Mapping[str, Any] | None" = None,
+        better: str | None = None,
+        outcome_sd: float | None = None,
     ) -> None:
         self.covariate_low = _vector(covariate_low, "covariate_low")
         self.covariate_high = _vector(covariate_high, "covariate_high")
@@ -167,6 +178,8 @@ class Domain:
             own = {"low": self.outcome_low, "high": self.outcome_high, "kind": self.outcome_kind}
             if own != self.censoring.facts:
                 raise InputError(f"outcome by a horizon has {self.censoring.facts}; give these, and not {own}")
+        self.better = check_better(better)
+        self.outcome_sd = check_sd(outcome_sd, self.outcome_low, self.outcome_high)
 
     @classmethod
     def of_columns(
@@ -269,6 +282,26 @@ class Domain:
     def outcome_range(self) -> float:
         r"""Width :math:`R = y_{hi} - y_{lo}`."""
         return self.outcome_high - self.outcome_low
+
+    @property
+    def direction(self) -> int:
+        """1 where large outcomes are good, -1 where small ones are: what a rule maximises is this times the outcome.
+
+        A sign turns no bound, as those of scores and of weights are about zero: sensitivities are the same.
+
+        Raises:
+            InputError: Nothing is said of it.
+
+        Example:
+            >>> Domain([0.0], [1.0], 0.0, 10.0, better="lower").direction
+            -1
+        """
+        if self.better is None:
+            raise InputError(
+                "better: nothing says whether high or low outcomes are good, and a rule needs to know; add better: "
+                "higher or better: lower to the outcome in the domain file, or Domain(better=)"
+            )
+        return 1 if self.better == "higher" else -1
 
     def matrix(self, X: Any, what: str = "X") -> Tensor:
         """Return covariates as a finite float64 matrix [n, q], its columns in the domain's order.
@@ -403,6 +436,8 @@ class Domain:
             weights=self.weights,
             missing=dict.fromkeys(self.dropped, DROP),
             censoring=self.censoring,
+            better=self.better,
+            outcome_sd=self.outcome_sd,
         )
         at = [self.indicators[column] for column in chosen]
         selected.indicators = tuple(chosen.index(place) if place in chosen else None for place in at)
@@ -430,6 +465,8 @@ class Domain:
             **({} if self.weights is None else {"weights": self.weights.entry()}),
             **({"missing": dict.fromkeys(self.dropped, DROP)} if self.dropped else {}),
             **({} if self.censoring is None else {"censoring": self.censoring.entry()}),
+            **({} if self.better is None else {"better": self.better}),
+            **({} if self.outcome_sd is None else {"outcome_sd": self.outcome_sd}),
         }
 
     @property
@@ -477,7 +514,8 @@ class Domain:
     def _facts(self) -> tuple:
         outcome = (self.outcome_low, self.outcome_high, self.outcome_kind)
         propensity = self.overlap, self.known_propensity, self.treated
-        return self.columns, *outcome, *propensity, self.indicators, self.weights, self.dropped, self.censoring
+        counting = self.indicators, self.weights, self.dropped, self.censoring
+        return self.columns, *outcome, *propensity, *counting, self.better, self.outcome_sd
 
 
 def unit_grid(count: int, dimension: int) -> Tensor:

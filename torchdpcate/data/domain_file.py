@@ -11,13 +11,13 @@ from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
 from torchdpcate.data.covariates import Categorical, Covariate, Numeric
 from torchdpcate.data.domain import Domain
-from torchdpcate.data.facts import IN_CODE, check_bounds, check_filled, check_origin
+from torchdpcate.data.facts import IN_CODE, check_bounds, check_filled, check_origin, check_unit
 from torchdpcate.data.propensity import level_values
 from torchdpcate.errors import InputError
 
 _NEEDED = {"treatment", "outcome", "covariates"}
 _OPTIONAL = {"overlap", "origin", "out_of_bounds", "propensity", "treated", "cluster", "codes", "weights"}
-_OF_OUTCOMES = ("origin", "codes", "missing")  # of every kind
+_OF_OUTCOMES = ("origin", "codes", "missing", "better", "sd", "unit")  # of every kind
 
 
 def read_domain_file(path: str | Path) -> Any:
@@ -84,6 +84,7 @@ def schema_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
         "out_of_bounds": entries.get("out_of_bounds", "refuse"),
         "kind_said": "kind" in outcome,
         "cluster": None if entries.get("cluster") is None else Cluster.of(entries["cluster"]),
+        "outcome_unit": check_unit("outcome", outcome.get("unit", "")),
     }
 
 
@@ -110,6 +111,8 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         weights=entries.get("weights"),
         missing=_dropped(entries["treatment"], outcome),
         censoring=outcome.get("censoring"),
+        better=outcome.get("better"),
+        outcome_sd=outcome.get("sd"),
     )
 
 
@@ -118,18 +121,19 @@ def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
     what = f"covariate {name!r}"
     optional = {"origin", "missing", "codes"}
     if isinstance(entry, Mapping) and "categories" in entry:
-        for fact in ("scale", "typical"):
+        for fact in ("scale", "typical", "unit"):
             if fact in entry:
                 raise InputError(f"{what} has categories, and {fact}, which is of numbers alone; leave it out")
         _entries(entry, what, {"categories"}, optional)
         levels, said = _levels(name, entry), _missing(what, entry, codes)
         return Categorical(name, levels, _origin(what, entry), **said)
-    bounds = _entries(entry, what, {"low", "high"}, {"two_levels", "scale", "typical", "kind"} | optional)
+    bounds = _entries(entry, what, {"low", "high"}, {"two_levels", "scale", "typical", "kind", "unit"} | optional)
     said, kind, typical = _missing(what, bounds, codes), bounds.get("kind", "number"), bounds.get("typical")
+    said["unit"] = check_unit(what, bounds.get("unit", ""))
     if kind not in ("number", "date"):
         raise InputError(f"kind of {what} is {kind!r}; choose date, or leave it out of a number")
     if kind == "date":
-        for fact in ("scale", "two_levels"):
+        for fact in ("scale", "two_levels", "unit"):
             if fact in bounds:
                 raise InputError(f"{what} has dates, and {fact}, which is of numbers alone; leave it out")
         return Numeric.of_dates(name, bounds["low"], bounds["high"], typical, origin=_origin(what, bounds), **said)

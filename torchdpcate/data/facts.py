@@ -133,6 +133,45 @@ def check_kind(kind: Any, low: float, high: float) -> str:
     return kind
 
 
+def check_better(better: Any) -> str | None:
+    """Return which outcomes are good, ``"higher"`` or ``"lower"`` ones; None where nothing is said.
+
+    Raises:
+        InputError: Another word.
+    """
+    if better not in (None, "higher", "lower"):
+        raise InputError(f"better of outcome is {better!r}; choose higher or lower, whichever outcomes are good")
+    return better  # type: ignore[no-any-return]
+
+
+def check_sd(sd: Any, low: float, high: float) -> float | None:
+    """Return the standard deviation of an outcome with these bounds, as stated for plans; None where nothing is said.
+
+    Raises:
+        InputError: No number, or one that no outcome within the bounds has.
+    """
+    if sd is None:
+        return None
+    value = to_number("sd of outcome", sd)
+    if not 0 < value <= (high - low) / 2:
+        raise InputError(
+            f"sd of outcome is {value:g}; give its standard deviation as known from outside the records, above 0 and "
+            f"at most half of the range, {(high - low) / 2:g}"
+        )
+    return value
+
+
+def check_unit(name: str, unit: Any) -> str:
+    """Return the unit of a column in words, as readers see it; empty if nothing is said.
+
+    Raises:
+        InputError: It is not words, or longer than 30 letters.
+    """
+    if not isinstance(unit, str) or not is_plain(unit) or len(unit) > 30:
+        raise InputError(f"unit of {name} is {unit!r}; give a few letters that can be shown, such as mmHg")
+    return " ".join(unit.split())
+
+
 def check_origin(name: str, origin: Any) -> str:
     """Return where facts come from, as one line of words.
 

@@ -61,6 +61,7 @@ class TableSchema:
         out_of_bounds: What becomes of covariates outside their bounds, in records and queries alike: ``"refuse"``
             them, or ``"clip"`` them to the bounds, a public map of each row; never compared.
         cluster: Clusters that a trial assigned as a whole; None where records are independent.
+        outcome_unit: Unit of the outcome, in words; empty if nothing is said. Never compared.
 
     Example:
         >>> schema = TableSchema.from_dict({
@@ -85,6 +86,7 @@ class TableSchema:
     success: Any = None
     treatment_codes: tuple[Code, ...] = ()
     outcome_codes: tuple[Code, ...] = ()
+    outcome_unit: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.arms:
@@ -469,7 +471,8 @@ class TableSchema:
     ) -> "TableSchema":
         """Return this schema with other public bounds of the outcome, where they come from, and its kind."""
         facts = self.to_dict()
-        facts["outcome"] |= {"low": low, "high": high, "origin": origin, "kind": kind}
+        bounds = {"low": low, "high": high, "origin": origin, "kind": kind}
+        facts["outcome"] = {**facts["outcome"], **bounds}
         return replace(TableSchema.from_dict(facts), kind_said=None)
 
     def without(self, covariate: str) -> "TableSchema":
@@ -518,7 +521,11 @@ class TableSchema:
     def _outcome_entry(self) -> dict[str, Any]:
         """Return the outcome's name, bounds and kind, or its columns and horizon, and that it may be missing."""
         domain, levels = self.domain, list(self.outcome_levels)
-        more = {**({"missing": DROP} if "outcome" in domain.dropped else {}), **said(self.outcome_origin)}
+        more: dict[str, Any] = {"missing": DROP} if "outcome" in domain.dropped else {}
+        more |= {} if domain.better is None else {"better": domain.better}
+        more |= {} if domain.outcome_sd is None else {"sd": domain.outcome_sd}
+        more |= {"unit": self.outcome_unit} if self.outcome_unit else {}
+        more |= said(self.outcome_origin)
         if domain.censoring is not None:
             return {**domain.censoring.entry(), **more}
         if levels:
@@ -549,17 +556,18 @@ class TableSchema:
 
         An outcome has ``low`` and ``high``, and may have a ``kind``: ``binary`` (0 or 1; ``categories: [no, yes]`` says
         so too, and brings the bounds: the second counts as 1, or the one that ``success`` names), ``count`` or
-        ``continuous``. ``codes`` say what else means that a value is missing, at the top or in the entry of a column;
-        ``missing: indicator`` of a covariate says that its values may be, see ``Numeric`` and ``Categorical``. One of
-        dates has ``kind: date``, with bounds as dates. A covariate that is a number may have ``scale: log``
-        and the range ``typical: [a, b]`` of about nine of ten values, see ``CovariateScales``. ``propensity`` is what
-        the design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with
-        the records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
-        An outcome by a horizon has ``time``, ``event``, ``horizon``, ``kind`` and ``censoring``, see ``Censoring.of``.
+        ``continuous``. ``better: lower`` or ``higher`` says which outcomes are good, as rules need to know; ``sd`` is
+        their standard deviation as known from elsewhere, for plans alone. An outcome by a horizon has ``time``,
+        ``event``, ``horizon``, ``kind`` and ``censoring``, see ``Censoring.of``. ``codes`` say what else means that a
+        value is missing, at the top or in the entry of a column; ``missing: indicator`` of a covariate says that its
+        values may be, see ``Numeric`` and ``Categorical``. One of dates has ``kind: date``, with bounds as dates. A
+        covariate that is a number may have ``scale: log`` and the range ``typical: [a, b]`` of about nine of ten
+        values, see ``CovariateScales``; it and the outcome may have a ``unit`` in words. ``propensity`` is what the
+        design of a study makes known: P(A = 1), the name of a column that holds each record's own and is read with the
+        records, or a number for each category of one covariate, ``{covariate: {category: p}}``. Without one,
         ``treated`` is the public share of the treated, by which plans know how rare they are. ``weights`` has the
-        entries of ``RecordWeights.of``: a column, with its public bound.
-
-        ``cluster`` names the column of the clusters that a trial assigned as a whole, with what ``Cluster`` has.
+        entries of ``RecordWeights.of``: a column, with its public bound. ``cluster`` names the column of the clusters
+        that a trial assigned as a whole, with what ``Cluster`` has.
 
         Raises:
             InputError: An entry is missing, unknown or invalid.

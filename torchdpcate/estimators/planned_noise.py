@@ -227,7 +227,31 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-_OF_RANGE, _OF_CONSTANT = (0.02, 0.1), (0.5, 0.999)  # shares up to which a target serves for all, and large, effects
+_OF_RANGE, _OF_SD, _OF_CONSTANT = (0.02, 0.1), (0.1, 0.4), (0.5, 0.999)
+"""Shares up to which a target serves for all effects, and for large ones: two of these noises are a fifth of a standard
+deviation, a small effect, and eight tenths, a large one."""
+
+
+def worth_asking(noise: float, outcome_range: float, sd: float | None = None) -> str:
+    """Return whether an effect with this noise is worth asking for: ``yes``, ``for large effects`` or ``no``.
+
+    By the outcome's standard deviation where it is stated, .1 and .4 of it; else by its range, 2 and 10 per cent.
+
+    Args:
+        noise: Standard deviation in outcome units.
+        outcome_range: Width of the outcome's bounds.
+        sd: Its standard deviation as stated (``Domain.outcome_sd``); None where nothing is.
+
+    Example:
+        >>> worth_asking(5.0, 100.0), worth_asking(5.0, 100.0, sd=6.0)
+        ('for large effects', 'no')
+    """
+    share, limits = (noise / outcome_range, _OF_RANGE) if sd is None else (noise / sd, _OF_SD)
+    return _verdict(share, limits)
+
+
+def _verdict(share: float, limits: tuple[float, float]) -> str:
+    return "yes" if share <= limits[0] else "for large effects" if share <= limits[1] else "no"
 
 
 @dataclass(frozen=True)
@@ -240,6 +264,7 @@ class PlannedTarget:
         noise: Planned noise; None where it cannot be had.
         why_not: Why it cannot; empty otherwise.
         relative: Of a rule, its expected regret over that of the best constant one; None of others.
+        sd: The outcome's standard deviation as stated; None where nothing is.
     """
 
     name: str
@@ -247,22 +272,27 @@ class PlannedTarget:
     noise: PlannedNoise | None
     why_not: str = ""
     relative: float | None = None
+    sd: float | None = None
 
     @property
     def verdict(self) -> str:
-        """Whether it is worth asking, by the noise as a share of the outcome's range: 2 and 10 per cent.
-
-        A rule is by half the regret of treating all alike, and less than that of it.
-        """
+        """Whether it is worth asking, see ``worth_asking``; a rule is by half the regret of treating all alike."""
         if self.noise is None:
             return "not to be had"
         if not self.noise.known:
             return "not known"
         if self.relative is not None:
-            share, (few, many) = self.relative, _OF_CONSTANT
-        else:
-            share, (few, many) = self.noise.value / self.noise.outcome_range, _OF_RANGE
-        return "yes" if share <= few else "for large effects" if share <= many else "no"
+            return _verdict(self.relative, _OF_CONSTANT)
+        return worth_asking(self.noise.value, self.noise.outcome_range, self.sd)
+
+    @property
+    def share(self) -> str:
+        """The noise as a share of the outcome's standard deviation where it is stated, else of its range, in words."""
+        if self.noise is None or not math.isfinite(self.noise.value):
+            return "-"
+        if self.sd is None:
+            return f"{self.noise.value / self.noise.outcome_range:.1%} of the range"
+        return f"{self.noise.value / self.sd:.2g} standard deviations"
 
 
 def planned_targets(
@@ -297,7 +327,7 @@ def planned_targets(
     def function() -> PlannedNoise:
         return RLearner(schema, budget).expected_noise(n, residual_scale=residual_scale)
 
-    return [
+    found = [
         _target("one average effect", "average_effect", average),
         _target(
             f"effects in subgroups, such as by {name}",
@@ -307,6 +337,7 @@ def planned_targets(
         _rule(schema, n, budget),
         _function(_target("the effect as a function", "cate", function)),
     ]
+    return [replace(target, sd=schema.domain.outcome_sd) for target in found]
 
 
 def _rule(schema: TableSchema, n: int, budget: PrivacyBudget) -> PlannedTarget:

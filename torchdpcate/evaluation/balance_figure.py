@@ -103,6 +103,7 @@ def interval_figure(
     truth: float | None = None,
     claim: str = "",
     assumptions: str = "",
+    label: str = "effect in outcome units",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw estimates with their intervals, one below the other (a forest plot).
@@ -114,6 +115,7 @@ def interval_figure(
         truth: The true effect, where it is known, as a line.
         claim: Guarantee, printed above.
         assumptions: What the intervals rest on, printed below.
+        label: Of the axis of effects.
         ax: Axes to draw on; None makes a figure.
 
     Returns:
@@ -135,7 +137,8 @@ def interval_figure(
     axes.locator_params(axis="x", nbins=6)
     axes.set_yticks(range(len(lines)), [line.label for line in lines], parse_math=False, fontsize=8)
     axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_xlabel("\n".join([f"effect in outcome units, with {level:.0%} intervals", *below]), fontsize=9)
+    said = textwrap.wrap(f"{label}, with {level:.0%} intervals", _LETTERS)
+    axes.set_xlabel("\n".join([*said, *below]), fontsize=9, parse_math=False)
     secret = truth is not None or any(line.secret for line in lines)
     axes.set_title("\n".join(filter(None, [claim, CURATOR_ONLY if secret else ""])), fontsize=9, parse_math=False)
     if truth is not None or ax is not None:

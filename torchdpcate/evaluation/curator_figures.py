@@ -1,7 +1,9 @@
 """The curator's figures: plans, noise against plans, a choice among policies, budgets."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,106 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_OF_SD = {"no effect": 0.0, "a small effect": 0.2, "a medium effect": 0.5, "a large effect": 0.8}
+"""Cohen's names of effects, in standard deviations."""
+_RELEASES = 20  # of each effect, that are drawn
+_LIKE_RANGE = 6.0  # standard deviations between an outcome's bounds, where none is stated
+
+
+@dataclass(frozen=True)
+class SeenAnswers:
+    """What a reader would see of true effects of usual sizes: released numbers, by privacy noise and sampling.
+
+    Attributes:
+        sd: Standard deviation of the outcome, stated or a sixth of its range.
+        stated: Whether it is stated.
+        error: Standard deviation of the released number: privacy noise, and sampling of two arms of equal size.
+        unit: Of the outcome, in words.
+        label: Of the axis of effects.
+
+    Example:
+        >>> seen = SeenAnswers.of(0.3, 1600, outcome_range=10.0, sd=2.0)
+        >>> round(seen.error, 3), seen.half, seen.none
+        (0.316, ('1', '0.38', '1.62'), '0.62')
+    """
+
+    sd: float
+    stated: bool
+    error: float
+    unit: str
+    label: str
+
+    @classmethod
+    def of(
+        cls,
+        noise: float,
+        n: int,
+        *,
+        outcome_range: float,
+        sd: float | None = None,
+        unit: str = "",
+        label: str = "effect",
+    ) -> "SeenAnswers":
+        """Return the answers to expect of an effect.
+
+        Args:
+            noise: Planned privacy noise, in outcome units.
+            n: Number of records.
+            outcome_range: Width of the outcome's bounds.
+            sd: Its standard deviation as stated; None where nothing is.
+            unit: See the class, also for what follows.
+            label: Of the axis.
+        """
+        size = outcome_range / _LIKE_RANGE if sd is None else sd
+        return cls(size, sd is not None, math.hypot(noise, 2 * size / math.sqrt(n)), unit, label)
+
+    @property
+    def of_sd(self) -> str:
+        """What the sizes of effects are measured by."""
+        return "a standard deviation" if self.stated else "a sixth of the outcome's range"
+
+    @property
+    def units(self) -> str:
+        """The same, of several."""
+        return "standard deviations" if self.stated else "sixths of the outcome's range"
+
+    @property
+    def half(self) -> tuple[str, str, str]:
+        """An effect of half a standard deviation, and what 95 of 100 releases of it lie between, in words."""
+        low, high = (self.sd / 2 + side * _Z * self.error for side in (-1, 1))
+        return self._with_unit(self.sd / 2), _short(low), self._with_unit(high)
+
+    @property
+    def none(self) -> str:
+        """How far from zero 95 of 100 releases are where there is no effect, in words."""
+        return self._with_unit(_Z * self.error)
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw twenty releases of each true effect, at evenly likely errors."""
+        errors = np.array([NormalDist().inv_cdf((k + 0.5) / _RELEASES) for k in range(_RELEASES)])
+        rows = [(name, size * self.sd) for name, size in _OF_SD.items()]
+        for place, (_, effect) in enumerate(rows):
+            axes.plot(effect + self.error * errors, np.full(_RELEASES, place), "o", color="C0", alpha=0.4, ms=5)
+            axes.plot([effect], [place], "|", color="black", ms=16, mew=2, label="true effect" if place == 0 else "_")
+        axes.axvline(0, color="0.6", lw=0.8, zorder=0)
+        axes.set_yticks(range(len(rows)), [f"{name}\n{self._with_unit(effect)}" for name, effect in rows], fontsize=8)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel(self.label, fontsize=9, parse_math=False)
+        axes.set_title(f"what a reader would see: {_RELEASES} releases of each\n(sizes in {self.units})", fontsize=9)
+        axes.legend(fontsize=8, frameon=False, loc="upper right")
+
+    def _with_unit(self, value: float) -> str:
+        return f"{_short(value)} {self.unit}".strip()
+
+
+_Z = NormalDist().inv_cdf(0.975)
+
+
+def _short(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,.10g}" if abs(value) < 10 else f"{float(f'{value:.3g}'):,.0f}"
+
+
 def plan_figure(
     noise: Mapping[float, Mapping[int, float]],
     *,
@@ -23,8 +125,9 @@ def plan_figure(
     of: str,
     precision: float | None = None,
     title: str = "",
+    seen: "SeenAnswers | None" = None,
 ) -> "Figure":
-    """Draw expected noise against n, a line for each epsilon, with the outcome's range.
+    """Draw expected noise against n, a line for each epsilon, with the outcome's range, and what a reader would see.
 
     Args:
         noise: Noise in outcome units by n, by epsilon; what is not finite is left out.
@@ -33,6 +136,7 @@ def plan_figure(
         of: What it is the noise of.
         precision: Wanted precision, marked too.
         title: What was planned.
+        seen: Answers to expect, as a second panel; None draws none.
 
     Example:
         >>> figure = plan_figure({1.0: {100: 0.5, 1000: 0.05}}, outcome_range=2.0, here=(100, 1.0, 0.5), of="an effect")
@@ -41,7 +145,10 @@ def plan_figure(
     """
     from matplotlib import colormaps
 
-    figure, axes = new_figure()
+    figure, panels = new_grid(1, 1 if seen is None else 2, (6.0 if seen is None else 11.0, 3.8))
+    axes = panels[0]
+    if seen is not None:
+        seen.draw(panels[1])
     for place, (epsilon, by_n) in enumerate(sorted(noise.items())):
         n, values = np.array(list(by_n), dtype=float), np.array(list(by_n.values()), dtype=float)
         there = np.isfinite(values) & (values > 0)

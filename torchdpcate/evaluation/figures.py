@@ -1,6 +1,7 @@
 """The figures of one run, for reader and curator: effects, answers at queries, decisions, coefficients of a rule."""
 
 import io
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ REFERENCES: dict[str, dict[str, Any]] = {
 """How curves that are no release's are drawn, by name."""
 _MOST_BARS = 30
 _SEEN = 0.02  # of an axis: less is not shaded
+_TICKS = 5  # of a number, at most: long ones would touch
+_LETTER, _LINE, _INCHES, _CUT = 0.1, 0.25, 0.85, 18  # inches of a letter and a line, share of axes, letters of a name
+_AXIS = 30  # letters of a line beside an axis
 _LETTERS, _NARROW = 110, 50  # of a line below a figure, and on axes beside others
 
 
@@ -74,8 +78,10 @@ class EffectPanel:
             style = REFERENCES.get(name, {"color": "C3"}) | ({"ls": "", "marker": "x"} if points else {})
             axes.plot(grid, values, label=name, **style)
         if points:
-            axes.set_xticks(list(grid), self.levels, parse_math=False)
+            level_ticks(axes, grid, self.levels)
             axes.set_xlim(grid[0] - 0.5, grid[-1] + 0.5)
+        else:
+            axes.locator_params(axis="x", nbins=_TICKS)
         if self.common is not None:
             few = FEW
             for low, high in ((grid[0], self.common[0]), (self.common[1], grid[-1])):
@@ -115,6 +121,7 @@ def effect_panels(
     claim: str = "",
     holds: str = BAND,
     assumptions: str = "",
+    label: str = "treatment effect",
     ax: "Axes | None" = None,
 ) -> "Figure":
     """Draw effects, a panel a covariate.
@@ -125,6 +132,7 @@ def effect_panels(
         claim: Guarantee, printed above.
         holds: What the bands hold, ``BAND`` or ``INTERVAL``.
         assumptions: What intervals rest on, printed below.
+        label: Of the axis of effects.
         ax: Axes to draw one panel on; None makes a figure.
 
     Returns:
@@ -136,7 +144,7 @@ def effect_panels(
         figure, axes = figure_of(ax), [ax]
     for panel, own in zip(panels, axes, strict=True):
         panel.draw(own, f"{level:.0%} {holds}")
-    axes[0].set_ylabel("treatment effect")
+    axes[0].set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
     wide = _LETTERS * max(1, len(panels) // 2)
     rests = "\n".join(textwrap.wrap(f"intervals hold it if {assumptions}", wide)) if assumptions else ""
     title = "\n".join(filter(None, [claim, CURATOR_ONLY if any(panel.others for panel in panels) else ""]))
@@ -158,6 +166,25 @@ def effect_panels(
         below = "\n".join(filter(None, [place, rests]))
         figure.legend(found.values(), found.keys(), title=below, title_fontsize=8, **style)
     return figure
+
+
+def level_ticks(axes: "Axes", places: np.ndarray, levels: Sequence[str]) -> None:
+    """Write the names of levels below an axis so that they do not overlap: turned and cut where they are long.
+
+    Args:
+        axes: Whose own width decides.
+        places: Where the levels are, [k].
+        levels: Their names; of more than fit every second or third is written.
+    """
+    room = _INCHES * figure_of(axes).get_figwidth() * axes.get_position().width / len(levels)
+    longest = max(map(len, levels))
+    if longest * _LETTER <= room:
+        axes.set_xticks(list(places), levels, parse_math=False)
+        return
+    step = math.ceil(_LINE / room)
+    names = [name if len(name) <= _CUT else f"{name[: _CUT - 1]}…" for name in levels]
+    style: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor", "fontsize": 8}
+    axes.set_xticks(list(places)[::step], names[::step], parse_math=False, **style)
 
 
 def rule_figure(
@@ -296,7 +323,7 @@ def answers_figure(
         axes.vlines(place, *band[order].T, color="C0", alpha=0.35, lw=1.2, label=f"{level:.0%} {BAND}")
     axes.axhline(0, color="0.7", lw=0.8, zorder=0)
     if levels:
-        axes.set_xticks(range(len(levels)), levels, parse_math=False)
+        level_ticks(axes, np.arange(len(levels)), levels)
     elif against is None:
         axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("queries, the smallest effect first" if against is None else covariate, parse_math=False)
@@ -337,10 +364,11 @@ class DecisionPanel:
             else:
                 axes.fill_between(self.grid, low, tops[:, k], color=colour, lw=0, label=name)
         if self.levels:
-            axes.set_xticks(list(self.grid), self.levels, parse_math=False)
+            level_ticks(axes, self.grid, self.levels)
             axes.set_xlim(self.grid[0] - 0.5, self.grid[-1] + 0.5)
         else:
             axes.set_xlim(self.grid[0], self.grid[-1])
+            axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(0, 1)
         axes.set_xlabel(self.covariate, parse_math=False)
 
@@ -410,12 +438,12 @@ def svg_of(figure: "Figure", whole: bool = False) -> bytes:
     return written.getvalue()
 
 
-def effect_picture(panel: EffectPanel, outcome: str) -> bytes:
-    """Return effects against one covariate as a picture; what its band holds is for the page to say."""
+def effect_picture(panel: EffectPanel, label: str) -> bytes:
+    """Return effects against one covariate as a picture, of an axis of this label; the page says what bands hold."""
 
     def draw(axes: "Axes") -> None:
         panel.draw(axes, "_")
-        axes.set_ylabel(f"effect on {outcome}", parse_math=False)
+        axes.set_ylabel("\n".join(textwrap.wrap(label, _AXIS)), parse_math=False)
 
     return _picture(draw)
 

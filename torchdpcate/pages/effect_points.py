@@ -63,6 +63,12 @@ class FigurePoints:
         """The column that varies."""
         return self._column(self.covariate or self.schema.columns[0])[0].name
 
+    @property
+    def label(self) -> str:
+        """What its axis says: the column, and its unit where one is stated."""
+        unit = getattr(self._varied[0], "unit", "")
+        return f"{self.name}, {unit}" if unit else self.name
+
     @cached_property
     def levels(self) -> tuple[str, ...]:
         """What the points are called where the covariate has levels; empty for a number."""

@@ -10,7 +10,9 @@ from nicegui import events, ui
 from torchdpcate.data.stream import stream_answers
 from torchdpcate.errors import InputError, TorchDPCateError
 from torchdpcate.pages.questions import LEVEL, Curve, Question, answer, curve, questions
+from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
+from torchdpcate.verify.finding import findings
 
 MOST_BYTES = 64 * 2**20
 """The largest table that the page takes; ``torchdpcate predict`` takes any."""
@@ -32,12 +34,11 @@ class Explorer:
 
     def build(self) -> None:
         """Lay the page out."""
-        schema = self.release.schema
         ui.query("body").classes("bg-slate-50")
         with ui.column().classes("w-full max-w-6xl mx-auto p-2 gap-4"):
-            ui.label(self.release.subject.format(treatment=schema.treatment, outcome=schema.outcome)).classes(
-                "text-xl font-medium"
-            )
+            ui.label(subject(self.release)).classes("text-xl font-medium")
+            for words in findings(self.release):
+                ui.label(words).classes("text-sm")
             ui.label(self.release.privacy.claim).classes("text-sm text-slate-600")
             with ui.row().classes("w-full gap-4 items-start"):
                 with ui.card().classes("w-full md:w-80"):
@@ -69,12 +70,12 @@ class Explorer:
     def _ask(self, question: Question) -> None:
         if question.levels:
             options = {level: str(level) for level in question.levels}
-            ui.select(options, value=question.start, label=question.name, on_change=self._moved(question)).classes(
+            ui.select(options, value=question.start, label=question.label, on_change=self._moved(question)).classes(
                 "w-full"
             )
             return
         with ui.row().classes("w-full justify-between"):
-            ui.label(question.name).classes("text-sm")
+            ui.label(question.label).classes("text-sm")
             shown = ui.label(f"{question.start:g}").classes("text-sm font-mono")
         ui.slider(
             min=question.low,
@@ -168,7 +169,7 @@ def _options(drawn: Curve, question: Question, column: str) -> Mapping[str, Any]
     return {
         "grid": {"left": 60, "right": 20, "top": 30, "bottom": 45},
         "tooltip": {"trigger": "axis"},
-        "xAxis": {**x, "name": question.name, "nameLocation": "middle", "nameGap": 28},
+        "xAxis": {**x, "name": question.label, "nameLocation": "middle", "nameGap": 28},
         "yAxis": {"type": "value", "name": column + (f", {LEVEL:.0%} interval dashed" if drawn.ends else "")},
         **({"legend": {"top": 0}} if drawn.arms else {}),
         "series": [drawn_as(values, name=arm) for arm, values in drawn.arms.items()] or [drawn_as(drawn.values), *ends],

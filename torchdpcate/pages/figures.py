@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.data.words import aim, arm, outcome_axis
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import IntervalRow, balance_figure, forest_figure, interval_figure
 from torchdpcate.evaluation.figures import (
@@ -67,7 +68,8 @@ def effect_figure_of(
         ax: Axes to draw one panel on; None makes a figure.
     """
     holds, assumptions = band_words(release)
-    return effect_panels(panels, level=level, claim=release.privacy.claim, holds=holds, assumptions=assumptions, ax=ax)
+    words = {"claim": release.privacy.claim, "holds": holds, "assumptions": assumptions}
+    return effect_panels(panels, level=level, **words, label=outcome_axis(release.schema), ax=ax)
 
 
 def band_words(release: EffectRelease) -> tuple[str, str]:
@@ -123,7 +125,7 @@ def effect_panel(release: EffectRelease, where: FigurePoints, level: float) -> E
         band = release.noise_band(x, level)
     released = means(release.effect(x), grid)
     place, common = where.place(release), where.common(release)
-    return EffectPanel(where.name, grid, released, band, levels=where.levels, place=place, common=common)
+    return EffectPanel(where.label, grid, released, band, levels=where.levels, place=place, common=common)
 
 
 def means(values: Any, grid: np.ndarray) -> np.ndarray:
@@ -143,7 +145,7 @@ def plot_answers(
         release.answers.numpy(),
         band,
         against=None if where is None else _values(where, x).numpy(),
-        covariate="" if where is None else where.name,
+        covariate="" if where is None else where.label,
         levels=() if where is None else where.levels,
         level=level,
         claim=release.privacy.claim,
@@ -173,7 +175,8 @@ def plot_average(
             )
         return balance_figure(release.balance, claim=claim, ax=ax)
     rows = released_rows(release, release.estimand, level)
-    return interval_figure(rows, level=level, claim=claim, assumptions=release.assumptions, ax=ax)
+    label, assumptions = outcome_axis(release.schema), release.assumptions
+    return interval_figure(rows, level=level, claim=claim, assumptions=assumptions, label=label, ax=ax)
 
 
 def released_rows(release: AverageEffectRelease, label: str, level: float = 0.95) -> list[IntervalRow]:
@@ -233,7 +236,9 @@ def plot_decisions(
         varying = sorted(panels, key=lambda panel: -np.ptp(panel.shares, axis=0).max())
         depends = [panel for panel in varying if np.ptp(panel.shares, axis=0).max() > _SAME]
         panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
-    title = release.name if isinstance(release, PolicyRelease) else "treat where the score is positive"
+    schema = release.schema
+    title = f"{arm(schema, 1)} where the score is positive, so that {schema.outcome} be {aim(schema)}"
+    title = release.name if isinstance(release, PolicyRelease) else title
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
 
 
@@ -242,7 +247,7 @@ def decision_panel(release: DecisionRelease | PolicyRelease, where: FigurePoints
     effect: ComposedRelease | None = release.effect if isinstance(release, ComposedRule) else None
     grid, decided = where.grid.numpy(), release.answer(where.points(effect)).numpy()
     each = decided.reshape(len(grid), -1, 1) == np.array(_actions(release))
-    return DecisionPanel(where.name, grid, each.mean(1), where.levels, where.place(effect))
+    return DecisionPanel(where.label, grid, each.mean(1), where.levels, where.place(effect))
 
 
 def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
@@ -253,7 +258,7 @@ def _actions(release: DecisionRelease | PolicyRelease) -> list[int]:
 def action_names(release: DecisionRelease | PolicyRelease) -> list[str]:
     """Return what the actions are called, the highest first."""
     labels = _actions(release)
-    return ["treat", "do not treat"] if labels == [1, 0] else [f"action {label}" for label in labels]
+    return [arm(release.schema, label) for label in labels]
 
 
 def plot_rule(release: DecisionRelease, covariate: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
@@ -285,10 +290,9 @@ def _of_effect(release: ComposedRule) -> tuple[list[str], np.ndarray]:
     """Return those of a rule by an effect that is linear in the standardised covariates."""
     effect = release.effect
     names = effect.domain.names if effect.columns is None else [effect.domain.names[j] for j in effect.columns]
-    slopes = (
-        effect.theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
-    )
-    middle = slopes[1:] @ effect.standardisation.mean
+    theta = effect.domain.direction * effect.theta
+    slopes = theta * effect.basis.feature_weights.sqrt() * torch.cat([torch.ones(1), 1 / effect.standardisation.sd])
+    middle = slopes[1:] @ effect.standardisation.mean - effect.domain.direction * effect.shift
     slopes[0] = slopes[0] - middle - release.cost - release.cutoff
     return ["intercept", *(names[feature.i] for feature in effect.basis.features)], slopes.numpy()
 
@@ -319,7 +323,7 @@ def plot_subgroups(
         truth=None if truth is None else truth.tolist(),
         dominated=release.effects.noise_dominated.tolist(),
         level=level,
-        outcome=release.schema.outcome,
+        outcome=outcome_axis(release.schema, ""),
         claim=release.privacy.claim,
         assumptions=release.assumptions or "",
         ax=ax,

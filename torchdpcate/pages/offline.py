@@ -41,7 +41,11 @@ def offline_model(release: Release) -> dict[str, Any] | str:
         return _requested(release) | {"effect": _effect(release)}
     if isinstance(release, ComposedRule):
         cost = release.cost + release.cutoff
-        return _requested(release) | {"effect": _effect(release.effect), "least": _finite(cost)}
+        return _requested(release) | {
+            "effect": _effect(release.effect),
+            "least": _finite(cost),
+            "direction": release.domain.direction,
+        }
     if isinstance(release, RuleRelease) and isinstance(release.features, Identity):
         return _requested(release) | {"score": _affine(release)}
     if isinstance(release, PolicyRelease) and isinstance(release.policy, Constants | Thresholds | TreePolicies):
@@ -62,7 +66,7 @@ def _requested(release: Release) -> dict[str, Any]:
 
 
 def _covariate(question: Question, places: range) -> dict[str, Any]:
-    shown: dict[str, Any] = {"name": question.name, "first": places.start, "width": len(places)}
+    shown: dict[str, Any] = {"name": question.label, "first": places.start, "width": len(places)}
     if question.levels:
         return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}
@@ -79,27 +83,30 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and the law of the error."""
     roots, law = release.basis.feature_weights.sqrt(), release.law
     columns = range(release.domain.dimension) if release.columns is None else release.columns
+    beta = release.theta * roots
+    beta[0] += release.shift
     found = {
         "columns": list(columns),
         "mean": release.standardisation.mean.tolist(),
         "sd": release.standardisation.sd.tolist(),
         "most": MOST,
         "features": release.basis.config(),
-        **({"betas": _betas(release, roots)} if release.arms else {"beta": (release.theta * roots).tolist()}),
+        **({"betas": _betas(release, roots)} if release.arms else {"beta": beta.tolist()}),
         "bound": release.domain.outcome_range,
     }
     if law is None or release.basis.dimension > MOST_FEATURES:
         return found
     square = roots[:, None] * roots
+    constant = release.form == "constant"  # whose interval is the average's
     deviations = torch.special.ndtri(torch.tensor((1 + LEVEL) / 2, dtype=torch.float64)).item()
     return found | {
         "law": {
-            "estimates": (law.estimates * roots).tolist(),
-            "correction": law.correction,
+            "estimates": [law.average] if constant else (law.estimates * roots).tolist(),
+            "correction": 0.0 if constant else law.correction,
             "centre": (law.centre / roots).tolist(),
             "covariance": _lower(law.covariance * square),
-            "nuisances": None if law.nuisances is None else _lower(law.nuisances * square),
-            "variance": law.correction_variance + law.missed,
+            "nuisances": None if law.nuisances is None or constant else _lower(law.nuisances * square),
+            "variance": law.average_variance if constant else law.correction_variance + law.missed,
             "deviations": deviations,
         }
     }

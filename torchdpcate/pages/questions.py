@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchdpcate.data.covariates import Covariate
+from torchdpcate.data.words import arm, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease
@@ -14,6 +15,7 @@ from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import SubgroupRelease
+from torchdpcate.verify.finding import amount, numbers
 
 if TYPE_CHECKING:
     from torchdpcate.release.release import Release
@@ -35,6 +37,7 @@ class Question:
         high: Upper public bound; of categories 0.
         levels: Public categories, in order; empty of a number.
         typical: Public range that most values of a number lie in, where one is declared.
+        unit: What a number is measured in, in words; empty if nothing is said.
     """
 
     name: str
@@ -43,6 +46,12 @@ class Question:
     high: float = 0.0
     levels: tuple[Any, ...] = ()
     typical: tuple[float, float] | None = None
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, with its unit where one is stated."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def whole(self) -> bool:
@@ -97,7 +106,8 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
-    return Question(covariate.name, min(low + steps * requested.step, high), low, high, typical=column.typical)
+    near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
+    return Question(covariate.name, near, low, high, typical=column.typical, unit=unit)
 
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
@@ -151,17 +161,18 @@ def answer(release: Release, values: Mapping[str, Any]) -> Answer:
     row = _frame([values])
     schema = release.schema
     if isinstance(release, EffectRelease):
-        of = release.arm_titles or (f"effect of {schema.treatment}",)
-        each = release.effect(row).reshape(len(of)).tolist()
-        words = "; ".join(f"{one} on {schema.outcome}: {effect:+.4g}" for one, effect in zip(of, each, strict=True))
+        of = release.arm_titles or (contrast(schema),)
+        each = zip(of, numbers(release.effect(row).reshape(len(of)).tolist()), strict=True)
+        words = "; ".join(f"effect of {one} on {schema.outcome}: {amount(schema, effect)}" for one, effect in each)
         return Answer(words, _interval(release, row))
     if isinstance(release, DecisionRelease):
         score = float(release.score(row)[0])
-        words = "treat" if score > 0 else "do not treat"
-        return Answer(f"{words} ({schema.treatment})", f"score {score:+.4g}; the rule treats where it is above 0")
+        given = arm(schema, schema.actions[1])
+        words = given if score > 0 else arm(schema, schema.actions[0])
+        return Answer(words, f"score {score:+.4g}; the rule gives {given} where it is above 0")
     assert isinstance(release, PolicyRelease)
     action = int(release.decide(row)[0])
-    return Answer(f"{schema.treatment}: action {action}", f"by the chosen policy, {release.name}")
+    return Answer(arm(schema, action), f"by the chosen policy, {release.name}")
 
 
 def curve(release: Release, values: Mapping[str, Any], question: Question, count: int = 60) -> Curve:

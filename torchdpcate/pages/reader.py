@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
 from torchdpcate.data.study import read_queries
+from torchdpcate.data.words import arm, effect_words, outcome_axis
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.balance_figure import balance_figure, interval_figure
 from torchdpcate.evaluation.figures import decision_picture, effect_picture, svg_of
@@ -28,164 +28,11 @@ from torchdpcate.release.average_effect import AverageEffectRelease
 from torchdpcate.release.composed import ComposedRelease, ComposedRule
 from torchdpcate.release.display import subject
 from torchdpcate.release.file import SUMS_FILE, check_sums, load_release, write_sums
-from torchdpcate.release.post_processing import reference_population
 from torchdpcate.release.release import EffectRelease, QueryRelease, Release
 from torchdpcate.release.rule import DecisionRelease, PolicyRelease
 from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
 from torchdpcate.verify.card import card_values, make_card, signed_by
-
-_ABOUT = {
-    "ATE": "everybody",
-    "ATT": "those who were treated",
-    "ATC": "those who were not treated",
-    "ATO": "those who might have got either",
-}
-_MIDDLE = 0.9  # of a population: where its effects lie
-
-
-def findings(release: Release, reference: Tensor) -> list[str]:
-    """Return what a release says, one sentence each, the most important first.
-
-    Args:
-        release: Any release.
-        reference: Encoded rows of the public population that shares and ranges are about, [k, q].
-    """
-    if isinstance(release, AverageEffectRelease):
-        return _average(release)
-    if isinstance(release, SubgroupRelease):
-        return _subgroups(release)
-    if isinstance(release, EffectRelease):
-        return _effects(release, reference)
-    return _decisions(release, reference)
-
-
-def number(value: float) -> str:
-    """Return a number with its sign, to three figures.
-
-    Example:
-        >>> number(0.04261), number(-1234567.0), number(0.0)
-        ('+0.0426', '−1.23e+06', '0')
-    """
-    return "0" if value == 0 else f"{value:+.3g}".replace("-", "\N{MINUS SIGN}", 1)
-
-
-def ends(low: float, high: float) -> str:
-    """Return an interval's ends in words."""
-    return f"{LEVEL:.0%} interval {number(low)} to {number(high)}"
-
-
-def _average(release: AverageEffectRelease) -> list[str]:
-    treatment, outcome, main = release.schema.treatment, release.schema.outcome, release.main
-    about = _ABOUT[release.estimand]
-    said = f"Among {about}, {treatment} changes {outcome} by {number(release.estimate)} on average"
-    if main.law is None and not main.noise_dominated:
-        return [f"{said}; no interval is known for this estimate."]
-    low, high = release.interval()
-    if main.noise_dominated:
-        return [f"{said}, but noise dominates this estimate: any effect from {number(low)} to {number(high)} fits."]
-    zero = "It holds zero: the records do not show whether there is an effect." if low <= 0 <= high else ""
-    return [f"{said} ({ends(low, high)}).", *([zero] if zero else [])]
-
-
-def _subgroups(release: SubgroupRelease) -> list[str]:
-    if release.subgroups.of_everybody:
-        return _everybody(release)
-    table, (low, high) = release.table().assign(cell=release.titles), release.interval(simultaneous=True).T
-    known, what = ~release.effects.noise_dominated.numpy(), "comparisons" if release.arms else "subgroups"
-    found = []
-    if known.any():
-        best = table[known].sort_values("estimate", kind="stable").iloc[-1]
-        found.append(
-            f"The largest estimated effect of {release.schema.treatment} on {release.schema.outcome} is "
-            f"{number(best['estimate'])}, {'of' if release.arms else 'where'} {best['cell']} "
-            f"({ends(best['low'], best['high'])})."
-        )
-    clear = int(((low > 0) | (high < 0)).sum())
-    found.append(f"In {clear} of {len(table)} {what} the interval that counts all of them at once leaves zero out.")
-    if not known.all():
-        found.append(f"In {int((~known).sum())} {what} noise dominates: nothing is known of them.")
-    return found
-
-
-def _everybody(release: SubgroupRelease) -> list[str]:
-    """Return a sentence for each arm's average effect."""
-    outcome, found = release.schema.outcome, []
-    rows = zip(release.titles, release.estimate, release.interval(), release.effects.noise_dominated, strict=True)
-    for title, estimate, (low, high), dominated in rows:
-        said = f"On average, {title} changes {outcome} by {number(estimate)}"
-        if dominated:
-            found.append(f"{said}, but noise dominates this estimate: any effect fits.")
-            continue
-        zero = "; it holds zero: the records do not show whether there is an effect" if low <= 0 <= high else ""
-        found.append(f"{said} ({ends(low, high)}{zero}).")
-    return found
-
-
-def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
-    treatment, outcome = release.schema.treatment, release.schema.outcome
-    if isinstance(release, QueryRelease):
-        low, high = release.answers.min().item(), release.answers.max().item()
-        return [
-            f"At its {len(release.answers)} public queries, the effect of {treatment} on {outcome} is estimated to lie "
-            f"between {number(low)} and {number(high)}."
-        ]
-    if release.arms and isinstance(release, ComposedRelease):
-        return _effects_of_arms(release)
-    effects = release.effect_tensor(reference)
-    found = []
-    if isinstance(release, ComposedRelease):
-        said = f"On average, {treatment} changes {outcome} by {number(release.average_effect)}"
-        found.append(f"{said} ({ends(*release.average())})." if release.law is not None else f"{said}.")
-        if release.form == "constant":
-            return [*found, "That is one number for everybody: so many records and this budget carry no more."]
-    else:
-        found.append(
-            f"Over the reference population, {treatment} changes {outcome} by {number(effects.mean().item())}."
-        )
-    edges = effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])
-    low, high = effects.quantile(edges).tolist()
-    found.append(
-        f"For the middle {_MIDDLE:.0%} of the reference population the effect lies between {number(low)} and "
-        f"{number(high)}; it is above zero for {_share(effects > 0)}."
-    )
-    return found
-
-
-def _effects_of_arms(release: ComposedRelease) -> list[str]:
-    """Return a sentence for each arm's effect."""
-    said = "On average, {} instead of {} changes {} by {}."
-    words = release.schema.reference, release.schema.outcome
-    means = zip(release.arms, release.average_effects.tolist(), strict=True)
-    found = [said.format(arm, *words, number(mean)) for arm, mean in means]
-    if release.form == "constant":
-        found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
-    return found
-
-
-def _decisions(release: Release, reference: Tensor) -> list[str]:
-    treatment, outcome = release.schema.treatment, release.schema.outcome
-    answers = release.answer(reference)
-    if isinstance(release, PolicyRelease):
-        shares = "; ".join(f"{treatment} = {a} for {_share(answers == a)}" for a in release.actions)
-        return [
-            f"The policy chosen from a public library is: {release.name}.",
-            f"Of the reference population: {shares}.",
-        ]
-    assert isinstance(release, DecisionRelease)
-    if isinstance(release, ComposedRule) and release.constant is not None:
-        who = "everybody" if release.constant else "nobody"
-        return [
-            f"To make {outcome} large, the rule gives {treatment} to {who}: so many records and this budget carry "
-            "no more."
-        ]
-    return [
-        f"To make {outcome} large, the rule gives {treatment} to {_share(answers > 0)} of the reference population."
-    ]
-
-
-def _share(chosen: Any) -> str:
-    return f"{torch.as_tensor(chosen).double().mean().item():.0%}"
-
+from torchdpcate.verify.finding import amount, findings, number, numbers, population
 
 PAGE = "release.html"
 _ROWS = 256
@@ -268,19 +115,29 @@ def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:
         some = "" if step == 1 else f", every {step}th of them"
         return given[::step].double(), f"the {len(given):,} people of the public table that was given{some}"
     effect = release.effect if isinstance(release, ComposedRule) else release
-    if isinstance(effect, ComposedRelease):
-        return reference_population(effect, _ROWS), _RELEASED
-    return release.schema.grid(_ROWS), _UNIFORM
+    return population(release), _RELEASED if isinstance(effect, ComposedRelease) else _UNIFORM
 
 
 def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> dict[str, Any]:
     """Return what the template shows of this kind of release."""
     if isinstance(release, AverageEffectRelease):
         beside = release.difference_in_means
-        more = [] if beside is None else [("difference in means, which adjusts for nothing", number(beside.value))]
+        more = (
+            []
+            if beside is None
+            else [("difference in means, which adjusts for nothing", amount(release.schema, number(beside.value)))]
+        )
         return {
-            "estimate": svg_of(interval_figure(released_rows(release, release.estimand), level=LEVEL)),
-            "rows": [("estimand", release.estimand), ("estimate", number(release.estimate)), *more],
+            "estimate": svg_of(
+                interval_figure(
+                    released_rows(release, release.estimand), level=LEVEL, label=outcome_axis(release.schema)
+                )
+            ),
+            "rows": [
+                ("estimand", release.estimand),
+                ("estimate", amount(release.schema, number(release.estimate))),
+                *more,
+            ],
             "assumptions": release.assumptions,
             "balance": None if release.balance is None else svg_of(balance_figure(release.balance)),
         }
@@ -288,9 +145,7 @@ def _shown(release: Release, given: Tensor | None, rows: Tensor, about: str) -> 
         heads = ("Subgroup", "Effect", f"{LEVEL:.0%}, each", f"{LEVEL:.0%}, all at once", "About so many records")
         columns = (
             release.titles,
-            map(number, release.estimate.tolist()),
-            _ranges(release.interval()),
-            _ranges(release.interval(simultaneous=True)),
+            *_alike(release.estimate, release.interval(), release.interval(simultaneous=True)),
             map("{:,.0f}".format, release.records.tolist()),
         )
         lines = list(zip(*columns, strict=True))
@@ -307,13 +162,13 @@ def _sliders(release: Release) -> dict[str, Any]:
     model = offline_model(release)
     if isinstance(model, str):
         return {"model": model}
-    treatment, outcome = release.schema.treatment, release.schema.outcome
-    model["words"] = {"effect": f"effect of {treatment} on {outcome}", "0": "do not treat", "1": f"treat ({treatment})"}
+    schema = release.schema
+    actions = release.actions if isinstance(release, PolicyRelease) else schema.actions
+    model["words"] = {str(action): arm(schema, action) for action in actions} | {"effect": effect_words(schema)}
     model["note"], model["against"] = "", _first(release)
-    if "tree" in model:
-        model["words"] = {str(action): f"{treatment}: action {action}" for action in model["actions"]}
-    elif isinstance(release, DecisionRelease):
-        model["note"] = "score; the rule treats where it is above zero"
+    model["unit"] = "" if isinstance(release, DecisionRelease | PolicyRelease) else schema.outcome_unit
+    if isinstance(release, DecisionRelease):
+        model["note"] = f"score; the rule gives {arm(schema, schema.actions[1])} where it is above zero"
     short = "law" in model.get("effect", {}) or not isinstance(release, ComposedRelease) or release.law is None
     return {"model": model, "too_many": 0 if short else MOST_FEATURES}
 
@@ -328,7 +183,7 @@ def _figures(release: Release, given: Tensor | None, rows: Tensor, about: str) -
         where = FigurePoints(release.schema, name, None, rows if average else None)
         if isinstance(release, EffectRelease):
             panels = arm_panels(release, where, LEVEL)
-            drawn += [(panel.title or name, effect_picture(panel, release.schema.outcome)) for panel in panels]
+            drawn += [(panel.title or name, effect_picture(panel, outcome_axis(release.schema))) for panel in panels]
             continue
         assert isinstance(release, DecisionRelease | PolicyRelease)
         drawn.append((name, decision_picture(decision_panel(release, where), action_names(release))))
@@ -378,5 +233,10 @@ def _encoded(release: Release) -> dict[str, set[int]]:
     return {name: set(places) for name, places in release.schema.places.items()}
 
 
-def _ranges(intervals: np.ndarray) -> list[str]:
-    return [f"{number(low)} to {number(high)}" for low, high in intervals.tolist()]
+def _alike(points: np.ndarray, *intervals: np.ndarray) -> list[list[str]]:
+    """Return columns of a table, points and ranges, with all their numbers to one decimal place."""
+    values = np.concatenate([points[:, None], *intervals], 1)
+    shown, width = numbers(values.flatten().tolist()), values.shape[1]
+    columns = [shown[k::width] for k in range(width)]
+    ranges = [[f"{low} to {high}" for low, high in zip(*columns[k : k + 2], strict=True)] for k in range(1, width, 2)]
+    return [columns[0], *ranges]

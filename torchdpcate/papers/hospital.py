@@ -34,11 +34,14 @@ class HospitalOutcome(ABC):
     Attributes:
         low: Public lower bound.
         high: Public upper bound.
+        kind: Kind of its values.
+        better: Which outcomes are good.
     """
 
     low: float
     high: float
     kind = "continuous"
+    better = "lower"
 
     def __init__(self, law: PatientLaw, seed: int) -> None:
         self._law = law
@@ -47,7 +50,7 @@ class HospitalOutcome(ABC):
     def entry(self) -> dict[str, Any]:
         """Return the outcome's entry of a domain file."""
         declared = {} if self.kind == "continuous" else {"kind": self.kind}
-        return {"name": "y", "low": self.low, "high": self.high, **declared}
+        return {"name": "y", "low": self.low, "high": self.high, "better": self.better, **declared}
 
     def effect(self, traits: Traits) -> Tensor:
         """Return E[Y(1) - Y(0)] of patients, [n]."""
@@ -71,6 +74,8 @@ class Score(HospitalOutcome):
 
     K is Kumaraswamy's variable, :math:`(1 - (1 - U)^{1/6})^{1/1.2}`. Bounds hold for every patient: nothing is clipped.
     """
+
+    better = "higher"
 
     def _set(self, law: PatientLaw, generator: torch.Generator) -> None:
         bias = float(uniform(0.55, 0.95, 1, generator))

@@ -189,7 +189,7 @@ class Niu(GeneratedStudy):
         """Return the public facts of the law, but for tails."""
         law, others = self._law, _COVARIATES - self._law.indicators
         low, high = [law.low] * others + [0.0] * law.indicators, [law.high] * others + [1.0] * law.indicators
-        return Domain(low, high, *law.outcome, _OVERLAP, origin=self._origin())
+        return Domain(low, high, *law.outcome, _OVERLAP, origin=self._origin(), better="higher")
 
     def schema(self) -> TableSchema:
         """Return the public facts, the last three covariates of E being 0 or 1."""

@@ -65,7 +65,8 @@ class OprescuGenerator(GeneratedStudy):
     def domain(self) -> Domain:
         """Return the public facts of the law of these data."""
         low, high = self.outcome_bounds()
-        return Domain([0.0] * self.dimension, [1.0] * self.dimension, low, high, self.overlap, origin=self._origin())
+        box = [0.0] * self.dimension, [1.0] * self.dimension
+        return Domain(*box, low, high, self.overlap, origin=self._origin(), better="higher")
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples: covariates, then both noises, of each."""

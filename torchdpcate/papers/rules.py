@@ -53,7 +53,8 @@ class GaussianRuleStudy(GeneratedStudy):
         """Return the public facts of the law of these data."""
         box = ([self.low] * self.dimension, [self.high] * self.dimension)
         trial = self.trial_propensity
-        return Domain(*box, *self.outcome_bounds, self.overlap, origin=self._origin(), propensity=trial)
+        bounds = *box, *self.outcome_bounds
+        return Domain(*bounds, self.overlap, origin=self._origin(), propensity=trial, better="higher")
 
     def draw(self, n: int, generator: torch.Generator) -> CausalData:
         """Return n samples.
@@ -227,7 +228,7 @@ class RareRegionStudy(GeneratedStudy):
             raise InputError(
                 f"data.region names {listed(list(self.region))}; choose some of the covariates {listed(names)}, not all"
             )
-        return Domain(low, high, 0.0, 1.0, self._rare, names, self._origin())
+        return Domain(low, high, 0.0, 1.0, self._rare, names, self._origin(), better="higher")
 
     def inside(self, x: Tensor) -> Tensor:
         """Return whether covariates [n, q] lie in the region, bool [n]."""

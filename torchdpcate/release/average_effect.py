@@ -182,7 +182,7 @@ class AverageEffectRelease(Release):
 
     kind = "average_effect"
     column = "effect"
-    subject = "Estimated average effect of {treatment} on {outcome}"
+    subject = "Estimated average effect of {contrast} on {outcome}"
     product = "Summary statistics"
     reading = (
         "The estimate, and its interval where one is known, follow from released sums and public facts; so do weights "

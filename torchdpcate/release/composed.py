@@ -27,6 +27,9 @@ class ComposedRelease(EffectRelease):
 
     Of K > 2 arms the coefficients are those of K - 1 functions :math:`b(x)`, one after the other, and the effects
     those of ``arms`` against the reference, see ``effects_of``.
+    Where it has intervals its mean is the average effect, and what is shrunk are deviations from it alone:
+    :math:`g(x) = \text{average} + (\psi(z(x)) - \bar\psi)^\top\theta`. One that is constant is the
+    average effect, and its interval everywhere is the average's.
 
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
@@ -46,7 +49,7 @@ class ComposedRelease(EffectRelease):
     """
 
     kind = "composed"
-    subject = "Estimated effect of {treatment} on {outcome} as a function of the covariates"
+    subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates"
     product = "Machine learning model"
     reading = "The effect is a function of standardised covariates, clipped to the outcome's range; evaluating it uses "
     reading += "released numbers alone."
@@ -84,16 +87,23 @@ class ComposedRelease(EffectRelease):
     def effect_tensor(self, x: Tensor) -> Tensor:
         """Return g(x), [m]; of K > 2 arms [m, K - 1]."""
         bound = self.domain.outcome_range
-        return effects_of(self.features(x), self.theta, len(self.schema.actions)).clamp(-bound, bound)
+        found = effects_of(self.features(x), self.theta, len(self.schema.actions))
+        return (found if self.law is None else found + self.shift).clamp(-bound, bound)
+
+    @property
+    def shift(self) -> float:
+        """What is added to psi'theta, so that its mean is the average effect; zero where there are no intervals."""
+        return 0.0 if self.law is None else self.law.average - float(self.law.centre @ self.theta)
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. The released effect is shrunk and need not be their
-        middle; where it lies beyond an end, that end is moved to it, which can only raise the probability. They hold
-        if what ``assumptions`` says is so.
+        releases. ``target`` names what they are about. Deviations of the released effect from the average are
+        shrunk, so that it need not be their middle; where it lies beyond an end, that end is moved to it, which can
+        only raise the probability. Of a constant effect they are the average's. They hold if what ``assumptions`` says
+        is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -107,6 +117,8 @@ class ComposedRelease(EffectRelease):
         """
         law, x = self._required_law(), self._covariates(X)
         bound = self.domain.outcome_range
+        if self.form == "constant":
+            return np.tile(self.average(level, bias), (len(x), 1))
         return _hull(law.interval(self.features(x), level, bias), self.effect_tensor(x)).clamp(-bound, bound).numpy()
 
     def effect_interval(self, X: Covariates, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
@@ -133,6 +145,8 @@ class ComposedRelease(EffectRelease):
         rows = len(psi) if rows is None else rows
         if rows < 1 or len(psi) % rows:
             raise InputError(f"rows = {rows}: X has {len(psi)} rows; give a number that divides it")
+        if self.form == "constant":
+            return np.tile(self.average(level), (len(psi) // rows, 1))
         means = self.effect_tensor(x).view(-1, rows).mean(1)
         found = (
             law.interval(psi, level)
@@ -217,7 +231,8 @@ class ComposedRelease(EffectRelease):
     ) -> "ComposedRule":
         """Return the rule that treats where the effect exceeds its cost; post-processing, hence free.
 
-        Outcomes are to be large: where a small outcome is wanted, change its sign before the fit.
+        The gain of a treatment is its effect, or where the schema says that lower outcomes are better, its effect with
+        the other sign.
 
         Args:
             cost: Of a treatment, in outcome units.
@@ -228,8 +243,9 @@ class ComposedRelease(EffectRelease):
                 the fit, of which the rule would tell.
 
         Raises:
-            InputError: A cost or threshold that is no finite number; a budget outside [0, 1] or without a population;
-                a population outside the domain, or without rows; more than two arms.
+            InputError: The schema does not say whether higher or lower outcomes are better; a cost or threshold that is
+                no finite number; a budget outside [0, 1] or without a population; a population outside the domain, or
+                without rows; more than two arms.
 
         Example:
             >>> from torchdpcate.release.composed import _example
@@ -245,6 +261,8 @@ class ComposedRelease(EffectRelease):
     @property
     def target(self) -> str:
         """What intervals are about, in one sentence."""
+        if self.form == "constant":
+            return "the mean effect in the weights pi (1 - pi), all records alike where pi is one number"
         found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
         estimated = ", pi being the released propensity" if self._required_law().nuisances is not None else ""
@@ -393,7 +411,9 @@ def _hull(intervals: Tensor, points: Tensor) -> Tensor:
 class ComposedRule(DecisionRelease):
     r"""A treatment rule by the sign of a released effect; post-processing of its release, hence free.
 
-    .. math:: s(x) = g(x) - \text{cost} - \text{cutoff}, \quad d(x) = 1\{s(x) > 0\}
+    .. math:: s(x) = \pm g(x) - \text{cost} - \text{cutoff}, \quad d(x) = 1\{s(x) > 0\}
+
+    with the minus sign where lower outcomes are better.
 
     Attributes:
         effect: The release that the rule is made of.
@@ -429,7 +449,7 @@ class ComposedRule(DecisionRelease):
 
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
-        return self.effect.effect_tensor(x) - self.cost - self.cutoff
+        return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the rule is, and its public choices.
@@ -485,6 +505,7 @@ class Choices(NamedTuple):
     @classmethod
     def of(cls, schema: TableSchema, cost: float, threshold: float, budget: float | None, population: Any) -> "Choices":
         """Return the choices for a schema; errors are those of ``ComposedRelease.rule``."""
+        _ = schema.domain.direction  # may refuse
         cost, threshold = _number("cost", cost), _number("threshold", threshold)
         if budget is None:
             if population is not None:
@@ -509,7 +530,8 @@ def rule_of(effect: "ComposedRelease", choices: Choices) -> ComposedRule:
     """Return the rule of an effect; see ``ComposedRelease.rule``."""
     cost, cutoff = choices.cost, choices.threshold
     if choices.budget is not None and choices.population is not None:
-        cutoff = max(cutoff, _cutoff(effect.effect_tensor(choices.population) - cost, choices.budget))
+        gains = effect.domain.direction * effect.effect_tensor(choices.population) - cost
+        cutoff = max(cutoff, _cutoff(gains, choices.budget))
     return ComposedRule(effect, cost, choices.threshold, choices.budget, cutoff, effect.schema, effect.privacy)
 
 

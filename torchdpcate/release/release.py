@@ -303,7 +303,7 @@ class FunctionRelease(EffectRelease):
     """
 
     kind = "function"
-    subject = "Estimated effect of {treatment} on {outcome} as a function of the covariates"
+    subject = "Estimated effect of {contrast} on {outcome} as a function of the covariates"
     product = "Machine learning model"
 
     theta: Tensor
@@ -387,7 +387,7 @@ class QueryRelease(EffectRelease):
     """
 
     kind = "queries"
-    subject = "Estimated effect of {treatment} on {outcome} at a fixed list of public queries"
+    subject = "Estimated effect of {contrast} on {outcome} at a fixed list of public queries"
     product = "Summary statistics"
     reading = "The answers are released numbers, and so are their noise scales where these are public."
 

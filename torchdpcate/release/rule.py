@@ -30,7 +30,7 @@ class DecisionRelease(Release):
     """A treatment rule by the sign of a score: treat where it is positive."""
 
     column = "decision"
-    subject = "Rule that says for whom {treatment} should be chosen, so that {outcome} be large"
+    subject = "Rule that says who should get {contrast}, so that {outcome} be {aim}"
     product = "Machine learning model"
 
     def score(self, X: Covariates) -> np.ndarray:
@@ -153,7 +153,7 @@ def _example() -> RuleRelease:
     from torchdpcate.privacy.session import FitSession
     from torchdpcate.release.statement import make_statement
 
-    domain, budget = Domain([0.0], [1.0], -1.0, 1.0), PrivacyBudget(1.0, 0.0)
+    domain, budget = Domain([0.0], [1.0], -1.0, 1.0, better="higher"), PrivacyBudget(1.0, 0.0)
     statement = make_statement(
         FitSession.open({"records": 1}, budget, NoiseSource.system()),
         Guarantee(Level.HEURISTIC, budget, source="an example"),
@@ -192,7 +192,7 @@ class PolicyRelease(Release):
 
     kind = "policy"
     column = "decision"
-    subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be large"
+    subject = "Policy of a public library that says which {treatment} to choose for whom, so that {outcome} be {aim}"
     product = "Machine learning model"
     reading = "The chosen policy is public; evaluating it uses the released choice alone."
 

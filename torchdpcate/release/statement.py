@@ -164,7 +164,8 @@ class PrivacyStatement:
             claimed.
         bounds_origin: Where the public bounds come from, in the curator's words.
         bounds: ``outcome_low``, ``outcome_high`` and ``overlap`` of the domain, on which noise scales rest, and how
-            records count where they do not all count alike.
+            records count where they do not all count alike; where the domain says it ``better_outcomes``, ``lower`` or
+            ``higher``.
         tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost.
         person: Where persons are protected, ``column`` that names them and how many ``records`` each has; epsilon,
             delta and claim are then by person, and those of blocks and charges by record. Empty for records.
@@ -357,14 +358,15 @@ def make_statement(
 
 
 def bounds_of(domain: Domain) -> dict[str, Any]:
-    """Return what a statement says of the bounds of outcome and propensity, and of how records count.
+    """Return what a statement says of the bounds of outcome and propensity, which outcomes are good, how records count.
 
     Example:
         >>> bounds_of(Domain([0.0], [1.0], -1.0, 2.0, overlap=0.1))
         {'outcome_low': -1.0, 'outcome_high': 2.0, 'overlap': 0.1}
     """
     bounds = {"outcome_low": domain.outcome_low, "outcome_high": domain.outcome_high, "overlap": domain.overlap}
-    return {**bounds, **domain.counting}
+    better = {} if domain.better is None else {"better_outcomes": domain.better}
+    return {**bounds, **domain.counting, **better}
 
 
 def adjacency_of(unit: PrivacyUnit) -> str:

@@ -62,6 +62,7 @@ class SubgroupRelease(Release):
 
     kind = "subgroups"
     column = "effect"
+
     product = "Summary statistics"
     reading = "Effects and their intervals follow from released sums of public cells and from public facts."
 
@@ -85,7 +86,7 @@ class SubgroupRelease(Release):
     @property
     def subject(self) -> str:  # type: ignore[override]
         """What it is about, of a treatment and an outcome."""
-        return "Estimated average effects of {treatment} on {outcome}" + " in subgroups" * (
+        return "Estimated average effects of {contrast} on {outcome}" + " in subgroups" * (
             not self.subgroups.of_everybody
         )
 

@@ -69,7 +69,7 @@ function evaluate(model, asked) {
   }
   const effect = model.effect, f = features(effect, u);
   const g = clip(product(model.arms ? effect.betas[model.arm] : effect.beta, f), -effect.bound, effect.bound);
-  if (model.least !== undefined) return { value: g - model.least, ends: null, action: g - model.least > 0 ? 1 : 0 };
+  if (model.least !== undefined) return { value: model.direction * g - model.least, ends: null, action: model.direction * g - model.least > 0 ? 1 : 0 };
   if (!effect.law) return { value: g, ends: null, action: null };
   const law = effect.law, off = f.map((value, j) => value - law.centre[j]);
   const variance = quadratic(law.covariance, off) + law.variance + (law.nuisances ? quadratic(law.nuisances, f) : 0);
@@ -104,7 +104,11 @@ function round(low, high) {
 
 // Answers along one covariate, the others as they are set.
 function chart(model, asked, place) {
-  const covariate = model.covariates[place], wide = 560, high = 290, left = 76, right = 14, top = 12, below = 54;
+  const covariate = model.covariates[place], wide = 560, left = 76, right = 14, top = 12;
+  // names of levels are turned, and every second or third is written, where they would touch
+  const room = (wide - left - right) / (covariate.levels ? covariate.levels.length : 1);
+  const turned = covariate.levels && Math.max(...covariate.levels.map((level) => Math.min(level.length, 16))) * 8 > room;
+  const each = Math.ceil(18 / room), high = turned ? 350 : 290, below = turned ? 114 : 54;
   const count = covariate.levels ? covariate.levels.length : 81;
   const ends = covariate.typical || [covariate.low, covariate.high];
   const from = Math.min(ends[0], asked[place]), to = Math.max(ends[1], asked[place]);
@@ -128,7 +132,9 @@ function chart(model, asked, place) {
   if (model.tree === undefined) root.append(draw("line", { x1: left, x2: wide - right, y1: py(0), y2: py(0), class: "zero" }));
   if (covariate.levels) {
     covariate.levels.forEach((level, i) => {
-      root.append(draw("text", { x: px(i), y: high - below + 18, "text-anchor": "middle" }, level));
+      if (i % each === 0) root.append(draw("text", turned
+        ? { x: px(i), y: high - below + 14, "text-anchor": "end", transform: `rotate(-35 ${px(i)} ${high - below + 14})` }
+        : { x: px(i), y: high - below + 18, "text-anchor": "middle" }, level.length > 16 ? `${level.slice(0, 15)}…` : level));
       const a = answers[i];
       if (a.ends) root.append(draw("line", { x1: px(i), x2: px(i), y1: py(a.ends[0]), y2: py(a.ends[1]), class: "whisker" }));
       root.append(draw("circle", { cx: px(i), cy: py(a.value), r: i === asked[place] ? 7 : 4, class: "point" }));
@@ -155,7 +161,7 @@ function start(model) {
   function refresh() {
     const found = evaluate(model, asked);
     by("answer").textContent = (model.arms ? `${model.arms[model.arm]}: ` : "") + model.words[found.action === null ? "effect" : String(found.action)] || `action ${found.action}`;
-    if (model.tree === undefined) by("number").textContent = shown(found.value);
+    if (model.tree === undefined) by("number").textContent = `${shown(found.value)} ${model.unit}`.trim();
     by("ends").textContent = found.ends
       ? `${Math.round(100 * model.level)}% interval ${shown(found.ends[0])} to ${shown(found.ends[1])}` : model.note;
     by("chart").replaceChildren(chart(model, asked, place));

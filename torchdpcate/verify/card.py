@@ -30,6 +30,7 @@ from torchdpcate.verify.card_words import (
     summary_rows,
 )
 from torchdpcate.verify.deployments import FIELDS, SCHEMA, record
+from torchdpcate.verify.finding import findings
 from torchdpcate.verify.statement import check_statement
 
 CARD_JSON, CARD_HTML = "card.json", "card.html"
@@ -104,6 +105,7 @@ def make_card(
     card: dict[str, Any] = {
         "card_format": CARD_FORMAT,
         "release": {"kind": release.kind, "mechanism": privacy.mechanism, "versions": dict(privacy.versions)},
+        "findings": findings(release),
         **({"summary": summary} if (summary := release.summary()) else {}),
         "guarantee": _guarantee(privacy),
         "event_tree": _event_tree(privacy),
@@ -156,6 +158,7 @@ def card_values(card: Mapping[str, Any], heading: str = "h1") -> dict[str, Any]:
         "deployment": _DEPLOYMENT,
         "most": _MOST_COVARIATES,
         "summary": [(name, _found(value)) for name, value in summary_rows(card.get("summary", {}))],
+        "found": card["findings"],
         "said": [name for name in card["stated_by_the_curator"] if not FIELDS[name].added],  # which says so itself
         "shares": "; ".join([*shares, split["how"]]),
     }

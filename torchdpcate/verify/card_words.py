@@ -7,6 +7,7 @@ from typing import Any
 
 from torchdpcate.privacy.charge import Purpose
 from torchdpcate.privacy.guarantee import Level
+from torchdpcate.release.display import subject
 from torchdpcate.release.release import Release
 from torchdpcate.release.statement import PrivacyStatement
 from torchdpcate.verify.statement import SHARED
@@ -132,10 +133,7 @@ def own_words(release: Release) -> dict[str, Any]:
     privacy, schema = release.privacy, release.schema
     outcome = f"{schema.outcome} in [{schema.domain.outcome_low:g}, {schema.domain.outcome_high:g}]"
     return {
-        "basic.description": (
-            release.subject.format(treatment=schema.treatment, outcome=schema.outcome)
-            + f" ({privacy.public.get('learner', 'two-stage learner')})."
-        ),
+        "basic.description": (subject(release) + f" ({privacy.public.get('learner', 'two-stage learner')})."),
         "basic.data_product_type": release.product,
         "dp_variant.variant_name": _variant(privacy),
         "dp_variant.data_domain": (

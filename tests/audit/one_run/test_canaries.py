@@ -66,7 +66,7 @@ def sides(pairs):
 
 
 def test_pairs_lie_in_the_domain_and_differ_in_the_outcome_alone():
-    domain = Domain([0.0, -2.0, 5.0], [1.0, 2.0, 9.0], outcome_low=-0.1, outcome_high=0.3)
+    domain = Domain([0.0, -2.0, 5.0], [1.0, 2.0, 9.0], outcome_low=-0.1, outcome_high=0.3, better="higher")
     pairs = canary_pairs(QUICK.module(domain), 8)
     plus, minus = sides(pairs)
     domain.check_covariates(plus.x)
@@ -252,7 +252,7 @@ def test_several_runs_are_judged_by_their_fewest_right_guesses():
 
 @pytest.mark.slow
 def test_a_wide_network_on_few_covariates_is_a_weaker_but_valid_target():
-    domain = Domain([0.0] * 20, [1.0] * 20, outcome_low=0.0, outcome_high=10.0)
+    domain = Domain([0.0] * 20, [1.0] * 20, outcome_low=0.0, outcome_high=10.0, better="higher")
     config = NuisanceConfig(width=8, batch_size=20, epochs=3)
     assert not audit_nuisances(budget(1), config, domain, canaries=40, noise=NoiseSource.fixed(6)).refuted
 
@@ -262,7 +262,7 @@ def test_a_wide_network_on_few_covariates_is_a_weaker_but_valid_target():
     [
         ({"attack": "grey_box"}, "attack"),
         ({"runs": 0}, "runs"),
-        ({"domain": Domain([0.0], [1.0], 0.0, 1.0)}, "canaries"),
+        ({"domain": Domain([0.0], [1.0], 0.0, 1.0, better="higher")}, "canaries"),
         ({"canaries": 100}, "batch_size"),
         ({"guesses": 2000}, "guesses"),
         ({"guesses": 0}, "guesses"),

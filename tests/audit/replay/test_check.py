@@ -99,7 +99,7 @@ def test_the_learner_given_is_left_as_it_is_and_the_ledger_in_memory(tmp_path):
 def test_bounds_taken_from_the_records_are_reported():
     def pipeline(records, noise):
         low, high = records.x.min(0).values, records.x.max(0).values
-        domain = Domain(low, high, records.y.min(), records.y.max())
+        domain = Domain(low, high, records.y.min(), records.y.max(), better="higher")
         squared = LinearSecondStage(ridge=0.1, loss="squared")
         model = learner(second_stage=squared).set_params(domain=domain)
         return learner_pipeline(model, "function", "output")(records, noise)
@@ -419,7 +419,7 @@ def test_neighbours_keep_to_the_categories():
     schema = TableSchema.from_dict(
         {
             "treatment": "t",
-            "outcome": {"name": "y", "low": 0, "high": 1},
+            "outcome": {"name": "y", "low": 0, "high": 1, "better": "higher"},
             "covariates": {"site": {"categories": ["a", "b", "c"]}, "age": {"low": 16, "high": 60}},
         }
     )

@@ -21,7 +21,7 @@ def study(q: int = 2, **facts) -> tuple[CausalData, Domain]:
     x = torch.rand(N, q, generator=generator, dtype=torch.float64)
     a = (torch.rand(N, generator=generator) < 0.5).double()
     y = (a * x[:, 0] + 0.1 * torch.rand(N, generator=generator, dtype=torch.float64)).clamp(-1, 1)
-    return CausalData(x, a, y), Domain([0.0] * q, [1.0] * q, -1.0, 1.0, overlap=0.2, **facts)
+    return CausalData(x, a, y), Domain([0.0] * q, [1.0] * q, -1.0, 1.0, overlap=0.2, **facts, better="higher")
 
 
 def report(

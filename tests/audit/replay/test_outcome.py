@@ -30,7 +30,7 @@ def test_leaves_reach_every_kind_of_part():
             "array": np.arange(3.0),
             "number": np.float32(0.5),
             "level": Level.CERTIFIED,
-            "domain": Domain([0.0], [1.0], -1.0, 2.0),
+            "domain": Domain([0.0], [1.0], -1.0, 2.0, better="higher"),
             "event": PureEvent(0.5),
             "module": module,
             "function": math.sqrt,

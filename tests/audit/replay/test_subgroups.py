@@ -22,7 +22,7 @@ def report(**settings):
     x[:, 0] = x[:, 0].round()
     a = (torch.rand(N, generator=generator) < 0.5).double()
     y = (a * x[:, 0] + 0.1 * torch.rand(N, generator=generator, dtype=torch.float64)).clamp(-1, 1)
-    domain = Domain([0.0] * 2, [1.0] * 2, -1.0, 1.0, overlap=0.2, two_levels=[True, False])
+    domain = Domain([0.0] * 2, [1.0] * 2, -1.0, 1.0, overlap=0.2, two_levels=[True, False], better="higher")
     cells = [{"x0": True}, {"x1": [0.3, 0.6]}]
     learner = SubgroupEffects(domain, PrivacyBudget(2.0, 1e-5), subgroups=cells, **settings)
 

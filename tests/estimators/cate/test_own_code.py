@@ -32,7 +32,7 @@ from torchdpcate.fit.weights.scheme import KnownWeights
 from torchdpcate.privacy.guarantee import of_library, user_code
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1)
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.1, better="higher")
 BUDGET, PURE = PrivacyBudget(6.0, 1e-5), PrivacyBudget(6.0, 0.0)
 
 

@@ -20,8 +20,8 @@ from torchdpcate.release.composed import ComposedRule
 from torchdpcate.verify.file import verify_release
 
 BUDGET = PrivacyBudget(4.0, 1e-5)
-OBSERVED = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25)
-TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5)
+OBSERVED = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, better="higher")
+TRIAL = Domain([0.0, 0.0], [1.0, 1.0], -1.0, 1.0, overlap=0.25, propensity=0.5, better="higher")
 
 
 def records(n: int = 1_500) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -110,7 +110,7 @@ def test_small_rules_are_the_estimates_and_constant_ones_say_so():
 
 def test_the_plan_is_in_outcome_units_and_names_the_least_n():
     narrow = EffectRule(TRIAL, BUDGET).expected_noise(1_000)
-    wide = Domain([0.0, 0.0], [1.0, 1.0], -10.0, 10.0, overlap=0.25, propensity=0.5)
+    wide = Domain([0.0, 0.0], [1.0, 1.0], -10.0, 10.0, overlap=0.25, propensity=0.5, better="higher")
     assert EffectRule(wide, BUDGET).expected_noise(1_000).value == pytest.approx(10 * narrow.value)
     assert narrow.value < EffectRule(TRIAL, BUDGET).expected_noise(500).value
     assert "records are enough to lose less" in narrow.remarks[1]
@@ -145,7 +145,7 @@ def test_mistakes_are_refused_before_anything_is_spent(mistake, tmp_path):
 
 @pytest.mark.slow
 def test_a_rule_is_worth_asking_where_it_loses_less_than_treating_all_alike():
-    domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0)
+    domain = Domain([0.0] * 8, [1.0] * 8, 0.0, 60_000.0, better="higher")
     schema = TableSchema.from_domain(domain)
     found = {n: planned_targets(schema, n, PrivacyBudget(1.0, 1e-5))[2] for n in (200, 700, 40_000)}
     pure = planned_targets(schema, 40_000, PrivacyBudget(1.0, 0.0))[2]

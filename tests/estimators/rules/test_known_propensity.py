@@ -20,7 +20,7 @@ N = 1000
 
 
 def domain(propensity=None) -> Domain:
-    return Domain([-1, 0], [1, 1], -1.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity)
+    return Domain([-1, 0], [1, 1], -1.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity, better="higher")
 
 
 def drawn() -> tuple[torch.Tensor, ...]:

@@ -25,7 +25,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.charge import OUTCOME, Charge, Purpose
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-2.0, outcome_high=2.0, overlap=0.2)
+DOMAIN = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-2.0, outcome_high=2.0, overlap=0.2, better="higher")
 
 
 def records(n=1500, seed=0, p=0.5):
@@ -68,7 +68,7 @@ def test_confounding_is_weighted_away_by_the_right_arm_alone():
     a = (torch.rand(len(x), generator=generator) < pi).double()
     effect = x[:, 1] - 0.5
     y = 1.5 * (x[:, 0] > 0.5) - 0.75 + a * effect
-    domain = Domain([0.0, 0.0, 0.2], [1.0, 1.0, 0.8], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"])
+    domain = Domain([0.0, 0.0, 0.2], [1.0, 1.0, 0.8], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"], better="higher")
     X, truth = torch.cat([x, pi[:, None]], 1), (effect > 0).numpy()
     right = OutcomeWeightedLearner(domain, None, propensity="pi").fit(X, a, y)
     blind = TwoStageRule(domain, None, weights="constant").fit(X, a, y)
@@ -126,7 +126,7 @@ def test_private_weights_take_their_share_and_a_block_takes_none():
 
 def test_the_propensity_column_is_weight_and_no_feature():
     x, a, y = records()
-    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"])
+    domain = Domain([0, 0, 0.3], [1, 1, 0.6], -2.0, 2.0, overlap=0.2, names=["u", "v", "pi"], better="higher")
     frame = pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "pi": 0.5})
     learner = OutcomeWeightedLearner(domain, PrivacyBudget(2.0, 0.0), propensity="pi").fit(frame, a, y)
     assert learner.problem_.size == 3
@@ -139,7 +139,7 @@ def test_the_propensity_column_is_weight_and_no_feature():
 
 def test_bought_constants_are_where_the_outcomes_are():
     x, a, y = records(4000)
-    wide = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-100.0, outcome_high=500.0, overlap=0.2)
+    wide = Domain([0.0, 0.0], [1.0, 1.0], outcome_low=-100.0, outcome_high=500.0, overlap=0.2, better="higher")
     private = OutcomeWeightedLearner(wide, PrivacyBudget(4.0, 0.0)).fit(x, a, y)
     # at epsilon 0.2 each the rank is off by more than 200 of 4,000 with a probability of 600 exp(-20)
     assert abs(private.outcome_.centre - y.median()) < 1.2  # a step of the grid is 1.2

@@ -16,7 +16,7 @@ from torchdpcate.fit.losses import BalancingLoss, CrossEntropy, Huber, HuberHing
 from torchdpcate.fit.weights.balancing import TiltingLoss
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
+DOMAIN = Domain([-1.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, better="higher")
 PURE = PrivacyBudget(1.0, 0.0)
 
 

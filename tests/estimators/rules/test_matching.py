@@ -7,7 +7,7 @@ from torchdpcate.data.domain import Domain
 from torchdpcate.estimators.rules.pairwise import AllPairs, CellPairs, GaussianPairs
 from torchdpcate.fit import feature_maps as features
 
-DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"])
+DOMAIN = Domain([0.0, 0.0], [1.0, 3.0], -1.0, 1.0, names=["age", "sex"], better="higher")
 MATCHINGS = [AllPairs(), CellPairs(["sex"]), CellPairs([0, 1]), GaussianPairs(0.4)]
 
 
@@ -54,7 +54,7 @@ def test_cells_of_one_arm_match_nobody(matching):
 @pytest.mark.parametrize("bandwidth", [1e-9, 1e-7, 1e-2, 1.0])
 def test_a_gaussian_weight_looks_at_two_records_whatever_the_bandwidth(bandwidth):
     """Twins are compared in full, and no pair's weight changes with the records around it."""
-    domain = Domain([0.0] * 3, [1.0] * 3, -1.0, 1.0)
+    domain = Domain([0.0] * 3, [1.0] * 3, -1.0, 1.0, better="higher")
     generator = torch.Generator().manual_seed(0)
     half = torch.rand(30, 3, generator=generator).double()
     x, r = half.repeat(2, 1), torch.tensor([1.0, 0.0]).double().repeat_interleave(30)

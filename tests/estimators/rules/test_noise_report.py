@@ -24,7 +24,7 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
 KINDS = [(way, kind) for way, mechanism in RULE_MECHANISMS.items() for kind in mechanism.kinds]
 FACTS = {"n": 1000, "size": 5, "bounds": WeightBounds.per_record(1.0), "ridge": 50.0, "budget": BUDGET}
-DOMAIN = Domain([0.0], [1.0], 0.0, 1.0)
+DOMAIN = Domain([0.0], [1.0], 0.0, 1.0, better="higher")
 
 
 def report_of(budget, mechanism="objective", perturbation="gamma", spent=1.0, outcome="", signal=None, **fit):

@@ -14,7 +14,7 @@ from torchdpcate.fit.losses import HuberHinge
 from torchdpcate.fit.minimise import minimise
 from torchdpcate.privacy.budget import PrivacyBudget
 
-DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0)
+DOMAIN = Domain([-1.0, 0.0], [1.0, 2.0], -3.0, 3.0, better="higher")
 BUDGET = PrivacyBudget(1.0, 1e-5)
 LOSS = HuberHinge()
 

@@ -13,7 +13,7 @@ from torchdpcate.evaluation.metrics import policy_value
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.noise import NoiseSource
 
-DOMAIN = Domain([-1.0] * 3, [1.0] * 3, -2.0, 2.0)
+DOMAIN = Domain([-1.0] * 3, [1.0] * 3, -2.0, 2.0, better="higher")
 RIDGES = [0.5, 5.0, 50.0, 500.0]
 
 

@@ -19,7 +19,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.ledger import Ledger
 from torchdpcate.privacy.noise import NoiseSource
 
-DOMAIN = Domain([-1.0] * 2, [1.0] * 2, -2.0, 2.0)
+DOMAIN = Domain([-1.0] * 2, [1.0] * 2, -2.0, 2.0, better="higher")
 BUDGET = PrivacyBudget(2.0, 1e-5)
 
 

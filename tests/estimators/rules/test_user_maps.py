@@ -24,7 +24,7 @@ from torchdpcate.heads.recipes import LinearSecondStage
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 
-AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25)
+AGE = Domain([0.0], [90.0], -1.0, 1.0, overlap=0.25, better="higher")
 BUDGET = PrivacyBudget(4.0, 0.0)
 RAW, CENTRED = own_maps.RawCovariates(), own_maps.Centred()
 

@@ -19,7 +19,9 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=0.0, outcome_high=100.0, overlap=0.1, propensity=0.4)
+DOMAIN = Domain(
+    [0.0, -1.0], [1.0, 1.0], outcome_low=0.0, outcome_high=100.0, overlap=0.1, propensity=0.4, better="higher"
+)
 POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
 
 
@@ -78,7 +80,7 @@ class Released(CentredNuisances):
 THREE = TableSchema.from_dict(
     {
         "treatment": {"name": "a", "categories": [0, 1, 2]},
-        "outcome": {"name": "y", "low": 0, "high": 100},
+        "outcome": {"name": "y", "low": 0, "high": 100, "better": "higher"},
         "covariates": {"x0": {"low": 0, "high": 1}, "x1": {"low": -1, "high": 1}},
         "overlap": 0.1,
         "propensity": [0.3, 0.2, 0.5],
@@ -120,7 +122,9 @@ def test_rounding_leaves_room_for_the_clip_too():
 
 
 def test_an_outcome_of_two_values_has_its_middle():
-    binary = Domain([0.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, propensity=0.4, outcome_kind="binary")
+    binary = Domain(
+        [0.0, -1.0], [1.0, 1.0], 0.0, 1.0, overlap=0.1, propensity=0.4, outcome_kind="binary", better="higher"
+    )
     assert selector(None, binary).nuisances().guarantee == "fixed"
     assert selector(None).nuisances().guarantee == "centred"
 

@@ -20,9 +20,9 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.privacy.events import PureEvent
 from torchdpcate.privacy.noise import NoiseSource
 
-DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)
+DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1, better="higher")
 BUDGET = PrivacyBudget(4.0, 1e-5)
-TRIAL = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1, propensity=0.3)
+TRIAL = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1, propensity=0.3, better="higher")
 POLICIES = [Constants([0, 1]), Thresholds(["x0", "x1", "x2"], [0.0, 0.0, 0.0]), Thresholds("x1", [-1.0, 1.0])]
 
 

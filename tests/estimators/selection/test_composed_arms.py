@@ -16,7 +16,7 @@ from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1)
+DOMAIN = Domain([-3.0] * 3, [3.0] * 3, -8.0, 8.0, overlap=0.1, better="higher")
 BUDGET, ACTIONS = PrivacyBudget(4.0, 1e-5), (1, 2, 5)
 WEIGHTS = [[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]]
 POLICIES = [Constants(ACTIONS), LinearPolicies(WEIGHTS, [[0.0] * 3] * 2, names=["best", "worst"])]
@@ -86,7 +86,10 @@ def test_the_best_policy_is_chosen_and_its_file_verifies(chosen, tmp_path):
 
 
 def test_known_propensities_are_not_paid_for(tmp_path):
-    facts = {"treatment": {"name": "a", "categories": list(ACTIONS)}, "outcome": {"name": "y", "low": -8, "high": 8}}
+    facts = {
+        "treatment": {"name": "a", "categories": list(ACTIONS)},
+        "outcome": {"name": "y", "low": -8, "high": 8, "better": "higher"},
+    }
     facts["covariates"] = {f"x{j}": {"low": -3, "high": 3} for j in range(3)}
     domain = TableSchema.from_dict({**facts, "overlap": 0.1, "propensity": [0.2, 0.3, 0.5]})
     assert selector(domain).nuisances().guarantee == "centred"
@@ -99,7 +102,7 @@ def test_known_propensities_are_not_paid_for(tmp_path):
 
 
 def test_outcomes_of_two_values_and_no_privacy():
-    domain = Domain([-3.0] * 3, [3.0] * 3, 0.0, 1.0, overlap=0.1, outcome_kind="binary")
+    domain = Domain([-3.0] * 3, [3.0] * 3, 0.0, 1.0, overlap=0.1, outcome_kind="binary", better="higher")
     assert selector(domain).fit(*records(2_000, binary=True)).release().privacy.epsilon <= 4.0
     plain = selector(domain, None).fit(*records(2_000, binary=True))
     assert plain.library_.names[int(plain.utilities_.argmax())] == "best"
@@ -114,5 +117,8 @@ def test_propensities_keep_the_overlap_and_add_up_to_one(chosen):
 def test_more_actions_than_the_overlap_allows_are_refused():
     with pytest.raises(InputError, match="at most 1 / K"):
         PolicySelector(
-            Domain([0.0], [1.0], 0.0, 1.0, overlap=0.4), BUDGET, policies=[Constants([0, 1, 2])], actions=(0, 1, 2)
+            Domain([0.0], [1.0], 0.0, 1.0, overlap=0.4, better="higher"),
+            BUDGET,
+            policies=[Constants([0, 1, 2])],
+            actions=(0, 1, 2),
         ).check(100)

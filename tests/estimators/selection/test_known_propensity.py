@@ -15,7 +15,7 @@ STRATA = {"x1": {0: 0.3, 1: 0.6}}
 
 
 def domain(propensity=None) -> Domain:
-    return Domain([-1, 0], [1, 1], -1.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity)
+    return Domain([-1, 0], [1, 1], -1.0, 1.0, 0.1, two_levels=[False, True], propensity=propensity, better="higher")
 
 
 def drawn() -> tuple[torch.Tensor, ...]:

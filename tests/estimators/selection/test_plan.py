@@ -36,7 +36,7 @@ def test_the_spread_is_that_of_the_certificate():
     assert stable.range_sensitivity == pytest.approx(2.862845, abs=1e-6)
     assert stable.split == 0.5
     for actions, width in ((2, 1.0), (4, 3.0)):
-        facts = SelectionFacts(Domain([0.0], [1.0], 0.0, width), tuple(range(actions)), 0.1, 0, 1500)
+        facts = SelectionFacts(Domain([0.0], [1.0], 0.0, width, better="higher"), tuple(range(actions)), 0.1, 0, 1500)
         constants = FixedNuisances().fit(None, facts)
         common = {"nuisance_guarantee": "fixed", "actions": actions, "outcome_range": width}
         assert regret_bound(1500, 0, 160, 1.0, **common, **FACTS).range_sensitivity == pytest.approx(

@@ -31,7 +31,7 @@ from torchdpcate.release.rule import NUISANCE, SCORING
 from torchdpcate.verify.card import make_card
 from torchdpcate.verify.file import verify_release
 
-DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
+DOMAIN = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1, better="higher")
 BUDGET = PrivacyBudget(4.0, 0.0)
 POLICIES = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
 
@@ -265,7 +265,7 @@ def test_private_nuisances_need_no_certificate_word():
 
 
 def test_fixed_nuisances_by_name_of_a_column():
-    domain = Domain([0.0, 0.2], [1.0, 0.8], -0.5, 0.5, overlap=0.1, names=["x0", "coin"])
+    domain = Domain([0.0, 0.2], [1.0, 0.8], -0.5, 0.5, overlap=0.1, names=["x0", "coin"], better="higher")
     x, a, y = records(500)
     x = torch.stack([x[:, 0], torch.full((500,), 0.5, dtype=torch.float64)], 1)
     chosen = PolicySelector(domain, BUDGET, policies=POLICIES, nuisance=FixedNuisances("coin")).fit(x, a, y)
@@ -308,7 +308,7 @@ def test_policies_of_code_that_is_not_ours_are_conditional():
 
 def test_the_offset_of_outcomes_costs_nothing():
     x, a, y = records(400)
-    far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1)
+    far = Domain([0.0, -1.0], [1.0, 1.0], outcome_low=1e6 - 0.5, outcome_high=1e6 + 0.5, overlap=0.1, better="higher")
     near = selector(nuisance_guarantee="fixed").fit(x, a, y)
     shifted = PolicySelector(far, BUDGET, policies=POLICIES, nuisance_guarantee="fixed").fit(x, a, y + 1e6)
     assert shifted.range_sensitivity_ == near.range_sensitivity_

@@ -13,7 +13,7 @@ from torchdpcate.estimators.selection import scores as module
 from torchdpcate.estimators.selection.scores import utilities
 from torchdpcate.privacy.exact_sums import sum_grid
 
-DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0)
+DOMAIN = Domain([-1.0] * 3, [1.0] * 3, 0.0, 1.0, better="higher")
 
 
 def dataset(n: int, K: int, M: int, seed: int = 0):

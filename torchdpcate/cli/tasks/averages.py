@@ -232,7 +232,7 @@ class Averages(TaskSpec):
         "low": "95 % interval from",
         "high": "95 % interval to",
         "planned_error": "planned standard error",
-        "truth": "truth",
+        "truth": "unreleased: truth",
         "estimate_nonprivate": "unreleased: estimate without noise",
         "difference_in_means": "unreleased: difference in means at the whole budget",
         "difference_in_means_nonprivate": "unreleased: difference in means without noise",
@@ -324,17 +324,14 @@ class Averages(TaskSpec):
         draw_curator(self.release, others, balance, summary["truth"], folder)
 
     def closing(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return the estimate and its interval; warn where the interval says nothing."""
-        release, low, high = self.release, summary["low"], summary["high"]
-        if release.main.noise_dominated:
+        """Return which estimator was chosen and why; warn where the interval says nothing."""
+        if self.release.main.noise_dominated:
             say_warning(
                 "the denominator of the estimate is dominated by privacy noise, so that any effect is possible; the "
                 "interval is the whole range. More records, a larger privacy.epsilon or a larger effect.overlap would "
                 "help"
             )
-        interval = "no interval" if low is None else f"95 % interval [{low:.4g}, {high:.4g}]"
-        chosen = [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
-        return [*chosen, f"{release.estimand}: {release.estimate:.4g}, {interval}"]
+        return [] if self._choice is None else [f"effect={self._choice.effect}: {self._choice.reason}"]
 
     @classmethod
     def public_figures(cls, runs: pd.DataFrame) -> dict[str, Figure]:

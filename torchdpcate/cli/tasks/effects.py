@@ -73,10 +73,10 @@ class Effects(TaskSpec):
                    "found; without sampling and noise of the nuisances."),
     )  # fmt: skip
     shown: ClassVar = {
-        "pehe": "PEHE of the release",
-        "pehe_nonprivate": "PEHE non-private learner",
-        "pehe_plug_in": "PEHE free plug-in",
-        "pehe_constant": "PEHE private constant",
+        "pehe": "unreleased: PEHE of the release",
+        "pehe_nonprivate": "unreleased: PEHE non-private learner",
+        "pehe_plug_in": "unreleased: PEHE free plug-in",
+        "pehe_constant": "unreleased: PEHE private constant",
     }
 
     study: Study  # or a StreamedStudy, which has no records in memory

@@ -80,14 +80,14 @@ class Policies(TaskSpec):
                    "estimated values of these."),
     )  # fmt: skip
     shown: ClassVar = {
-        "value": "value of the policy, estimated",
-        "value_expected": "value expected of the choice",
-        "value_uniform": "value of a uniform choice",
-        "value_nonprivate": "value of the best estimate",
-        "regret": "regret of the policy",
-        "regret_expected": "regret expected of the choice",
-        "regret_uniform": "regret of a uniform choice",
-        "regret_nonprivate": "regret of the best estimate",
+        "value": "unreleased: value of the policy, estimated",
+        "value_expected": "unreleased: value expected of the choice",
+        "value_uniform": "unreleased: value of a uniform choice",
+        "value_nonprivate": "unreleased: value of the best estimate",
+        "regret": "unreleased: regret of the policy",
+        "regret_expected": "unreleased: regret expected of the choice",
+        "regret_uniform": "unreleased: regret of a uniform choice",
+        "regret_nonprivate": "unreleased: regret of the best estimate",
     }
 
     study: Study
@@ -148,7 +148,7 @@ class Policies(TaskSpec):
                 f"{column}_nonprivate": table[column][best],
             }.items()
         }
-        estimated = float(table["value"][best] - expected["value"])
+        estimated = self.study.domain.direction * float(table["value"][best] - expected["value"])
         return {
             "policy": self.release.name,
             "clip": self.learner.settings_.get("clip"),
@@ -259,14 +259,16 @@ class Policies(TaskSpec):
         table = {
             "policy": list(selector.library_.names),
             "utility": scores.numpy(),
-            "value": (scores / (selector.mass_ or selector.sizes_[SCORING]) + selector.baseline_).numpy(),
+            "value": (
+                self.study.domain.direction * scores / (selector.mass_ or selector.sizes_[SCORING]) + selector.baseline_
+            ).numpy(),
             "probability": selector.mechanism_.probabilities(scores).numpy(),
         }
         gains = self._true_gains()
         return pd.DataFrame(table if gains is None else {**table, "regret": (gains.max() - gains).numpy()})
 
     def _true_gains(self) -> Tensor | None:
-        """Return the true mean outcome of each policy above that of treating no one, [M]; None where it is not known.
+        """Return the true gain of each policy in mean outcome over treating no one, [M]; None where it is not known.
 
         At the records' covariates, or, where the truth is known at the queries alone, there.
         """
@@ -280,7 +282,8 @@ class Policies(TaskSpec):
         effect = study.effect if effect is None else effect
         if x is None or effect is None:
             return None
-        return utilities(torch.stack([torch.zeros_like(effect), effect], dim=1), library, x) / len(x)
+        gains = study.domain.direction * effect
+        return utilities(torch.stack([torch.zeros_like(gains), gains], dim=1), library, x) / len(x)
 
 
 def make_library(config: DictConfig, schema: TableSchema) -> PolicyLibrary:

@@ -90,14 +90,14 @@ class Rules(TaskSpec):
     )
     numbers = ("regret", "regret_constant")
     shown: ClassVar = {
-        "regret": "regret of the release",
-        "regret_constant": "regret of the best constant rule",
-        "accuracy": "accuracy of the release",
-        "accuracy_nonprivate": "accuracy non-private rule",
-        "value": "value of the release",
-        "value_nonprivate": "value non-private rule",
-        "value_treat_all": "value treat all",
-        "value_treat_none": "value treat none",
+        "regret": "unreleased: regret of the release",
+        "regret_constant": "unreleased: regret of the best constant rule",
+        "accuracy": "unreleased: accuracy of the release",
+        "accuracy_nonprivate": "unreleased: accuracy non-private rule",
+        "value": "unreleased: value of the release",
+        "value_nonprivate": "unreleased: value non-private rule",
+        "value_treat_all": "unreleased: value treat all",
+        "value_treat_none": "unreleased: value treat none",
     }
 
     study: Study
@@ -231,7 +231,7 @@ class Rules(TaskSpec):
 
     def _gain(self, effect: Tensor) -> Tensor:
         """Return what a treatment gains where its effect is this, [m]."""
-        return effect
+        return self.study.domain.direction * effect
 
     def _values(self) -> dict[str, float | None]:
         """Return the values estimated on the records, by the propensity that is known or was paid for."""
@@ -339,16 +339,17 @@ class EffectRules(Rules):
         return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
 
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
-        everybody, gain = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
+        everybody, least = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
+        effect = torch.as_tensor(self._nonprivate.nonprivate_effect(x))
         return {
             "": self.release.answer(x),
-            "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_effect(x)) > gain).long(),
+            "_nonprivate": (self.study.domain.direction * effect > least).long(),
             "_treat_all": everybody,
             "_treat_none": torch.zeros_like(everybody),
         }
 
     def _gain(self, effect: Tensor) -> Tensor:
-        return effect - self.release.cost - self.release.threshold
+        return super()._gain(effect) - self.release.cost - self.release.threshold
 
     @property
     def _fitted(self) -> Any:

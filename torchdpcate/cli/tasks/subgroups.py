@@ -87,7 +87,7 @@ class SubgroupTask(TaskSpec):
         "noise": "privacy noise",
         "noise_planned": "privacy noise, planned",
         "width": "mean width of 95 % intervals",
-        "rmse": "root mean squared error",
+        "rmse": "unreleased: root mean squared error",
         "rmse_nonprivate": "unreleased: error without noise",
     }
 

@@ -103,14 +103,9 @@ class CompositionPlan(Plan):
     @classmethod
     def restated(cls, release: Release) -> Self:
         """See ``Plan``."""
-        privacy, learner = release.privacy, release.privacy.public["learner"]
-        kind = _kind(learner)
-        if kind is None:
-            raise InputError(f"its learner is called {learner}, which has no composition")
-        public = privacy.public
+        privacy, public = release.privacy, release.privacy.public
         requested_budget(privacy.blocks[0], public["requested_epsilon"], public["requested_delta"])
-        facts = public, privacy.n, release.domain, kind, len(release.schema.actions)
-        return cls(plan_of_facts(*facts), release.schema, learner)
+        return cls(stated_plan(release), release.schema, public["learner"])
 
     def answers(self, release: Release) -> dict[str, Any]:
         """See ``Plan``: released numbers of the steps, and what they chose."""
@@ -199,6 +194,22 @@ class CompositionPlan(Plan):
             yield "it holds numbers of an estimated propensity though its plan has none, or the other way round"
         elif numbers is not None:
             yield from _nuisances(numbers.nuisances, plan, levels, release.domain.outcome_range)
+
+
+def stated_plan(release: Release) -> ComposedPlan:
+    """Return the plan that a release of one composition states; what it cost is not looked at.
+
+    Args:
+        release: Of an effect, or of answers or a rule by it.
+
+    Raises:
+        InputError: Its learner is none of the library's, or its facts are those of no plan.
+    """
+    privacy, learner = release.privacy, release.privacy.public["learner"]
+    kind = _kind(learner)
+    if kind is None:
+        raise InputError(f"its learner is called {learner}, which has no composition")
+    return plan_of_facts(privacy.public, privacy.n, release.domain, kind, len(release.schema.actions))
 
 
 ANSWERS = ("columns", "standardisation", "estimates", "curvatures", "scale", "numbers", "weight")

@@ -167,6 +167,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
                 ridge it needs dominates all records, with the accuracy to expect.
         """
         domain, scheme = TableSchema.of(self.domain).two_arms(type(self).__name__).domain, self.scheme()
+        _ = domain.direction  # may refuse
         sizes = {name: len(index) for name, index in self._blocks(n).items()}
         first = sizes.get(WEIGHTS_BLOCK, n)
         scheme.check(first, domain, self._first_budget())
@@ -456,7 +457,8 @@ class OutcomeWeightedLearner(RuleLearner):
         >>> from torchdpcate import Domain, PrivacyBudget
         >>> X, A = torch.rand(2000, 2), torch.arange(2000) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
-        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
+        >>> domain = Domain([0, 0], [1, 1], -1, 1, better="higher")
+        >>> learner = OutcomeWeightedLearner(domain, PrivacyBudget(4.0, 0.0))
         >>> rule = learner.fit(X, A, Y).release()
         >>> rule.decide([[0.9, 0.1], [0.1, 0.9]]).tolist(), rule.privacy.level
         ([1, 0], 'certified')
@@ -495,7 +497,8 @@ class TwoStageRule(RuleLearner):
         >>> X = torch.rand(4000, 2)
         >>> A = (torch.rand(4000) < 0.3 + 0.4 * X[:, 0]).long()
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
-        >>> learner = TwoStageRule(Domain([0, 0], [1, 1], -1, 1, overlap=0.25), PrivacyBudget(6.0, 0.0))
+        >>> domain = Domain([0, 0], [1, 1], -1, 1, overlap=0.25, better="higher")
+        >>> learner = TwoStageRule(domain, PrivacyBudget(6.0, 0.0))
         >>> rule = learner.fit(X, A, Y).release()
         >>> rule.decide([[0.9, 0.1], [0.1, 0.9]]).tolist(), round(rule.privacy.epsilon, 6)
         ([1, 0], 6.0)

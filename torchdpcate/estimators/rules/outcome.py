@@ -25,7 +25,10 @@ _TRIED = 65  # public outcomes at which a map is tried
 
 
 class Outcome(Parameters, ABC):
-    """A map of the outcome whose constants are public or private quantiles: large outcomes are good, whatever the map.
+    """A map of the outcome whose constants are public or private quantiles, written as if large outcomes were good.
+
+    Where small ones are (``better="lower"`` of the domain), ``magnitudes`` turns every sign; magnitudes, which all
+    sensitivities rest on, stay.
 
     Attributes:
         name: The name users give.
@@ -267,20 +270,24 @@ def magnitudes(outcome: Outcome, y: Tensor, domain: Domain) -> tuple[Tensor, Ten
     """Return magnitudes [n] and signs [n] of outcomes y [n], moved into the ranges that the guarantee rests on.
 
     A map that keeps its contract is not changed; what another one says of a record neither breaks the bound nor stops
-    the fit, which would reveal that the record is there.
+    the fit, which would reveal that the record is there. Signs are those of large outcomes being good, or turned where
+    the domain says that small ones are.
 
     Args:
         outcome: The map, settled.
         y: Outcomes.
-        domain: Public bounds.
+        domain: Public bounds, and which outcomes are good.
+
+    Raises:
+        InputError: The domain does not say which.
 
     Example:
-        >>> domain = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0)
+        >>> domain = Domain([0.0], [1.0], outcome_low=0.0, outcome_high=4.0, better="lower")
         >>> [part.tolist() for part in magnitudes(SignedResidual(), torch.tensor([0.0, 3.0]), domain)]
-        [[1.0, 0.5], [-1.0, 1.0]]
+        [[1.0, 0.5], [1.0, -1.0]]
     """
     magnitude, sign = outcome.transform(y, domain)
-    return torch.nan_to_num(magnitude, nan=0.0).clamp(0, 1), torch.where(sign > 0, 1.0, -1.0).to(y)
+    return torch.nan_to_num(magnitude, nan=0.0).clamp(0, 1), domain.direction * torch.where(sign > 0, 1.0, -1.0).to(y)
 
 
 def try_outcome(outcome: Outcome, domain: Domain) -> None:

@@ -262,7 +262,8 @@ class PairwiseRule(RuleLearner):
         >>> x = torch.rand(400, 1, generator=generator, dtype=torch.float64) * 2 - 1
         >>> a = (torch.rand(400, generator=generator) < 0.5).double()
         >>> y = (2 * a - 1) * x[:, 0]
-        >>> rule = PairwiseRule(Domain([-1.0], [1.0], -1.0, 1.0), PrivacyBudget(4.0, 0.0), matching="gaussian")
+        >>> domain = Domain([-1.0], [1.0], -1.0, 1.0, better="higher")
+        >>> rule = PairwiseRule(domain, PrivacyBudget(4.0, 0.0), matching="gaussian")
         >>> rule.fit(x, a, y).release().decide([[-1.0], [1.0]]).tolist()
         [0, 1]
     """

@@ -81,7 +81,7 @@ def tune_on_public(
         >>> from torchdpcate.privacy import PrivacyBudget
         >>> X, A = torch.rand(500, 2, dtype=torch.float64), torch.arange(500) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
-        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(1.0, 0.0))
+        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1, better="higher"), PrivacyBudget(1.0, 0.0))
         >>> choice = tune_on_public(learner, X, A, Y, ridges=[0.1, 10.0, 1000.0], n=200, repeats=5)
         >>> choice.table["value"].isna().tolist()
         [True, False, False]
@@ -106,7 +106,7 @@ def choose_ridge(
     ridges: Sequence[float],
     seed: int,
 ) -> RidgeChoice:
-    """Choose the ridge with the highest value of noisy rules on held-out records; without any privacy.
+    """Choose the ridge with the best value of noisy rules on held-out records; without any privacy.
 
     Args:
         learner: The rule and its budget; None trains without noise.
@@ -148,7 +148,7 @@ def choose_ridge(
     table, possible = pd.DataFrame(rows), [row for row in rows if not math.isnan(row["value"])]
     if not possible:
         raise InputError(f"ridges = {list(ridges)}: none of them allows a release: {why}")
-    return RidgeChoice(max(possible, key=lambda row: row["value"])["ridge"], table)
+    return RidgeChoice(max(possible, key=lambda row: schema.domain.direction * row["value"])["ridge"], table)
 
 
 @dataclass(frozen=True, eq=False)

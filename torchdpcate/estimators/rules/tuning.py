@@ -184,7 +184,7 @@ class PrivatelyTunedRule(TunedRule):
         >>> from torchdpcate.estimators.rules.learner import OutcomeWeightedLearner
         >>> X, A = torch.rand(4000, 2, dtype=torch.float64), torch.arange(4000) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
-        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
+        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1, better="higher"), PrivacyBudget(4.0, 0.0))
         >>> rule = PrivatelyTunedRule(learner, ridges=[3.0, 300.0]).fit(X, A, Y).release()
         >>> rule.decide([[0.9, 0.1], [0.1, 0.9]]).tolist(), rule.privacy.epsilon, rule.privacy.level
         ([1, 0], 4.0, 'certified')
@@ -291,7 +291,7 @@ class CrossValidatedRule(TunedRule):
         >>> from torchdpcate.privacy import PrivacyBudget
         >>> X, A = torch.rand(600, 2, dtype=torch.float64), torch.arange(600) % 2
         >>> Y = (2 * A - 1) * (X[:, 0] - X[:, 1])
-        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1), PrivacyBudget(4.0, 0.0))
+        >>> learner = OutcomeWeightedLearner(Domain([0, 0], [1, 1], -1, 1, better="higher"), PrivacyBudget(4.0, 0.0))
         >>> rule = CrossValidatedRule(learner, ridges=[3.0, 300.0]).fit(X, A, Y).release()
         >>> rule.privacy.level, rule.privacy.epsilon
         ('heuristic', None)

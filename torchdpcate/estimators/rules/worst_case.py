@@ -25,10 +25,10 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game, worst_case
 
-_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25)
+_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.25, better="higher")
 _RECORDS = 40
 # Of two stages: an arm so unlikely that the slope of the propensity's loss is near one; held beyond the clip.
-_UNLIKELY = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.05)
+_UNLIKELY = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.05, better="higher")
 _HELD = 3.5  # log odds at which the crowd holds the propensity
 _FRACTION = 0.25  # of epsilon, for the propensity: the default
 # The ridge is large, so that the change of curvature takes little of the claim. The outcome's constants are public:
@@ -157,7 +157,7 @@ class TwoStages:
         return replace(plain.problem_, weights=magnitude, bounds=bounds)
 
 
-_OVERLAPPING = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.45)
+_OVERLAPPING = Domain([0.0], [1.0], -1.0, 1.0, overlap=0.45, better="higher")
 _SCHEME = MMDWeights(ridge=0.37, alpha=0.7, bandwidth=1.44)  # found by a search, with the pair and the overlap
 _CROWDS = ((0.344, 0.0, 47), (0.704, 1.0, 51))  # place, treatment, size
 _REPLACED = ((0.635, 0.0), (0.334, 1.0))  # place and treatment of the record before and after

@@ -79,6 +79,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         \phi_i(a) = \mu_a(x_i) + \frac{1\{a_i = a\}}{e_a(x_i)} (y_i - \mu_a(x_i)),
         \quad P(\pi) \text{ by } \frac{\epsilon\, U(\pi)}{\Delta}
 
+    (where lower outcomes are better, with :math:`-\phi`, which moves by as much: bounds of scores are about zero)
+
     with the range sensitivity :math:`\Delta \ge \sup (\max_\pi \Delta U - \min_\pi \Delta U)` over replaced records. A
     replaced scoring record moves one score; a replaced training record moves the nuisances and with them every score,
     which is why learned nuisances need a guarantee.
@@ -118,10 +120,11 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         guaranteed_: Nuisances with the public range sensitivity; None with composed scores. The nuisances are the
             curator's, unless they were paid for.
         composed_: What a composition found; the curator's. None with other scores.
-        utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores. The
-            curator's, never to be published.
+        utilities_: U per policy, of outcomes less the middle of their bounds, or of gains by composed scores; with the
+            other sign where lower outcomes are better. The curator's, never to be published.
         mass_: Sum of the weights of the records that score; the curator's. None where all count alike.
-        baseline_: What to add to U over the scoring records for an estimated mean outcome. The curator's.
+        baseline_: What to add to U over the scoring records, with the outcome's own sign, for an estimated mean
+            outcome. The curator's.
         range_sensitivity_: Delta, public.
         mechanism_: The mechanism with that range sensitivity and all of the budget that is left; None without privacy.
         plan_: The plan of the choice, whose ``public()`` is what statements have.
@@ -137,7 +140,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         >>> X, A = torch.rand(4000, 1, dtype=torch.float64), torch.arange(4000) % 2
         >>> Y = (A * (2 * X[:, 0] - 1)).clamp(-1, 1)
         >>> policies = [Constants([0, 1]), Thresholds("x0", [0.25, 0.5, 0.75])]
-        >>> domain, budget = Domain([0.0], [1.0], -1, 1, overlap=0.25), PrivacyBudget(4.0, 0.0)
+        >>> domain = Domain([0.0], [1.0], -1, 1, overlap=0.25, better="higher")
+        >>> budget = PrivacyBudget(4.0, 0.0)
         >>> release = PolicySelector(domain, budget, policies=policies).fit(X, A, Y).release()
         >>> release.name, release.decide([[0.2], [0.8]]).tolist(), release.privacy.level
         ('x0 > 0.5', [0, 1], 'certified')
@@ -220,7 +224,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.baseline_ = found.baseline
 
         def of(batch: CausalData) -> Tensor:
-            gains = torch.round(times_weight(found.gains(batch), batch) / step) * step
+            gains = self._direction * torch.round(times_weight(found.gains(batch), batch) / step) * step
             return utilities(gains_as_scores(gains), self.library_, batch.x)
 
         self.utilities_ = rows.total(of)
@@ -337,7 +341,8 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         if math.isfinite(clip := self.guaranteed_.clip):  # about the middle: rounded no more than what follows
             own = outcome.gather(1, records.a.long()[:, None])[:, 0]
             y = own + (y - own).clamp(-clip, clip)
-        scores = times_weight(dr_scores(records.a.long(), y, nuisances.of(records), outcome), records)
+        of = dr_scores(records.a.long(), y, nuisances.of(records), outcome)
+        scores = self._direction * times_weight(of, records)
         if not self._source.moves_all_scores:
             step = score_step(n, domain, self._overlap())
             return utilities(torch.round(scores / step) * step, self.library_, records.x)
@@ -361,7 +366,7 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         Raises:
             InputError: Settings that do not fit each other, the domain, the policies or the budget.
         """
-        facts = self._facts(n)
+        facts, _ = self._facts(n), self._direction  # may refuse
         library = PolicyLibrary.of(self.policies).setup(facts.domain, facts.actions)
         if len(library) == 1:
             raise InputError(
@@ -475,6 +480,10 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
 
     def _domain(self) -> Domain:
         return TableSchema.of(self.domain).domain
+
+    @property
+    def _direction(self) -> int:
+        return self._domain().direction
 
     def _regime(self) -> str:
         """Return what the scores are, and why, in words."""

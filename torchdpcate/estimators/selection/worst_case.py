@@ -32,7 +32,7 @@ from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.selection_mechanisms import ExponentialMechanism, PermuteAndFlip
 from torchdpcate.privacy.worst_case import Game, Target, worst_case
 
-_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4)
+_DOMAIN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, overlap=0.4, better="higher")
 _RECORDS, _POLICIES = 40, 30  # the more policies, the nearer the worst pair comes to epsilon
 
 
@@ -60,7 +60,7 @@ def _policy_selector(budget: PrivacyBudget) -> Game:
     return plan.game("choice", one.utilities_, other.utilities_, most_runs=40_000)
 
 
-_UNKNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0)
+_UNKNOWN = Domain([0.0], [1.0], outcome_low=-1.0, outcome_high=1.0, better="higher")
 _CLIP, _CHOICES, _SHARE = 3.0, 10, 0.4  # of mu^2 to the Gaussian steps
 _FAR = 1e6  # of a score
 _NODES = 401  # of the curve: enough to compare it with counts of runs
@@ -111,7 +111,7 @@ def _composed(budget: PrivacyBudget) -> Game:
     return Game(draw, event, Guarantee(Level.CERTIFIED, budget), evidence, most_runs=40_000, curve=curve)
 
 
-_CIRCLE = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1)
+_CIRCLE = Domain([0.0], [1.0], outcome_low=-0.5, outcome_high=0.5, overlap=0.1, better="higher")
 # Far more scoring than training records: then the ridge at which a training record does all that noise covers is
 # large, and the suprema that the bound adds up are met by one pair.
 _FACTS = SelectionFacts(_CIRCLE, actions=(0, 1), overlap=0.1, training=100, scoring=19_999)

@@ -1,0 +1,142 @@
+"""What a release finds, in words: one number with one interval, or with the noise beside it."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+
+from torchdpcate.cli.inspect import inspect
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.estimators.average.automatic import AverageEffect
+from torchdpcate.estimators.cate.learner import RLearner
+from torchdpcate.estimators.rules.effect_rule import EffectRule
+from torchdpcate.estimators.subgroups.learner import SubgroupEffects
+from torchdpcate.pages.offline import offline_model
+from torchdpcate.pages.reader import reader_page
+from torchdpcate.privacy.budget import PrivacyBudget
+from torchdpcate.privacy.noise import FixedNoise
+from torchdpcate.verify.card import make_card
+from torchdpcate.verify.finding import findings, noise_of, numbers
+
+FACTS = {
+    "treatment": {"name": "arm", "categories": ["placebo", "drug"]},
+    "outcome": {"name": "pain", "low": 0, "high": 10, "unit": "points", "better": "lower", "sd": 2},
+    "covariates": {"age": {"low": 18, "high": 90, "unit": "years"}, "sex": {"categories": ["f", "m"]}},
+    "propensity": 0.5,
+}
+
+
+SOME = PrivacyBudget(4.0, 1e-5)
+
+
+def trial(n: int = 1500) -> tuple[pd.DataFrame, pd.Series, pd.Series]:
+    """Return a trial in which the drug takes 2 points off everybody's pain."""
+    random = torch.Generator().manual_seed(2)
+    u, v, e = torch.rand(3, n, generator=random, dtype=torch.float64)
+    arm = torch.rand(n, generator=random) < 0.5
+    pain = (6 - 2.0 * arm + 3 * (e - 0.5)).clamp(0, 10)
+    frame = pd.DataFrame({"age": (18 + 72 * u).round().numpy(), "sex": ["f" if s < 0.5 else "m" for s in v]})
+    return frame, pd.Series(["drug" if a else "placebo" for a in arm]), pd.Series(pain.numpy())
+
+
+def fitted(kind, budget=SOME, facts=FACTS, n: int = 1500, **settings):
+    """Return a fitted learner."""
+    learner = kind(TableSchema.from_dict(facts), budget, **{"noise": FixedNoise(3)} | settings)
+    return learner.fit(*trial(n))
+
+
+@pytest.fixture(scope="module")
+def constant():
+    """A release of one number for everybody, with intervals."""
+    release = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400).release_function()
+    assert release.form == "constant"
+    return release
+
+
+def test_numbers_stand_to_one_decimal_place():
+    assert numbers([1234.5, -0.04, 88.0]) == ["+1,230", "0", "+90"]
+    assert numbers([1.5, -0.04]) == ["+1.50", "−0.04"]
+
+
+def test_an_average_is_worded_with_arms_unit_and_direction():
+    said = findings(fitted(AverageEffect).release())
+    assert said[0].startswith("Among everybody, drug instead of placebo changes pain by −")
+    assert " points on average (95% interval −" in said[0]
+    assert said[1] == "Lower pain is better: this speaks for drug."
+
+
+def test_without_a_direction_nothing_is_called_better():
+    facts = {**FACTS, "outcome": {"name": "pain", "low": 0, "high": 10}}
+    assert len(findings(fitted(AverageEffect, facts=facts).release())) == 1
+
+
+def test_subgroups_name_the_overall_effect_first():
+    said = findings(fitted(SubgroupEffects, subgroups=[{"sex": True}, {"age": [40, 60]}]).release())
+    assert said[0].startswith("Over all subgroups, drug instead of placebo changes pain by −")
+    assert said[-1] == "In no subgroup the interval that counts all of them at once leaves that average out."
+
+
+def test_a_rule_says_whom_it_gives_what(constant):
+    rule = constant.rule()
+    said = findings(rule)
+    assert said[0].startswith("So that pain be low, the rule gives drug to everybody, by one estimated effect of drug")
+    assert rule.decide(trial(50)[0]).all()
+
+
+def test_a_constant_effect_is_its_average_everywhere(constant):
+    frame = trial(20)[0]
+    low, high = constant.average()
+    assert constant.effect(frame) == pytest.approx(constant.average_effect)
+    assert constant.interval(frame).tolist() == [[low, high]] * 20
+    assert constant.mean_interval(frame).tolist() == [[low, high]]
+    assert constant.ate(frame) == pytest.approx(constant.average_effect)
+    model = offline_model(constant)["effect"]
+    assert model["beta"][0] == pytest.approx(constant.average_effect)
+    assert model["law"]["estimates"][0] == pytest.approx(constant.average_effect)
+    assert model["law"]["variance"] == constant.law.average_variance
+    assert constant.plot("age").axes[0].lines[0].get_ydata() == pytest.approx(constant.average_effect)
+
+
+def test_the_mean_of_a_varying_effect_is_the_average():
+    release = fitted(RLearner, PrivacyBudget(20.0, 1e-5)).release_function()
+    assert release.form != "constant"
+    mean = float(release.law.centre @ release.theta) + release.shift
+    assert mean == pytest.approx(release.average_effect)
+
+
+def test_without_an_interval_the_noise_stands_beside_the_number():
+    release = fitted(RLearner, PrivacyBudget(1.0, 1e-5), n=400, noise=None).release_function()
+    bare = replace(release, law=None, numbers=None, without="none was requested")
+    said = findings(bare)
+    assert noise_of(bare) > 0
+    assert "where noise alone is about" in said[0]
+    assert "nothing can be concluded" in said[0]
+    assert not any("speaks for" in words for words in said)
+
+
+def test_what_a_plan_calls_not_worth_asking_is_called_so_again():
+    few = fitted(RLearner, PrivacyBudget(0.05, 0.0), n=150, noise=None).release_function()
+    said = findings(few)
+    assert said[-1].startswith("Not worth asking at so many records and this budget, as a plan says")
+    assert said[-1] in make_card(few)["findings"]
+    assert "Not worth asking" in reader_page(few)
+
+
+def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):
+    path, first = constant.save(tmp_path / "release.safetensors"), findings(constant)[0]
+    inspect(str(path), as_json=True)
+    assert json.loads(capsys.readouterr().out)["findings"][0] == first
+    inspect(str(path))
+    shown = capsys.readouterr().out
+    assert "changes pain by" in " ".join(shown.split())
+    assert "age: 18 to 90 years" in " ".join(shown.split())
+    assert "drug instead of placebo" in shown
+    assert first in reader_page(constant)
+    assert make_card(constant)["findings"][0] == first
+
+
+def test_a_rule_of_small_records_is_planned_by_regret():
+    said = findings(fitted(EffectRule).release())
+    assert said[0].startswith("So that pain be low, the rule gives drug to")

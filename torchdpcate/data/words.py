@@ -1,0 +1,79 @@
+"""What arms, outcomes and covariates of a table are called in sentences."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchdpcate.data.schema import TableSchema
+
+
+def arm(schema: "TableSchema", label: int) -> str:
+    """Return what an arm is called: by its word in the table, or by the column and its number.
+
+    Args:
+        schema: Columns and public bounds.
+        label: Label of the arm, one of ``schema.actions``.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> facts = {"outcome": {"name": "pain", "low": 0, "high": 10}, "covariates": {"age": {"low": 0, "high": 99}}}
+        >>> arms = {"name": "arm", "categories": ["placebo", "drug"]}
+        >>> arm(TableSchema.from_dict({**facts, "treatment": arms}), 1)
+        'drug'
+        >>> arm(TableSchema.from_dict({**facts, "treatment": "treat"}), 1)
+        'treat = 1'
+    """
+    named = dict(zip(schema.actions, schema.arms, strict=False)).get(label, label)
+    return named if isinstance(named, str) else f"{schema.treatment} = {named}"
+
+
+def contrast(schema: "TableSchema") -> str:
+    """Return what an effect compares: the second arm and the first, or each other arm and the reference.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> facts = {"outcome": {"name": "pain", "low": 0, "high": 10}, "covariates": {"age": {"low": 0, "high": 99}}}
+        >>> arms = {"name": "arm", "categories": ["placebo", "drug"]}
+        >>> contrast(TableSchema.from_dict({**facts, "treatment": arms}))
+        'drug instead of placebo'
+        >>> contrast(TableSchema.from_dict({**facts, "treatment": "treat"}))
+        'treat = 1 instead of 0'
+        >>> arms = {"name": "arm", "categories": ["placebo", "low", "high"]}
+        >>> contrast(TableSchema.from_dict({**facts, "treatment": arms}))
+        'low or high instead of placebo'
+    """
+    if schema.compared:
+        return f"{' or '.join(schema.compared)} instead of {schema.reference}"
+    first, second = schema.actions[:2]
+    return f"{arm(schema, second)} instead of {arm(schema, first).removeprefix(f'{schema.treatment} = ')}"
+
+
+def effect_words(schema: "TableSchema") -> str:
+    """Return what an effect is of, and on what."""
+    return f"effect of {contrast(schema)} on {schema.outcome}"
+
+
+def aim(schema: "TableSchema") -> str:
+    """Return what the outcome is to be, ``high`` or ``low``; what is good where nothing is said of it.
+
+    Example:
+        >>> from torchdpcate.data.domain import Domain
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> aim(TableSchema.from_domain(Domain([0.0], [1.0], 0.0, 1.0, better="lower")))
+        'low'
+    """
+    return {"higher": "high", "lower": "low"}.get(schema.domain.better or "", "good")
+
+
+def outcome_axis(schema: "TableSchema", what: str = "effect on") -> str:
+    """Return what an axis of effects says: outcome, unit, and which direction is better.
+
+    Example:
+        >>> from torchdpcate.data.schema import TableSchema
+        >>> outcome = {"name": "pain", "low": 0, "high": 10, "unit": "points", "better": "lower"}
+        >>> facts = {"treatment": "a", "outcome": outcome, "covariates": {"age": {"low": 0, "high": 99}}}
+        >>> outcome_axis(TableSchema.from_dict(facts))
+        'effect on pain, points (lower is better)'
+    """
+    unit = f", {schema.outcome_unit}" if schema.outcome_unit else ""
+    better = f" ({schema.domain.better} is better)" if schema.domain.better else ""
+    return f"{what} {schema.outcome}{unit}{better}".strip()

@@ -1,0 +1,349 @@
+"""What a release finds, in sentences: the one place that words it for terminals, pages and cards."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchdpcate.composition.planned import planned_error
+from torchdpcate.data.schema import TableSchema
+from torchdpcate.data.words import aim, arm, contrast
+from torchdpcate.errors import InputError
+from torchdpcate.estimators.cate.composition_plan import stated_plan
+from torchdpcate.estimators.planned_noise import worth_asking
+from torchdpcate.release.average_effect import AverageEffectRelease
+from torchdpcate.release.composed import ComposedRelease, ComposedRule
+from torchdpcate.release.post_processing import noise_scales, reference_population
+from torchdpcate.release.release import EffectRelease, QueryRelease, Release
+from torchdpcate.release.rule import DecisionRelease, PolicyRelease
+from torchdpcate.release.subgroups import LEVEL, SubgroupRelease
+
+_ABOUT = {
+    "ATE": "everybody",
+    "ATT": "those who were treated",
+    "ATC": "those who were not treated",
+    "ATO": "those who might have got either",
+}
+_MIDDLE = 0.9  # of a population: where its effects lie
+_ROWS = 256
+_MOST = 3  # subgroups that are named
+_FIGURES = 3
+
+
+def findings(release: Release, reference: Tensor | None = None) -> list[str]:
+    """Return what a release finds, one sentence each, the most important first.
+
+    What was estimated, of whom, in outcome units, with its interval or the noise to expect beside it. Where there is no
+    interval nothing is concluded.
+
+    Args:
+        release: Any release.
+        reference: Encoded rows of the public population that shares and ranges are about, [k, q]; None takes
+            ``population``.
+
+    Example:
+        >>> from torchdpcate.release.rule import _example
+        >>> findings(_example())
+        ['So that y be high, the rule gives a = 1 to 50% of the reference population and 0 to the others.']
+    """
+    rows = population(release) if reference is None else reference
+    if isinstance(release, AverageEffectRelease):
+        found = _average(release)
+    elif isinstance(release, SubgroupRelease):
+        found = _subgroups(release)
+    elif isinstance(release, EffectRelease):
+        found = _effects(release, rows)
+    else:
+        found = _decisions(release, rows)
+    return [*found, *_not_worth(release)]
+
+
+def population(release: Release) -> Tensor:
+    """Return encoded rows of people with released means and spreads, or evenly over public bounds, [k, q].
+
+    Args:
+        release: Any release.
+    """
+    effect = release.effect if isinstance(release, ComposedRule) else release
+    if isinstance(effect, ComposedRelease):
+        return reference_population(effect, _ROWS)
+    return release.schema.grid(_ROWS)
+
+
+def numbers(values: Sequence[float]) -> list[str]:
+    """Return numbers with their signs, all to the decimal place that shows the largest to three figures.
+
+    Example:
+        >>> numbers([0.04261, -0.5]), numbers([-1234567.0, 88.0]), numbers([0.0])
+        (['+0.043', '−0.500'], ['−1,230,000', '0'], ['0'])
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    places = _FIGURES - 1 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return [_shown(value, places) for value in values]
+
+
+def number(value: float) -> str:
+    """Return a number with its sign, to three figures.
+
+    Example:
+        >>> number(0.04261), number(0.0)
+        ('+0.0426', '0')
+    """
+    return numbers([value])[0]
+
+
+def _shown(value: float, places: int) -> str:
+    if round(value, places) == 0:
+        return "0"
+    return f"{round(value, places):+,.{max(places, 0)}f}".replace("-", "\N{MINUS SIGN}", 1)
+
+
+def amount(schema: TableSchema, text: str) -> str:
+    """Return a number of outcome units with its unit, where one is said."""
+    return f"{text} {schema.outcome_unit}" if schema.outcome_unit else text
+
+
+def noise_of(release: Release) -> float | None:
+    """Return the error to expect of a release's effect by its plan and what it released, in outcome units.
+
+    Of one composition it is that of an average person: noise and priors, at the released residual scale. Of other
+    effects it is the public noise scale of an answer.
+
+    Args:
+        release: Of an effect or a rule by an effect; None of others, and where nothing public says it.
+    """
+    effect = release.effect if isinstance(release, ComposedRule) else release
+    if isinstance(effect, ComposedRelease):
+        try:
+            plan = stated_plan(effect)
+        except (InputError, KeyError, TypeError, ValueError, AttributeError):
+            return None  # of no plan of the library's
+        return None if plan.budget is None else planned_error(plan, effect.domain.outcome_range, effect.scale)
+    if isinstance(effect, EffectRelease):
+        rows = effect.queries if isinstance(effect, QueryRelease) else population(effect)
+        scales = noise_scales(effect, rows)
+        return None if scales is None else scales.mean().item()
+    return None
+
+
+def _said(
+    schema: TableSchema,
+    about: str,
+    value: float,
+    interval: Sequence[float] | None,
+    noise: float | None,
+    compared: str | None = None,
+) -> str:
+    """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out."""
+    who = f"{about[0].upper()}{about[1:]}"
+    text, *ends = numbers([value, *(interval if interval is not None else [])])
+    start = f"{who}, {compared or contrast(schema)} changes {schema.outcome} by {amount(schema, text)} on average"
+    if interval is not None:
+        return f"{start} ({LEVEL:.0%} interval {ends[0]} to {ends[1]})."
+    if noise is None:
+        return f"{start}; it has no interval, and nothing can be concluded from it."
+    beside = numbers([value, noise])[1].removeprefix("+")
+    return f"{start}, where noise alone is about {beside}: it has no interval, and nothing can be concluded from it."
+
+
+def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
+    """Return what an interval says of which arm is better."""
+    if low <= 0 <= high:
+        return ["The interval holds zero: the records do not show whether there is an effect."]
+    if schema.domain.better is None:
+        return []
+    first, second = schema.actions[:2]
+    better = second if (low > 0) == (schema.domain.better == "higher") else first
+    return [f"{schema.domain.better.capitalize()} {schema.outcome} is better: this speaks for {arm(schema, better)}."]
+
+
+def _average(release: AverageEffectRelease) -> list[str]:
+    schema, main = release.schema, release.main
+    about = f"among {_ABOUT[release.estimand]}"
+    if main.noise_dominated:
+        bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
+        return [
+            f"{about.capitalize()}, nothing can be said of the effect of {contrast(schema)} on {schema.outcome}: noise "
+            f"dominates the estimate, and any effect up to {bound} fits."
+        ]
+    if main.law is None:
+        return [_said(schema, about, release.estimate, None, None)]
+    low, high = release.interval().tolist()
+    return [_said(schema, about, release.estimate, (low, high), None), *_meaning(schema, low, high)]
+
+
+def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
+    """Return the mean effect over the cells of one partition by released counts, with its 95 % interval.
+
+    Cells of a partition hold different records and noise of their own: variances add up. Of several partitions it is
+    that of the least error.
+
+    Args:
+        release: Effects in subgroups; None where noise dominates a cell of every partition.
+    """
+    found = []
+    table, dominated = release.table(), release.effects.noise_dominated.numpy()
+    half, records = (release.interval()[:, 1] - release.interval()[:, 0]) / 2, release.records
+    for name in dict.fromkeys(table["partition"]):
+        rows = (table["partition"] == name).to_numpy()
+        weights = records[rows].clip(min=0)
+        if dominated[rows].any() or weights.sum() <= 0:
+            continue
+        weights = weights / weights.sum()
+        middle, error = float(weights @ release.estimate[rows]), float(math.hypot(*(weights * half[rows])))
+        found.append((error, middle))
+    if not found:
+        return None
+    error, middle = min(found)
+    return middle, middle - error, middle + error
+
+
+def _subgroups(release: SubgroupRelease) -> list[str]:
+    if release.subgroups.of_everybody:
+        return _everybody(release)
+    schema, table = release.schema, release.table().assign(cell=release.titles)
+    low, high = release.interval(simultaneous=True).T
+    known, found = ~release.effects.noise_dominated.numpy(), []
+    what, mean = ("comparisons", None) if release.arms else ("subgroups", overall(release))
+    if release.arms:
+        clear = known & ((low > 0) | (high < 0))
+        found = [
+            f"In {int(clear.sum())} of {len(table)} comparisons of an arm with {schema.reference} in a subgroup the "
+            f"interval that counts all of them at once leaves zero out{_named(table['cell'][clear])}."
+        ]
+    if mean is not None:
+        found = [_said(schema, "over all subgroups", mean[0], mean[1:], None), *_meaning(schema, *mean[1:])]
+        apart = known & ((low > mean[0]) | (high < mean[0]))
+        where = f"In {int(apart.sum())} of {len(table)} subgroups" if apart.any() else "In no subgroup"
+        named = _named(table["cell"][apart])
+        found.append(f"{where} the interval that counts all of them at once leaves that average out{named}.")
+    if not known.all():
+        found.append(
+            f"In {int((~known).sum())} of {len(table)} {what} noise dominates: nothing is known of the effect of "
+            f"{contrast(schema)} on {schema.outcome} there."
+        )
+    return found
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are, after a colon; nothing if there are none."""
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f": {'; '.join(names[:_MOST])}{more}" if len(names) else ""
+
+
+def _everybody(release: SubgroupRelease) -> list[str]:
+    """Return a sentence for each arm's average effect."""
+    schema, found = release.schema, []
+    titles = release.titles if release.arms else [contrast(schema)]
+    rows = zip(titles, release.estimate.tolist(), release.interval().tolist(), strict=True)
+    for (title, estimate, interval), dominated in zip(rows, release.effects.noise_dominated.tolist(), strict=True):
+        if dominated:
+            found.append(
+                f"Noise dominates the estimate of {title}: nothing is known of its effect on {schema.outcome}."
+            )
+        else:
+            zero = " It holds zero: the records do not show whether there is an effect." * (
+                interval[0] <= 0 <= interval[1]
+            )
+            found.append(_said(schema, "among everybody", estimate, interval, None, title) + zero)
+    return found
+
+
+def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]:
+    """Return a sentence for each arm's effect."""
+    means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
+    found = [_said(release.schema, "in these records", mean, None, noise, title) for title, mean in means]
+    if release.form == "constant":
+        found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
+    return found
+
+
+def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
+    schema, noise = release.schema, noise_of(release)
+    if isinstance(release, QueryRelease):
+        low, high = numbers([release.answers.min().item(), release.answers.max().item()])
+        beside = "" if noise is None else f", where noise alone is about {number(noise).removeprefix('+')}"
+        return [
+            f"At its {len(release.answers)} public queries, the effect of {contrast(schema)} on {schema.outcome} is "
+            f"estimated to lie between {amount(schema, low)} and {amount(schema, high)}{beside}."
+        ]
+    if release.arms and isinstance(release, ComposedRelease):
+        return _effects_of_arms(release, noise)
+    if not isinstance(release, ComposedRelease):
+        mean = release.effect_tensor(reference).mean().item()
+        return [_said(schema, "over the reference population", mean, None, noise)]
+    if release.law is None:
+        return [_said(schema, "in these records", release.average_effect, None, noise)]
+    low, high = release.average().tolist()
+    about = "among everybody" if release.law.nuisances is None else f"among {_ABOUT['ATO']}"
+    found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]
+    if release.form == "constant":
+        return [*found, "That is one number for everybody: so many records and this budget carry no more."]
+    effects = release.effect_tensor(reference)
+    edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
+    least, most = numbers(edges)
+    wide = release.interval(reference, LEVEL)
+    apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
+    return [
+        *found,
+        f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
+        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
+    ]
+
+
+def _decisions(release: Release, reference: Tensor) -> list[str]:
+    schema, goal = release.schema, f"so that {release.schema.outcome} be {aim(release.schema)}"
+    if isinstance(release, PolicyRelease):
+        chosen = f"Chosen from a public library, {goal}: {release.name}."
+        try:
+            answers = release.answer(reference)
+        except InputError:  # a function that nobody has given yet
+            return [chosen]
+        shares = "; ".join(f"{arm(schema, action)} for {_share(answers == action)}" for action in release.actions)
+        return [
+            chosen,
+            f"Of the reference population that is {shares}.",
+        ]
+    assert isinstance(release, DecisionRelease)
+    answers = release.answer(reference)
+    first, second = (arm(schema, action) for action in schema.actions[:2])
+    if not isinstance(release, ComposedRule) or release.constant is None:
+        other = first.removeprefix(f"{schema.treatment} = ")
+        share = float((answers > 0).double().mean())
+        if share in (0.0, 1.0):
+            return [f"S{goal[1:]}, the rule gives {second if share else first} to all of the reference population."]
+        return [
+            f"S{goal[1:]}, the rule gives {second} to {share:.0%} of the reference population and {other} to the "
+            "others."
+        ]
+    given, noise = (second if release.constant else first), noise_of(release)
+    value = release.effect.average_effect
+    beside = "" if noise is None else f", where noise alone is about {numbers([value, noise])[1].removeprefix('+')}"
+    return [
+        f"S{goal[1:]}, the rule gives {given} to everybody, by one estimated effect of {contrast(schema)}: "
+        f"{amount(schema, number(value))}{beside}. So many records and this budget carry no more."
+    ]
+
+
+def _not_worth(release: Release) -> list[str]:
+    """Return that a plan calls the release not worth asking for, where it does: by the same limits."""
+    domain = release.domain
+    effect: Any = release.effect if isinstance(release, ComposedRule) else release
+    error = noise_of(effect) if isinstance(effect, EffectRelease) else None
+    if isinstance(release, AverageEffectRelease) and release.main.law is not None and not release.main.noise_dominated:
+        low, high = release.interval()
+        error = (high - low) / 4  # two standard errors on either side
+    if error is None or worth_asking(error, domain.outcome_range, domain.outcome_sd) != "no":
+        return []
+    share = (
+        f"{error / domain.outcome_sd:.1f} standard deviations of the outcome"
+        if domain.outcome_sd
+        else f"{error / domain.outcome_range:.0%} of the outcome's range"
+    )
+    return [f"Not worth asking at so many records and this budget, as a plan says: the error to expect is {share}."]
+
+
+def _share(chosen: Any) -> str:
+    return f"{torch.as_tensor(chosen).double().mean().item():.0%}"
