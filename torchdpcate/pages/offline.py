@@ -79,19 +79,24 @@ def _betas(release: ComposedRelease, roots: Tensor) -> list[list[float]]:
     return (effects_of(each, release.theta, len(release.arms) + 1).T * roots).tolist()
 
 
+def _beta(release: ComposedRelease, roots: Tensor) -> list[float]:
+    """Return the coefficients of the effect in the features without their weights, [1 + p]."""
+    beta = release.theta * roots
+    beta[0] += release.shift
+    return beta.tolist()
+
+
 def _effect(release: ComposedRelease) -> dict[str, Any]:
     """Return coefficients in the features without their weights, standardisation, and the law of the error."""
     roots, law = release.basis.feature_weights.sqrt(), release.law
     columns = range(release.domain.dimension) if release.columns is None else release.columns
-    beta = release.theta * roots
-    beta[0] += release.shift
     found = {
         "columns": list(columns),
         "mean": release.standardisation.mean.tolist(),
         "sd": release.standardisation.sd.tolist(),
         "most": MOST,
         "features": release.basis.config(),
-        **({"betas": _betas(release, roots)} if release.arms else {"beta": beta.tolist()}),
+        **({"betas": _betas(release, roots)} if release.arms else {"beta": _beta(release, roots)}),
         "bound": release.domain.outcome_range,
     }
     if law is None or release.basis.dimension > MOST_FEATURES:
