@@ -110,7 +110,7 @@ def draw(key: tuple[str, int, float, int]) -> Draw:
         points, effect = _population(design)
         pi, weights = torch.full_like(records.y, coin), torch.full_like(effect, coin)
     assert isinstance(release, ComposedRelease)
-    target = _target(release, points, effect, weights)
+    target = target_of(release, points, effect, weights)
     queries = points[:QUERIES]
     other = points[QUERIES : QUERIES + CONTRASTS]
     at, apart = release.interval(queries, LEVEL), release.contrast(queries[:CONTRASTS], other, LEVEL)
@@ -120,9 +120,9 @@ def draw(key: tuple[str, int, float, int]) -> Draw:
     h = weights * (1 - weights)
     return Draw(
         *key,
-        _held(torch.from_numpy(at), truth),
-        _held(torch.from_numpy(apart), truth[:CONTRASTS] - target(other)),
-        _held(torch.from_numpy(mean), ((h * effect).sum() / h.sum())[None]),
+        held(torch.from_numpy(at), truth),
+        held(torch.from_numpy(apart), truth[:CONTRASTS] - target(other)),
+        held(torch.from_numpy(mean), ((h * effect).sum() / h.sum())[None]),
         width,
         width / _without_privacy(release, records, pi, queries),
     )
@@ -197,7 +197,7 @@ def _population(design: str) -> tuple[Tensor, Tensor]:
     return study.records.x, effect
 
 
-def _target(release: ComposedRelease, points: Tensor, effect: Tensor, pi: Tensor) -> Callable[[Tensor], Tensor]:
+def target_of(release: ComposedRelease, points: Tensor, effect: Tensor, pi: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the function that the release's intervals are about: see ``EffectLaw``."""
     law, psi, h = release._required_law(), release.features(points), pi * (1 - pi)
     weight = h / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
@@ -223,7 +223,8 @@ def _without_privacy(release: ComposedRelease, records: CausalData, pi: Tensor, 
     return float(2 * NORMAL * ((at @ covariance) * at).sum(1).clamp_min(0).sqrt().mean())
 
 
-def _held(interval: Tensor, truth: Tensor) -> str:
+def held(interval: Tensor, truth: Tensor) -> str:
+    """Return 1 or 0 for each interval, [m, 2], that holds its truth, [m]."""
     inside = (interval[:, 0] <= truth) & (truth <= interval[:, 1])
     return "".join(str(int(value)) for value in inside)
 
