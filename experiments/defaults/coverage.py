@@ -2,8 +2,8 @@
 
 Designs A to E of Niu et al. with a coin for the treatment, B with a coin of .3, and B with skewed noise in the treated
 arm alone; and two observational laws whose models are right, with ``intervals=true`` where the plan's gate allows it.
-Targets: the release's own, at 20 queries, 10 contrasts of them, and the mean effect; integrals over 30,000 points. What
-is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, coverage.png.
+Targets: the projection that the release names, at 20 queries, 10 contrasts of them, and the mean effect; integrals over
+30,000 points. What is done stands in runs/defaults/coverage.csv. Writes coverage.csv, coverage.md, coverage.png.
 
     python -m experiments.defaults.coverage --draws 200 --processes 2
     python -m experiments.defaults.coverage --draws 20 --sizes 4000 --out /tmp/coverage
@@ -14,7 +14,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -110,19 +110,20 @@ def draw(key: tuple[str, int, float, int]) -> Draw:
         points, effect = _population(design)
         pi, weights = torch.full_like(records.y, coin), torch.full_like(effect, coin)
     assert isinstance(release, ComposedRelease)
-    target = _target(release, points, effect, weights)
+    target = target_of(release, points, effect, weights)
     queries = points[:QUERIES]
     other = points[QUERIES : QUERIES + CONTRASTS]
-    at, apart = release.interval(queries, LEVEL), release.contrast(queries[:CONTRASTS], other, LEVEL)
-    mean = release.average(LEVEL)[None]
+    law, psi = replace(release._required_law(), missed=0.0), release.features(queries)  # of the projection alone
+    at, apart = law.interval(psi, LEVEL), law.contrast(psi[:CONTRASTS], release.features(other), LEVEL)
+    mean = law.average_interval(LEVEL)[None]
     truth = target(queries)
     width = float((at[:, 1] - at[:, 0]).mean())
     h = weights * (1 - weights)
     return Draw(
         *key,
-        _held(torch.from_numpy(at), truth),
-        _held(torch.from_numpy(apart), truth[:CONTRASTS] - target(other)),
-        _held(torch.from_numpy(mean), ((h * effect).sum() / h.sum())[None]),
+        held(at, truth),
+        held(apart, truth[:CONTRASTS] - target(other)),
+        held(mean, ((h * effect).sum() / h.sum())[None]),
         width,
         width / _without_privacy(release, records, pi, queries),
     )
@@ -197,7 +198,7 @@ def _population(design: str) -> tuple[Tensor, Tensor]:
     return study.records.x, effect
 
 
-def _target(release: ComposedRelease, points: Tensor, effect: Tensor, pi: Tensor) -> Callable[[Tensor], Tensor]:
+def target_of(release: ComposedRelease, points: Tensor, effect: Tensor, pi: Tensor) -> Callable[[Tensor], Tensor]:
     """Return the function that the release's intervals are about: see ``EffectLaw``."""
     law, psi, h = release._required_law(), release.features(points), pi * (1 - pi)
     weight = h / (psi.norm(dim=1) * torch.maximum(pi, 1 - pi))
@@ -223,7 +224,8 @@ def _without_privacy(release: ComposedRelease, records: CausalData, pi: Tensor, 
     return float(2 * NORMAL * ((at @ covariance) * at).sum(1).clamp_min(0).sqrt().mean())
 
 
-def _held(interval: Tensor, truth: Tensor) -> str:
+def held(interval: Tensor, truth: Tensor) -> str:
+    """Return 1 or 0 for each interval, [m, 2], that holds its truth, [m]."""
     inside = (interval[:, 0] <= truth) & (truth <= interval[:, 1])
     return "".join(str(int(value)) for value in inside)
 

@@ -1,4 +1,4 @@
-"""What effects have beyond their released features: its closed form, and its expectation where nothing is requested."""
+"""What intervals hold beside the features' error: what these miss, and what clipped residuals hide."""
 
 import math
 
@@ -7,9 +7,11 @@ import torch
 
 from torchdpcate.composition.builder import composed_plan, rebuilt
 from torchdpcate.composition.constants import PlanConstants
-from torchdpcate.composition.effect_law import Estimates, missed_variance
+from torchdpcate.composition.effect_law import Estimates
 from torchdpcate.composition.interval_events import interval_plan
+from torchdpcate.composition.missed_effect import missed_variance, with_hidden, with_missed
 from torchdpcate.composition.priors import held_shares
+from torchdpcate.composition.summaries import LEAST_SCALE, unseen_scale
 from torchdpcate.fit.weighted_basis import WeightedBasis
 from torchdpcate.privacy.budget import PrivacyBudget
 from torchdpcate.release.effect_law import EffectLaw
@@ -21,7 +23,7 @@ LEVELS = [False] * PLAN.retained
 
 def missed(plan=PLAN, basis=BASIS, size=1.0, noise=0.0, tails=1.0):
     """The variance where each feature's part of the effect has the mean square ``size``, and noise as large."""
-    facts = interval_plan(basis, 1.0, (0.5, 0.5), plan)
+    facts = interval_plan(basis, 1.0, (0.5, 0.5), 20.0, plan)
     p, total = basis.dimension, facts.n * 0.25
     normal = (facts.spread / plan.interval_spread) ** 2
     law_variance = (facts.correction_noise**2 + tails * normal * total) / total**2
@@ -52,3 +54,51 @@ def test_a_constant_misses_the_prior():
     assert missed(basis=constant) == pytest.approx(2 * PLAN.constants.head_variance)
     assert missed(rebuilt(PLAN, constant_only=True), constant) == missed(basis=constant)
     assert missed(rebuilt(PLAN, constants=PlanConstants(missed=0.0))) == 0.0
+
+
+def hidden(correction: float, directions: int = 2) -> tuple[EffectLaw, EffectLaw, Estimates]:
+    """A law of two features beside the constant, as it was and with what clipping hides."""
+    two = WeightedBasis(BASIS.features[:2], torch.tensor([0.5, 0.3, 0.2]).double())
+    facts = interval_plan(two, 1.0, (0.5, 0.5), 20.0, PLAN)
+    v, b = 0.01 * torch.eye(3).double(), torch.eye(3).double()[:, : directions + 1]
+    found = Estimates(torch.ones(3).double(), v, b, facts.planned.diag(), 0.25)
+    law = EffectLaw(found.t, v, b, found.t, correction, 0.01, 0.0, 0.01)
+    return law, with_hidden(law, found, facts), found
+
+
+def test_what_clipping_hides_follows_the_correction():
+    law, wider, _ = hidden(0.2)
+    added = (wider.covariance - law.covariance).diagonal()
+    # over features of the mean squares that the plan expects, sqrt(2) times (.9 c)^2
+    assert float((added[1:] * torch.tensor([0.3, 0.2]).double()).sum()) == pytest.approx(2**0.5 * (0.9 * 0.2) ** 2)
+    assert wider.average_variance - law.average_variance == pytest.approx((0.3 * 0.2) ** 2)
+    assert wider.correction_variance == law.correction_variance
+    twice = hidden(0.4)[1]
+    assert torch.allclose(twice.covariance - law.covariance, 4 * (wider.covariance - law.covariance))
+
+
+def test_where_arms_are_alike_nothing_is_hidden():
+    law, wider, _ = hidden(0.0)
+    assert torch.equal(wider.covariance, law.covariance)
+    assert wider.average_variance == law.average_variance
+
+
+def test_a_constant_hides_nothing_that_varies_and_two_values_nothing_at_all():
+    law, wider, found = hidden(0.2, directions=0)
+    assert torch.equal(wider.covariance, law.covariance)
+    assert wider.average_variance > law.average_variance
+    events, alone = rebuilt(PLAN, binary=True), WeightedBasis((), torch.ones(1).double())
+    facts = interval_plan(alone, 1.0, (0.5, 0.5), 1.0, events)
+    kept = with_missed(law, found, events, facts, LEVELS)
+    assert torch.equal(kept.covariance, law.covariance)
+    assert kept.average_variance == law.average_variance
+    assert facts.spread == 1.0
+
+
+def test_the_clip_of_the_correction_is_within_the_range_and_that_where_no_quantile_was_found():
+    def spread(scale: float, of: float = 20.0) -> float:
+        return interval_plan(BASIS, scale, (0.5, 0.5), of, PLAN).spread
+
+    assert 4 < spread(1.0) / 1.0 < 12
+    assert spread(10.0) == 20.0
+    assert spread(unseen_scale(PLAN, 20.0)) == spread(20.0 * LEAST_SCALE) == 20.0

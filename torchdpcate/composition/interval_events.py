@@ -16,10 +16,10 @@ from torchdpcate.composition.effect_law import (
     effect_law,
     estimates,
     nuisance_noise,
-    with_missed,
     with_nuisances,
 )
 from torchdpcate.composition.linear_fit import Solution
+from torchdpcate.composition.missed_effect import with_missed
 from torchdpcate.composition.plan import ComposedPlan
 from torchdpcate.composition.steps import (
     AVERAGE,
@@ -32,6 +32,7 @@ from torchdpcate.composition.steps import (
     propensity_of,
     summed,
 )
+from torchdpcate.composition.summaries import LEAST_SCALE, unseen_scale
 from torchdpcate.data.records import CausalData
 from torchdpcate.fit.weighted_basis import WeightedBasis, lengths
 from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers, NuisanceNumbers
@@ -327,7 +328,7 @@ def private_effect_law(
         covariates: Those in use.
         nuisances: What the nuisances released; None where the propensity is known.
     """
-    facts = interval_plan(basis, scale, bounds, plan, steps.session.unit.records)
+    facts = interval_plan(basis, scale, bounds, outcome_range, plan, steps.session.unit.records)
     theta, known = solution.coefficients, (basis, bounds)
     matrix = private_matrix(rows, Matrix(*known, plan.constants.interval_norm, basis.dimension), steps)
     counts = private_counts(rows, Counts(*known, theta, scale), steps)
@@ -350,7 +351,7 @@ def law_of(
     per_person: int = 1,
 ) -> EffectLaw | None:
     """Return the law that released numbers make, of so many records a person; see ``private_effect_law``."""
-    facts = interval_plan(basis, scale, bounds, plan, per_person)
+    facts = interval_plan(basis, scale, bounds, outcome_range, plan, per_person)
     found = estimates(numbers.point, numbers.gradient, numbers.matrix, numbers.counts, facts)
     bound = effect_clip(found.t, facts, plan.interval_clip, outcome_range)
     return _law(found, numbers, bound, facts, plan, covariates)
@@ -373,9 +374,18 @@ def _law(
 
 
 def interval_plan(
-    basis: WeightedBasis, scale: float, bounds: tuple[float, float], plan: ComposedPlan, per_person: int = 1
+    basis: WeightedBasis,
+    scale: float,
+    bounds: tuple[float, float],
+    outcome_range: float,
+    plan: ComposedPlan,
+    per_person: int = 1,
 ) -> IntervalPlan:
-    """Return the public facts of the interval steps; see ``private_effect_law``."""
+    """Return the public facts of the interval steps; see ``private_effect_law``.
+
+    The correction's clip S2 is several standard deviations of normal residuals with the quantile S, and at most the
+    outcome's range; that is its size where S is no quantile of residuals, as nearly all outcomes are one number.
+    """
     constants, least = plan.constants, overlaps(bounds)
     weight, largest = sum(lesser(bounds)) / 2, farthest(bounds)
 
@@ -383,9 +393,9 @@ def interval_plan(
         return sensitivity / plan.shares.of(step)  # without privacy over infinity
 
     quantile = torch.special.ndtri(torch.tensor((1 + plan.huber_quantile) / 2, dtype=torch.float64)).item()
-    spread = plan.interval_spread * scale / quantile
-    if plan.binary:
-        spread = min(spread, scale)  # the range of what residuals may be before the effect is taken off
+    spread = min(plan.interval_spread * scale / quantile, outcome_range)
+    if scale in (unseen_scale(plan, outcome_range), LEAST_SCALE * outcome_range):
+        spread = outcome_range
     return IntervalPlan(
         n=plan.mass,
         basis=basis,

@@ -242,8 +242,18 @@ def outcome_scale(quantile: Quantile, plan: ComposedPlan, y_range: float) -> Out
         return OutcomeScale(found)
     found = quantile(_FEW, RESIDUAL) if RESIDUAL in plan.shares.shares else 0.0
     if found < y_range * LEAST_SCALE:
-        found = y_range / 2 * (_NEITHER + 0.5 ** (plan.constants.quantile_levels + 1))  # on the quantile's grid
+        found = unseen_scale(plan, y_range)
     return OutcomeScale(found, few=True)
+
+
+def unseen_scale(plan: ComposedPlan, y_range: float) -> float:
+    """Return the clip of outcomes of which nearly all are one number: no quantile of theirs, but on its grid.
+
+    Args:
+        plan: The public plan.
+        y_range: Of the outcome.
+    """
+    return y_range / 2 * (_NEITHER + 0.5 ** (plan.constants.quantile_levels + 1))
 
 
 def residual_scale(quantile: Quantile, plan: ComposedPlan, y_range: float, outcome: OutcomeScale) -> float:

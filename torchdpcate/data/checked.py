@@ -3,6 +3,7 @@
 import hashlib
 import os
 import secrets
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -248,7 +249,7 @@ def with_outcomes(given: CausalData, schema: TableSchema) -> CausalData:
 
 
 class Outcomes:
-    """What values an outcome has, as far as it matters for a domain file that does not say its kind.
+    """What values an outcome has, as far as it matters for a domain that does not say its kind.
 
     Args:
         schema: Its public facts.
@@ -260,7 +261,7 @@ class Outcomes:
 
     def add(self, records: CausalData) -> None:
         """Look at records, within their bounds."""
-        if self.schema.kind_said is not False or self._found[2]:
+        if self.schema.kind_said or self.schema.domain.outcome_kind != "continuous" or self._found[2]:
             return
         zero, one = records.y == 0, records.y == 1
         moved = self.schema.outcome in records.clipped.moved
@@ -270,10 +271,19 @@ class Outcomes:
     def check(self) -> None:
         """Refuse outcomes that are all 0 and 1 where the domain does not say what they are: they may be events.
 
+        A domain in code is warned of them instead: nobody knows whether its kind was chosen.
+
         Raises:
             InputError: They are, with the line to add.
         """
         if self._found != [True, True, False]:
+            return
+        if self.schema.kind_said is None:
+            warnings.warn(
+                f"outcome {self.schema.outcome!r} holds 0 and 1 alone, and its domain says that it is continuous: rare "
+                'events then vanish in the clip of residuals; give outcome_kind="binary" if they are events',
+                stacklevel=4,
+            )
             return
         domain = self.schema.domain
         bounds = "" if (domain.outcome_low, domain.outcome_high) == (0.0, 1.0) else ", with low: 0 and high: 1"

@@ -60,9 +60,10 @@ LIKE_PRIOR = (
     "tuned (docs/intervals.md)"
 )
 """What intervals for a person rest on beside the rest."""
-SAME_RESIDUALS = (
-    "and what outcomes differ by from their mean has one law, whatever the covariates and the arm; where its size or "
-    "skewness follows them, intervals at points and of contrasts may be too narrow or miss their target"
+RESIDUALS = (
+    "and what outcomes differ by from their mean is about as large whatever the covariates; where its skewness follows "
+    "them or the arm, clipping hides about as much of the effect as was released of the mean effect "
+    "(docs/intervals.md); else intervals may be too narrow or miss their target"
 )
 """What the intervals of both assume besides, of the residuals that the effect's regression clips."""
 

@@ -1,0 +1,42 @@
+"""Laws whose residuals are skewed by arm and covariate: their effects, and what intervals hold of them."""
+
+import pytest
+import torch
+
+from experiments.defaults import skewed_arms
+from experiments.defaults.skewed_arms import draw, main, summarised
+from experiments.defaults.skewed_laws import FAMILIES, law
+
+SEED = 1_500
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_the_effect_is_the_difference_of_the_arms(family):
+    one, n = law(family, SEED), 200_000
+    x, a, y = one.records(n, SEED)
+    rest = y - one.base[0] - x @ one.base[1:] - a * one.effect(x)
+    for arm in (0.0, 1.0):
+        own = rest[a == arm]
+        assert own.mean().abs() < 5 * own.std() / len(own) ** 0.5 + 0.01
+    again = law(family, SEED).records(10, SEED)
+    assert torch.equal(again[2], law(family, SEED).records(10, SEED)[2])
+    assert law(family, SEED + 1).level != one.level
+
+
+def test_the_page_says_what_was_held(tmp_path, monkeypatch):
+    given = ["--only", "Gamma", "normal", "--draws", "2", "--sizes", "400"]
+    paths = ["--work", str(tmp_path / "work"), "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["skewed_arms", *given, *paths])
+    monkeypatch.setattr(skewed_arms, "EPSILONS", (1.0,))
+    main()
+    page = (tmp_path / "skewed_arms.md").read_text()
+    assert page.count("| 400 | 1 | 2 |") == 2
+    main()  # which does nothing twice
+    assert (tmp_path / "skewed_arms.md").read_text() == page
+
+
+@pytest.mark.slow
+def test_the_projection_is_held_where_one_arm_is_skewed_by_a_covariate():
+    (cell,) = summarised(draw(("skewed arm", 6_000, 4.0, seed)) for seed in range(SEED, SEED + 30))
+    assert cell.bare_projection < 0.85
+    assert min(cell.projection, cell.persons, cell.average) > 0.9
