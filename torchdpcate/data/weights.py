@@ -19,7 +19,7 @@ _FORM = "weights: {name: COLUMN, high: 5}"
 
 @dataclass(frozen=True)
 class RecordWeights:
-    r"""Weights of records: those of a survey, inverse probabilities, or 1/k for each of k records of a person.
+    r"""Weights of records: those of a survey, or inverse probabilities.
 
     A record counts :math:`v = w / \text{high}` times, in [0, 1]. A sum over records of terms t in a set T is then one
     of terms in the star hull of T, and one record that is replaced moves it by at most
