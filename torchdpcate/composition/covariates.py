@@ -296,7 +296,7 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     centred = torch.zeros(q, 2).double()
     if steps.weight is not None:  # see quantile_of
         centred, wanted = below[:, -1:] * torch.tensor(_QUANTILES, dtype=torch.float64), torch.zeros(2).double()
-        sensitivity = steps.sensitivity(cells, rows.n)
+        sensitivity *= 1 + steps.rounding(rows.n, 1.0)  # of each count
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2

@@ -141,10 +141,7 @@ def dropped_words(roles: tuple[str, ...], known_propensity: bool) -> str:
     """
     which = " or ".join(reversed(roles))
     arm = (
-        ", nor on the arm, for the domain states the propensity of all records (leave it out where it may: it is then "
-        "estimated among complete records)"
-        if known_propensity
-        else ""
+        ", nor on the arm, for the propensity that the domain states is that of all records" if known_propensity else ""
     )
     return (
         f"records without {which} count nothing; effects are of those like the complete records, and rest on it that "
