@@ -216,9 +216,10 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
             "denominator"
         )
     if domain.censoring is not None:
+        floor = domain.censoring.floor
         yield (
-            "the curve of censoring takes two per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon), and "
-            f"the floor {domain.censoring.floor:g} makes all other noise {1 / domain.censoring.floor:.3g} times as large"
+            "the curve of censoring takes two per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon), "
+            f"and the floor {floor:g} makes all other noise {1 / floor:.3g} times as large"
         )
 
 
