@@ -140,7 +140,7 @@ def _domain(entries: Mapping[str, Any], covariates: Sequence[Covariate], outcome
         outcome_kind=outcome.get("kind", "continuous"),
         treated=entries.get("treated"),
         weights=entries.get("weights"),
-        missing=_missing(entries["treatment"], outcome),
+        missing=_dropped(entries["treatment"], outcome),
         censoring=outcome.get("censoring"),
     )
 
@@ -181,7 +181,7 @@ def _outcome(entry: Any) -> Mapping[str, Any]:
     return _entries(entry, "outcome", {"name", "low", "high"}, {"origin", "kind", "missing"})
 
 
-def _missing(treatment: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
+def _dropped(treatment: Any, outcome: Mapping[str, Any]) -> dict[str, Any]:
     """Return what becomes of records without treatment or outcome, where the entries say it."""
     given = {"treatment": treatment, "outcome": outcome}
     return {
