@@ -42,7 +42,9 @@ def survival(frame: pd.DataFrame, arm: int, time: str, event: str, horizon: floa
 
 def test_an_average_effect_is_that_of_kaplan_meier(trial, capsys):
     assert main(["plan", "task=average_effect", *TABLE, "n=3000"]) == 0
-    assert "note: censoring: the outcome is whether the event came by 12" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "note: censoring: the outcome is whether the event came by 12" in said
+    assert "the curve of censoring takes two per cent of the budget" in said
     assert main(["train", "task=average_effect", *TABLE, "privacy.epsilon=20", "run_dir=run"]) == 0
     expected = survival(trial, 0, "months", "died", 12) - survival(trial, 1, "months", "died", 12)
     found = json.loads(Path("run/summary.json").read_text())

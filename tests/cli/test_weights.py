@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.helpers import TABLE, change, one_line, redomained
 from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
 
 WEIGHTS = {"weights": {"name": "w", "high": 2}}
 DROPPED = {
@@ -38,6 +39,7 @@ def test_a_run_has_the_effect_of_the_weighted_records(here):
     assert main(["train", *MEANS]) == 0
     assert json.loads(Path("run/summary.json").read_text())["estimate"] == pytest.approx(2, abs=1)
     assert "w / 2 times" in Path("run/release/privacy.md").read_text()
+    assert "w / 2 times" in load_release("run/release/release.safetensors").assumptions
 
 
 @pytest.mark.parametrize("more", [[], ["data.stream=true"]])

@@ -67,6 +67,45 @@ def test_weights_of_a_stream_are_those_of_memory(name, tmp_path):
         assert torch.equal(shown(learner.fit_stream(one)), shown(memory))
 
 
+HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.4}}
+FOLLOWED = Domain(LOW, HIGH, 0.0, 2.0, overlap=0.1, censoring=HORIZON)
+CENSORED = {
+    "r": lambda **s: RLearner(FOLLOWED, BUDGET, **s),
+    "r, pure": lambda **s: RLearner(FOLLOWED, PURE, **s),
+    "dr": lambda **s: DRLearner(FOLLOWED, BUDGET, **s),
+    "rule": lambda **s: EffectRule(FOLLOWED, BUDGET, **s),
+    "average": lambda **s: AverageEffect(FOLLOWED, BUDGET, **s),
+    "subgroups": lambda **s: SubgroupEffects(FOLLOWED, BUDGET, subgroups=CELLS, **s),
+}
+
+
+def followed() -> CausalData:
+    """Records with time and event, of which many end before the horizon without the event."""
+    records = drawn()
+    both = torch.stack([(records.y + 2).clamp(0, 3), (records.x[:, 2] < 0.6).double()], 1)
+    horizon = FOLLOWED.censoring
+    both = horizon.within(both)
+    return CausalData(records.x, records.a, horizon.outcome(both), follow_up=both)
+
+
+@pytest.mark.parametrize("name", CENSORED)
+def test_what_a_censored_record_holds_beside_its_follow_up_changes_nothing(name, tmp_path):
+    records = followed()
+    unknown = ~FOLLOWED.censoring.observed(records.follow_up)
+    other = CausalData(records.x.clone(), records.a.clone(), records.y, follow_up=records.follow_up)
+    other.x[unknown], other.a[unknown] = 1 - other.x[unknown], 1 - other.a[unknown]
+    assert 0.05 < unknown.double().mean() < 0.5
+
+    def made():
+        return CENSORED[name](noise=NoiseSource.fixed(3))
+
+    expected = shown(made().fit(records.x, records.a, records.follow_up))
+    assert torch.equal(shown(made().fit(other.x, other.a, other.follow_up)), expected)
+    stream = Batches(FOLLOWED, records.subset(NoiseSource.fixed(3).permutation(N)), N)
+    with CachedStream(stream, tmp_path, N) as one:
+        assert torch.equal(shown(made().fit_stream(one)), expected)
+
+
 REFUSED = {
     "blocks": RLearner(OBSERVED, BUDGET, second_stage=LinearSecondStage()),
     "balancing": CovariateBalancingEffect(OBSERVED, PURE),

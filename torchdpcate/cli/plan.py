@@ -253,6 +253,12 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
             "one per cent of the budget (mu^2) where a composition needs it, or the share that a ratio has for its "
             "denominator"
         )
+    if domain.censoring is not None:
+        floor = domain.censoring.floor
+        yield (
+            "the curve of censoring takes two per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon), "
+            f"and the floor {floor:g} makes all other noise {1 / floor:.3g} times as large"
+        )
 
 
 def _records(n: int) -> str:

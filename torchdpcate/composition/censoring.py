@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchdpcate.composition.steps import CENSORING, NoisySteps, Statistic, Summed
+from torchdpcate.composition.steps import CENSORING, NoisySteps, Statistic, Summed, summed
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.weights import times_weight
@@ -59,7 +59,7 @@ class FollowUpCells(Statistic):
         if self.outcome.by_arm:
             cell = cell + batch.a.cpu().long().clamp(0, self.arms - 1) * (2 * bins + 1)
         weight = times_weight(torch.ones_like(time), batch).cpu()
-        return torch.bincount(cell, weight, minlength=self.size)
+        return summed(lambda at, own: torch.bincount(at, own, minlength=self.size), cell, weight)
 
 
 def censoring_curve(counts: Tensor, bins: int) -> Tensor:

@@ -320,7 +320,7 @@ def private_windows(rows: Summed, cells: WindowCells, steps: NoisySteps) -> Stan
     if steps.weight is not None or any(place is not None for place in cells.indicators):
         # not all records count in each covariate, nor alike: see quantile_of
         centred, wanted = below[:, -1:] * levels, torch.zeros(2).double()
-        sensitivity = steps.sensitivity(cells, rows.n)
+        sensitivity *= 1 + steps.rounding(rows.n, 1.0)  # of each count
     low, high = torch.zeros(q, 2).long(), torch.full((q, 2), CELLS)
     for _ in range(HALVINGS):
         middle = (low + high) // 2

@@ -83,8 +83,10 @@ class Cells(Statistic):
     def __call__(self, batch: CausalData) -> Tensor:
         """See ``Statistic``."""
         cells = torch.bucketize(self.sizes(batch).cpu(), self.edges, right=not self.closed)
-        weight = None if batch.weight is None else batch.weight.cpu()
-        return torch.bincount(cells, weight, minlength=len(self.edges) + 1)
+        size = len(self.edges) + 1
+        if batch.weight is None:
+            return torch.bincount(cells, minlength=size)
+        return summed(lambda at, weight: torch.bincount(at, weight, minlength=size), cells, batch.weight.cpu())
 
 
 @dataclass(frozen=True, eq=False)

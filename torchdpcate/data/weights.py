@@ -19,7 +19,7 @@ _FORM = "weights: {name: COLUMN, high: 5}"
 
 @dataclass(frozen=True)
 class RecordWeights:
-    r"""Weights of records: those of a survey, inverse probabilities, or 1/k for each of k records of a person.
+    r"""Weights of records: those of a survey, or inverse probabilities.
 
     A record counts :math:`v = w / \text{high}` times, in [0, 1]. A sum over records of terms t in a set T is then one
     of terms in the star hull of T, and one record that is replaced moves it by at most
@@ -141,10 +141,7 @@ def dropped_words(roles: tuple[str, ...], known_propensity: bool) -> str:
     """
     which = " or ".join(reversed(roles))
     arm = (
-        ", nor on the arm, for the domain states the propensity of all records (leave it out where it may: it is then "
-        "estimated among complete records)"
-        if known_propensity
-        else ""
+        ", nor on the arm, for the propensity that the domain states is that of all records" if known_propensity else ""
     )
     return (
         f"records without {which} count nothing; effects are of those like the complete records, and rest on it that "

@@ -20,7 +20,7 @@ from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import Estimate, IntervalLaw
 from torchdpcate.release.parts import load_features, named_tensors
 from torchdpcate.release.release import Release, require_tensor
-from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement
+from torchdpcate.release.statement import STATED_AS, UNSTATED, PrivacyStatement, and_counting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,7 +235,7 @@ class AverageEffectRelease(Release):
     @property
     def assumptions(self) -> str:
         """Which models must follow the truth for estimate and interval, in words; all where it is not stated."""
-        return str(self.privacy.public.get(STATED_AS, UNSTATED))
+        return and_counting(str(self.privacy.public.get(STATED_AS, UNSTATED)), self.domain)
 
     def propensity(self, X: Any) -> np.ndarray:
         """Return the released propensity, clipped to [eta, 1 - eta], at X, float64 [m].

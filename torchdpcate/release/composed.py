@@ -17,7 +17,14 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.rule import DecisionRelease
-from torchdpcate.release.statement import ESTIMATED, LIKE_PRIOR, RANDOMISED, RESIDUALS, PrivacyStatement
+from torchdpcate.release.statement import (
+    ESTIMATED,
+    LIKE_PRIOR,
+    RANDOMISED,
+    RESIDUALS,
+    PrivacyStatement,
+    and_counting,
+)
 from torchdpcate.typing import Covariates
 
 
@@ -284,7 +291,7 @@ class ComposedRelease(EffectRelease):
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
-        return f"{design}; {RESIDUALS}{beyond}"
+        return and_counting(f"{design}; {RESIDUALS}{beyond}", self.domain)
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

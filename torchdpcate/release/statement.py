@@ -370,6 +370,16 @@ def bounds_of(domain: Domain) -> dict[str, Any]:
     return {**bounds, **domain.counting, **better}
 
 
+def and_counting(words: str, domain: Domain) -> str:
+    """Return what estimates rest on, and how records count where they do not all count alike.
+
+    Example:
+        >>> and_counting("x", Domain([0.0], [1.0], 0.0, 1.0))
+        'x'
+    """
+    return "; ".join([words, *domain.counting.values()])
+
+
 def adjacency_of(unit: PrivacyUnit) -> str:
     """Return which data sets are neighbours, in words."""
     return PERSON_ADJACENCY if unit.is_person else ADJACENCY

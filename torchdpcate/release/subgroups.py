@@ -17,7 +17,7 @@ from torchdpcate.release.cell_effects import BASES, NUMBERS, CellEffects, CellSc
 from torchdpcate.release.display import draw
 from torchdpcate.release.estimate import half_width
 from torchdpcate.release.release import Release, require_tensor
-from torchdpcate.release.statement import STATED_AS, PrivacyStatement
+from torchdpcate.release.statement import STATED_AS, PrivacyStatement, and_counting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +147,8 @@ class SubgroupRelease(Release):
     @property
     def assumptions(self) -> str | None:
         """What estimates and intervals rest on, in words; None where that is not known."""
-        return self.privacy.public.get(STATED_AS)
+        words = self.privacy.public.get(STATED_AS)
+        return None if words is None else and_counting(words, self.domain)
 
     def interval(self, level: float = LEVEL, simultaneous: bool = False) -> np.ndarray:
         r"""Return the confidence interval of each cell's effect, float64 [cells, 2], in outcome units.
