@@ -94,9 +94,7 @@ def test_the_schema_that_a_release_holds_has_the_rule() -> None:
 
 def test_columns_without_the_entry_are_encoded_as_ever_and_refuse() -> None:
     plain = {"low": 20, "high": 80}
-    with pytest.raises(
-        InputError, match=r"column 'age' has 3 missing values; .*: missing: indicator"
-    ):
+    with pytest.raises(InputError, match=r"column 'age' has 3 missing values; .*: missing: indicator"):
         covariate(**plain, codes=[-99, "."]).encode(pd.DataFrame(ROWS))
     words = {"categories": ["north", "south", "west"]}
     with pytest.raises(InputError, match="has 1 missing value; say in"):

@@ -188,7 +188,8 @@ def threshold_grid(
     r"""Return thresholds at quantiles of every covariate's public bounds, for every ordered pair of actions.
 
     Covariate j has the cuts :math:`l_j + s\,(u_j - l_j)` for each share s, or the points that far along its log scale
-    or typical range; a column of a category has the one cut that separates it. Two actions are tried in
+    or typical range; a column of a category, or of what is missing, has the one cut that separates it, and a missing
+    value lies in the middle of its scale otherwise. Two actions are tried in
     both directions, so q numeric covariates make 8 q policies by default.
 
     Args:
@@ -212,7 +213,9 @@ def threshold_grid(
         (column.name, float(f"{cut:.10g}"))
         for covariate in schema.covariates
         for column in covariate.columns
-        for cut in (_cuts(column, shares) if isinstance(covariate, Numeric) else (0.5,))
+        for cut in (
+            _cuts(column, shares) if isinstance(covariate, Numeric) and column.name == covariate.name else (0.5,)
+        )
     ]
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))

@@ -252,9 +252,7 @@ class Numeric:
         start = to_date(f"low of {what}", low)
         days = (to_date(f"high of {what}", high) - start).days
         if days < 1:
-            raise InputError(
-                f"bounds of {what} are {low} and {high}; give the earlier date as low"
-            )
+            raise InputError(f"bounds of {what} are {low} and {high}; give the earlier date as low")
         if typical is not None:
             if isinstance(typical, str) or not isinstance(typical, Sequence) or len(typical) != 2:
                 raise InputError(f"typical of {what} is {typical!r}; give two dates, [low, high]")

@@ -133,6 +133,11 @@ class TableSchema:
         ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
         return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
+    @property
+    def may_miss(self) -> list[str]:
+        """Names of the covariates whose values may be missing."""
+        return [covariate.name for covariate in self.covariates if covariate.missing]
+
     def two_arms(self) -> "TableSchema":
         """Return this schema if it has two arms.
 

@@ -315,8 +315,8 @@ def _cuts(covariate: Numeric, given: Any) -> tuple[float, ...]:
     outside = [cut for cut in cuts if not low < cut < high]
     if outside:
         raise InputError(
-            f"subgroups: the cut {covariate.written(outside[0])} of {name!r} leaves a cell empty: its public bounds are "
-            f"[{covariate.written(low)}, {covariate.written(high)}]; give cuts between them"
+            f"subgroups: the cut {covariate.written(outside[0])} of {name!r} leaves a cell empty: its public bounds "
+            f"are [{covariate.written(low)}, {covariate.written(high)}]; give cuts between them"
         )
     return cuts
 

@@ -17,7 +17,14 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.rule import DecisionRelease
-from torchdpcate.release.statement import ESTIMATED, LIKE_PRIOR, RANDOMISED, SAME_RESIDUALS, PrivacyStatement
+from torchdpcate.release.statement import (
+    ESTIMATED,
+    LIKE_PRIOR,
+    MISSING_ESTIMATED,
+    RANDOMISED,
+    SAME_RESIDUALS,
+    PrivacyStatement,
+)
 from torchdpcate.typing import Covariates
 
 
@@ -243,7 +250,8 @@ class ComposedRelease(EffectRelease):
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
-        return f"{design}; {SAME_RESIDUALS}{beyond}"
+        missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""
+        return f"{design}; {SAME_RESIDUALS}{beyond}{missing}"
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:
