@@ -15,7 +15,7 @@ from torchdpcate.candidates.family import PolicyFamily, check_actions, check_num
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data._yaml import read_yaml
-from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
