@@ -213,9 +213,7 @@ def threshold_grid(
         (column.name, float(f"{cut:.10g}"))
         for covariate in schema.covariates
         for column in covariate.columns
-        for cut in (
-            _cuts(column, shares) if isinstance(covariate, Numeric) and column.name == covariate.name else (0.5,)
-        )
+        for cut in _cuts(covariate, column, shares)
     ]
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))
@@ -230,7 +228,9 @@ def threshold_grid(
     return Thresholds(covariates, places, above, below, names)
 
 
-def _cuts(column: Numeric, shares: Sequence[float]) -> list[float]:
+def _cuts(covariate: Covariate, column: Numeric, shares: Sequence[float]) -> list[float]:
+    if not isinstance(covariate, Numeric) or column.name != covariate.name:  # a level, or what is missing
+        return [0.5]
     if column.linear:
         return [column.low + share * (column.high - column.low) for share in shares]
     return column.decode_unit(torch.tensor(shares, dtype=torch.float64))[:, 0].tolist()
