@@ -16,6 +16,8 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
+from torchdpcate.data._arrays import listed
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.planned_noise import (
     PlannedNoise,
@@ -48,6 +50,7 @@ class PlanReport:
         least_epsilon: Least epsilon for it.
         targets: Other targets at this n and epsilon; empty for more than two arms.
         unit: Who is protected.
+        missing: What missing values cost, in words; empty where none may be.
     """
 
     task: str
@@ -61,6 +64,7 @@ class PlanReport:
     least_epsilon: float | None
     targets: list[PlannedTarget]
     unit: PrivacyUnit = RECORD
+    missing: str = ""
 
     @classmethod
     def of(cls, task: TaskSpec, budget: PrivacyBudget, precision: float | None) -> "PlanReport":
@@ -102,6 +106,7 @@ class PlanReport:
             if len(task.study.schema.actions) == 2
             else [],
             unit,
+            _missing(task.study.schema),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,6 +117,7 @@ class PlanReport:
             "mechanism": self.mechanism,
             **({"unit": self.unit.to_dict()} if self.unit.is_person else {}),
             **self.noise.to_dict(),
+            **({"missing_values": self.missing} if self.missing else {}),
             "precision": self.precision,
             "least_n": self.least_n,
             "least_epsilon": self.least_epsilon,
@@ -173,6 +179,8 @@ class PlanReport:
         yield "expected noise", shown(noise.value) + " (outcome units)" * math.isfinite(noise.value)
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
+        if self.missing:
+            yield "missing values", self.missing
         yield "outcome's range", shown(noise.outcome_range, 4)
         yield "feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible]
         wanted = f"for noise of {shown(self.precision, 4)}" + ("" if self.given else " (the outcome's range)")
@@ -202,6 +210,15 @@ class PlanReport:
             verdict = target.verdict if noise is not None else f"{target.verdict}: {target.why_not}"
             rows.append((f"task={target.task}", f"{target.name}: noise {value}, {share} of the range; {verdict}"))
         return facts(rows)
+
+
+def _missing(schema: TableSchema) -> str:
+    """Return what missing covariates cost; empty where none may be."""
+    more = schema.missing_columns
+    if not more:
+        return ""
+    every, columns_ = schema.domain.dimension, f"{more} column{'s' if more > 1 else ''}"
+    return f"of {listed(schema.may_miss)}: {columns_} more, of {every}, which the noise counts; nothing else"
 
 
 def _records(n: int) -> str:

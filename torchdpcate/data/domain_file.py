@@ -50,6 +50,7 @@ _HEAD = """\
 # Delete what is no covariate: identifiers, dates, and whatever the treatment may have changed.
 """
 _FOOT = """\
+# codes: [NA, .]   # what else means that a value is missing, in every column; or in the entry of one
 overlap: ???   # neither arm is less likely than this, whatever the covariates: such as 0.05
 # propensity: 0.5   # of a trial alone: the share that its design treats
 # treated: 0.05   # of anything else, where few or most are treated: their public share, such as that of another year
@@ -421,6 +422,8 @@ def _draft_covariate(name: str, kind: str) -> Iterator[str]:
         yield "    # scale: log   # of values over decades\n"
     else:
         yield "    categories: [0, 1]\n" if kind == TRUTHS else f"    categories: {OPEN}\n"
+        yield "" if kind == TRUTHS else "    # kind: date   # of dates, with low and high in the place of categories\n"
+    yield f"    # missing: {INDICATOR}   # where values may be missing\n"
     if kind != TRUTHS:
         yield f"    origin: {OPEN}\n"
 

@@ -138,6 +138,12 @@ class TableSchema:
         """Names of the covariates whose values may be missing."""
         return [covariate.name for covariate in self.covariates if covariate.missing]
 
+    @property
+    def missing_columns(self) -> int:
+        """How many encoded columns there are for missing values alone, which noise grows with."""
+        plain = (replace(covariate, missing=False) for covariate in self.covariates)
+        return self.domain.dimension - sum(len(covariate.columns) for covariate in plain)
+
     def two_arms(self) -> "TableSchema":
         """Return this schema if it has two arms.
 

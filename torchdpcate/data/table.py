@@ -16,6 +16,7 @@ from torchdpcate.data._arrays import listed
 from torchdpcate.data._frames import MOST_BYTES, PERSON, about, iter_frames, read_frame, rows_in_metadata
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.faults import every_fault
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import (
     NOTHING_CLIPPED,
@@ -114,7 +115,7 @@ class TableStream(RecordStream):
         done = 0
         columns, text = record_columns(self.schema), self.schema.text_columns
         for frame in iter_frames(path, columns, text, self.batch_rows, self.most_bytes):
-            with about(f"{path}, rows {done + 1} to {done + len(frame)}"):
+            with about(f"{path}, rows {done + 1} to {done + len(frame)}"), every_fault(frame, self.schema):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)
@@ -375,8 +376,9 @@ class Table(StudySource):
         text = schema.text_columns | (set(own) - set(columns))
         frame = read_frame(self.path, names, text, self.most_bytes, own)
         with about(self.path):
-            read = encode_records(frame, schema)
-            check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
+            with every_fault(frame, schema):
+                read = encode_records(frame, schema)
+                check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)
             read.clipped.warn(schema)
             rows = torch.arange(read.n)[:, None]
