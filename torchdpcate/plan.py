@@ -32,9 +32,16 @@ from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.session import FitSession
 from torchdpcate.privacy.worst_case import Game
 from torchdpcate.release.blocks import Block, StatedCharge
-from torchdpcate.release.statement import STATED_AS
+from torchdpcate.release.statement import (
+    IMPUTED,
+    MISSING_ESTIMATED,
+    MISSING_RANDOMISED,
+    MISSING_VALUES,
+    STATED_AS,
+)
 
 if TYPE_CHECKING:
+    from torchdpcate.data.schema import TableSchema
     from torchdpcate.release.release import Release
     from torchdpcate.release.statement import PrivacyStatement
 
@@ -176,8 +183,20 @@ class StatedPlan(ABC):
     def public(self) -> dict[str, Any]:
         """Return what statements have: the settings, and the constants of all queries."""
         constants = {name: value for query in self.queries.values() for name, value in query.constants().items()}
-        words = {STATED_AS: "; ".join(self.assumptions)} if self.assumptions else {}
-        return {**self.settings(), **constants, **words}
+        assumed, missing = self.assumptions, self._missing_values()
+        if assumed and MISSING_ESTIMATED in missing:
+            assumed = *assumed, MISSING_ESTIMATED
+        words = {STATED_AS: "; ".join(assumed)} if assumed else {}
+        return {**self.settings(), **constants, **words, **({MISSING_VALUES: missing} if missing else {})}
+
+    def _missing_values(self) -> str:
+        """Return what becomes of missing covariates, and what is assumed of them; empty where none may be."""
+        schema: TableSchema | None = getattr(self, "schema", None)
+        names = [] if schema is None else schema.may_miss
+        if schema is None or not names:
+            return ""
+        assumed = MISSING_ESTIMATED if schema.domain.known_propensity is None else MISSING_RANDOMISED
+        return f"of {', '.join(names)}: {IMPUTED}; {assumed}"
 
     def following(self, answers: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return what statements have besides: constants that follow from released numbers."""

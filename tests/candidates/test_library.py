@@ -118,7 +118,7 @@ def test_the_same_policy_in_other_words_is_found_by_setup():
         ("", "it holds no list; start each policy with '- kind: ...'"),
         ("kind: constants", "it holds no list"),
         ("- kind: constants\n  actions: [0", "policies.yaml: "),
-        ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \[True\]; actions are integers"),
+        ("- kind: constants\n  actions: [yes]", r"policies\[0\]: actions is \['yes'\]; actions are integers"),
         ("- kind: constants\n- 3", r"policies\[1\] is no policy"),
         ("- {kind: thresholds, covariate: age, cuts: [a]}", r"policies\[0\]: cuts\[0\] is 'a'; give a number"),
         (

@@ -365,3 +365,16 @@ def test_the_propensity_of_a_table_is_never_guessed(task, words, here, capsys):
 def test_nor_is_that_of_generated_records_whose_treatment_depends_on_covariates(here, capsys):
     words = ["task=owl", "data=itr", "data.n=400", "data.confounded=true"]
     assert "weights=private" in said(words, here, capsys)
+
+
+def test_faults_of_a_table_are_told_at_once(tmp_path, monkeypatch, capsys):
+    """One line each, with its remedy: nobody mends a table five times."""
+    monkeypatch.chdir(tmp_path)
+    redomained()
+    wrong = {"treat": "x", "pay": 99, "age": None, "black": 7, "site": "z"}
+    table(40).astype(object).assign(**{name: [value] * 40 for name, value in wrong.items()}).to_csv("people.csv")
+    assert main(["train", *TABLE]) == 2
+    first, *lines = capsys.readouterr().err.strip().splitlines()
+    assert first == "torchdpcate: people.csv: 5 columns are not as the domain file says:"
+    assert len(lines) == 5
+    assert all(line.startswith("- ") and "; " in line and name in line for line, name in zip(lines, wrong, strict=True))

@@ -258,3 +258,13 @@ def test_help_and_configuration_are_shown(here, capsys):
     assert "n=metadata" in capsys.readouterr().out
     assert main(["plan", "--cfg", "job"]) == 0
     assert "force: false" in capsys.readouterr().out
+
+
+def test_a_plan_says_what_missing_values_cost(here, capsys):
+    """Columns more, which the noise counts, and nothing else."""
+    covariates = DOMAIN["covariates"]
+    missing = {name: {**covariates[name], "missing": "indicator"} for name in ("age", "black")}
+    Path("domain.yaml").write_text(yaml.safe_dump(DOMAIN | {"covariates": covariates | missing}))
+    assert main(["plan", *TABLE, "n=4000", "task=average_effect"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "of age, black: 3 columns more, of 9, which the noise counts; nothing else" in shown

@@ -58,6 +58,7 @@ def test_of_numbers_alone_it_asks_for_scale_and_typical_range(here):
     draft = draft_domain("people.csv", "treat", "pay")
     requested = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
     requested += "    # scale: log   # of values over decades\n"
+    requested += "    # missing: indicator   # where values may be missing\n"
     assert draft.count(requested) == 4  # age, yes, a: b, größe
     assert f"  age:\n    low: ???\n    high: ???\n{requested}" in draft
     filled = (
@@ -313,3 +314,13 @@ def test_nothing_is_written_where_the_questions_are_broken_off(here, broken, cap
     domain("t.parquet", answer=lambda question: next(said))
     assert TableSchema.from_yaml("domain.yaml").columns == ("age", "site", "sex")
     assert "exists already" in capsys.readouterr().out
+
+
+def test_a_draft_names_what_is_done_about_missing_values_and_dates(tmp_path: Path) -> None:
+    """Whatever the records hold: the same lines for every column, to be filled in or deleted."""
+    for cells in ("1,2,a", ",,"):
+        (tmp_path / "t.csv").write_text(f"treat,age,site\n0,3,b\n{cells}\n0,3,b\n")
+        draft = draft_domain(tmp_path / "t.csv", "treat")
+        assert draft.count("# missing: indicator") == 2
+        assert draft.count("# codes: [NA, .]") == 1
+        assert "# kind: date" in draft

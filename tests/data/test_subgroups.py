@@ -1,5 +1,6 @@
 """Cells of public partitions: where a record lies, what crosses, and one line for each mistake."""
 
+import pandas as pd
 import pytest
 import torch
 
@@ -114,3 +115,27 @@ def test_levels_and_cuts_of_one_covariate_do_not_cross():
 def test_a_plain_domain_has_cells_by_its_names():
     cells = Subgroups.of([{"x1": [0.5]}], TableSchema.from_domain(Domain([0.0, 0.0], [1.0, 1.0], 0.0, 1.0)))
     assert cells.positions(torch.tensor([[0.9, 0.25], [0.1, 0.5]])).tolist() == [[0], [1]]
+
+
+def test_missing_values_are_a_cell_beside_the_cuts() -> None:
+    schema = TableSchema.from_dict({
+        "treatment": "a", "outcome": {"name": "y", "low": 0, "high": 1},
+        "covariates": {
+            "age": {"low": 18, "high": 90, "missing": "indicator"},
+            "site": {"categories": ["n", "s"], "missing": "indicator"},
+            "seen": {"kind": "date", "low": "2015-01-01", "high": "2016-01-01"},
+        },
+    })  # fmt: skip
+    cells = Subgroups.of([{"age": [40]}, {"age": [60], "site": True}, {"seen": ["2015-07-01"]}], schema)
+    assert cells.labels[:3] == ["age < 40", "age >= 40", "age missing"]
+    assert cells.labels[9:12] == ["age missing, site = n", "age missing, site = s", "age missing, site = missing"]
+    assert cells.labels[12:] == ["seen < 2015-07-01", "seen >= 2015-07-01"]
+    rows = {"age": [30, None, 60], "site": [None, "n", "s"], "seen": ["2015-06-30", "2015-07-01", "2016-01-01"]}
+    x = schema.encode(pd.DataFrame(rows))
+    assert cells.positions(x).tolist() == [[0, 5, 12], [2, 9, 13], [1, 7, 13]]
+    assert Subgroups.of(cells.config(), schema) == cells
+    finest = Subgroups((cells.crossed(),), schema.domain.dimension)
+    assert finest.size == 4 * 3 * 2
+    assert cells.members(finest).sum(0).tolist() == [3.0] * finest.size
+    with pytest.raises(InputError, match="the cut 2016-01-01 of 'seen' leaves a cell empty"):
+        Subgroups.of([{"seen": ["2016-01-01"]}], schema)

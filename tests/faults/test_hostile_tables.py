@@ -126,10 +126,10 @@ RACES = pa.array(PEOPLE["race"].tolist())
 YES = pa.array((PEOPLE["treat"] == 1).tolist())
 KIND = "not numbers or words"
 REFUSED_PARQUET = {
-    "a moment": (column("age", pa.array([31] * N, pa.timestamp("us"))), f"'age' holds times.*{KIND}"),
-    "a moment in a zone": (column("age", pa.array([31] * N, pa.timestamp("us", "Europe/Berlin"))), "'age' holds times"),
-    "a date": (column("age", pa.array([31] * N, pa.date32())), "'age' holds times"),
-    "a date for an outcome": (column("y", pa.array([3] * N, pa.date32())), "'y' holds times"),
+    "a moment": (column("age", pa.array([31] * N, pa.timestamp("us"))), "'age' holds dates; declare them: kind: date"),
+    "a moment in a zone": (column("age", pa.array([31] * N, pa.timestamp("us", "Europe/Berlin"))), "'age' holds dates"),
+    "a date": (column("age", pa.array([31] * N, pa.date32())), "'age' holds dates"),
+    "a date for an outcome": (column("y", pa.array([3] * N, pa.date32())), "'y' holds dates"),
     "a time": (column("age", pa.array([31] * N, pa.time64("ns"))), "'age' holds times"),
     "a duration": (column("age", pa.array([31] * N, pa.duration("s"))), "'age' holds times"),
     "truth values for a number": (column("age", YES), "'age' holds true and false.*categories: \\[0, 1\\]"),

@@ -17,7 +17,7 @@ from torchdpcate.candidates.kinds import TreePolicies
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.fit.feature_maps import Identity
-from torchdpcate.fit.weighted_basis import Standardisation, WeightedBasis, all_features
+from torchdpcate.fit.weighted_basis import Levels, Standardisation, WeightedBasis, all_features
 from torchdpcate.pages.offline import columns_used, offline_model
 from torchdpcate.release import composed, rule
 from torchdpcate.release.composed import ComposedRelease
@@ -90,6 +90,27 @@ def test_effects_and_intervals_agree(node: str, nuisances: bool) -> None:
     ends = release.interval(rows)
     assert 10 < np.sum(np.abs(ends) < 1) < ends.size  # some are where effects must end
     assert np.array([one["ends"] for one in found]) == pytest.approx(ends, abs=1e-9)
+
+
+def test_a_value_that_is_not_known_agrees(node: str) -> None:
+    """The page takes it as the release does, by the released mean of the others."""
+    found = rich(False)
+    facts = found.schema.to_dict()
+    facts["covariates"]["age"]["missing"] = "indicator"
+    schema = TableSchema.from_dict(facts)
+    levels = Levels(schema.two_levels, schema.domain.indicators)
+    features = all_features(levels, "12x")
+    p, k = 1 + len(features), schema.domain.dimension
+    draws = torch.Generator().manual_seed(4)
+    theta, mean = torch.randn(p, generator=draws).double(), torch.randn(k, generator=draws).double() / 4
+    basis = WeightedBasis(features, torch.full((p,), 1 / p).double())
+    units = Standardisation(mean, torch.full((k,), 0.5).double())
+    release = ComposedRelease(theta, theta, torch.eye(p).double(), 1.0, basis, units, schema, found.privacy)
+    requested, rows = queries()
+    rows["age"][::2] = np.nan
+    requested = [[None, *one[1:]] if i % 2 == 0 else one for i, one in enumerate(requested)]
+    answers = answered(node, offline_model(release), requested)
+    assert [one["value"] for one in answers] == pytest.approx(release.effect(rows), abs=1e-9)
 
 
 def test_a_rule_s_gain_agrees(node: str) -> None:

@@ -15,7 +15,7 @@ from torchdpcate.candidates.family import PolicyFamily, check_actions, check_num
 from torchdpcate.candidates.functions import FunctionPolicies
 from torchdpcate.candidates.kinds import Constants, Thresholds
 from torchdpcate.data._yaml import read_yaml
-from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.covariates import Covariate, Numeric
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -188,7 +188,8 @@ def threshold_grid(
     r"""Return thresholds at quantiles of every covariate's public bounds, for every ordered pair of actions.
 
     Covariate j has the cuts :math:`l_j + s\,(u_j - l_j)` for each share s, or the points that far along its log scale
-    or typical range; a column of a category has the one cut that separates it. Two actions are tried in
+    or typical range; a column of a category, or of what is missing, has the one cut that separates it, and a missing
+    value lies in the middle of its scale otherwise. Two actions are tried in
     both directions, so q numeric covariates make 8 q policies by default.
 
     Args:
@@ -212,7 +213,7 @@ def threshold_grid(
         (column.name, float(f"{cut:.10g}"))
         for covariate in schema.covariates
         for column in covariate.columns
-        for cut in (_cuts(column, shares) if isinstance(covariate, Numeric) else (0.5,))
+        for cut in _cuts(covariate, column, shares)
     ]
     # with two actions a name says where the second one is taken
     pairs = [(labels[1], labels[0]), (labels[0], labels[1])] if len(labels) == 2 else list(permutations(labels, 2))
@@ -227,7 +228,9 @@ def threshold_grid(
     return Thresholds(covariates, places, above, below, names)
 
 
-def _cuts(column: Numeric, shares: Sequence[float]) -> list[float]:
+def _cuts(covariate: Covariate, column: Numeric, shares: Sequence[float]) -> list[float]:
+    if not isinstance(covariate, Numeric) or column.name != covariate.name:  # a level, or what is missing
+        return [0.5]
     if column.linear:
         return [column.low + share * (column.high - column.low) for share in shares]
     return column.decode_unit(torch.tensor(shares, dtype=torch.float64))[:, 0].tolist()

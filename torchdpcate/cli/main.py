@@ -17,6 +17,7 @@ from torchdpcate.errors import InputError, TorchDPCateError
 
 # Hydra's, for settings that nothing would read
 _ADVICE = re.compile(r"To append to your [\w ]+ use \+\S+|Or add a second \+ to add or override '[^']*': '[^']*'")
+_FAULT = "\n- "  # of several that a table has, each has a line
 _TRAIN_HELP = """usage: torchdpcate train [-m] [GROUP=CHOICE | KEY=VALUE ...]
 
 Train and release. Hydra overrides choose everything; -m sweeps over comma-separated values.
@@ -128,11 +129,11 @@ def _one_line(error: BaseException) -> str:
         drafts = "; torchdpcate domain TABLE -o YAML drafts one" if key == "data.domain" else ""
         return f"{key}: has no default; give {key}=VALUE{drafts}"
     text = _ADVICE.sub("", str(error))
-    return " ".join(text.split())
+    return _FAULT.join(" ".join(part.split()) for part in text.split(_FAULT))
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"torchdpcate: {plain(message)}", file=sys.stderr)
+    print(f"torchdpcate: {_FAULT.join(map(plain, message.split(_FAULT)))}", file=sys.stderr)
     return code
 
 

@@ -16,6 +16,7 @@ from torchdpcate._files import PUBLIC, write_text
 from torchdpcate.cli.run import OF_EFFECTS, refusal, unit_line
 from torchdpcate.cli.tables import columns, facts
 from torchdpcate.cli.task import TaskSpec
+from torchdpcate.data._arrays import listed
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import outcome_axis
@@ -55,6 +56,7 @@ class PlanReport:
         unit: Who is protected.
         schema: Columns and public bounds, where it can be said what a reader would see; None else.
         of_effect: Whether the noise is that of an effect.
+        missing: What missing values cost, in words; empty where none may be.
     """
 
     task: str
@@ -70,6 +72,7 @@ class PlanReport:
     unit: PrivacyUnit = RECORD
     schema: TableSchema | None = None
     of_effect: bool = False
+    missing: str = ""
 
     @classmethod
     def of(cls, task: TaskSpec, budget: PrivacyBudget, precision: float | None) -> "PlanReport":
@@ -113,7 +116,9 @@ class PlanReport:
             if len(task.study.schema.actions) == 2
             else [],
             unit,
-            *((task.study.schema, task.name in OF_EFFECTS) if here.known and math.isfinite(here.value) else ()),
+            schema=task.study.schema if (said := here.known and math.isfinite(here.value)) else None,
+            of_effect=said and task.name in OF_EFFECTS,
+            missing=_missing(task.study.schema),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,6 +129,7 @@ class PlanReport:
             "mechanism": self.mechanism,
             **({"unit": self.unit.to_dict()} if self.unit.is_person else {}),
             **self.noise.to_dict(),
+            **({"missing_values": self.missing} if self.missing else {}),
             "precision": self.precision,
             "least_n": self.least_n,
             "least_epsilon": self.least_epsilon,
@@ -196,6 +202,8 @@ class PlanReport:
             yield "error for an average person", f"{shown(noise.value)} ({self._unit})"
         if len(noise.parts) > 1:
             yield "made of", ", ".join(f"{name} {shown(part)}" for name, part in noise.parts.items())
+        if self.missing:
+            yield "missing values", self.missing
         yield "outcome's range", shown(noise.outcome_range, 4)
         yield "feasible", {True: "yes", False: "no", None: "not known"}[noise.feasible]
         stated = self.schema is not None and self.schema.domain.outcome_sd is not None
@@ -259,6 +267,15 @@ def counted(domain: Domain, n: int) -> Iterator[str]:
             "the curve of censoring takes two per cent of the budget (mu^2; with delta = 0 ten per cent of epsilon), "
             f"and the floor {floor:g} makes all other noise {1 / floor:.3g} times as large"
         )
+
+
+def _missing(schema: TableSchema) -> str:
+    """Return what missing covariates cost; empty where none may be."""
+    more = schema.missing_columns
+    if not more:
+        return ""
+    every, columns_ = schema.domain.dimension, f"{more} column{'s' if more > 1 else ''}"
+    return f"of {listed(schema.may_miss)}: {columns_} more, of {every}, which the noise counts; nothing else"
 
 
 def _records(n: int) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_ROWS_A_BYTE = 1000  # records of people differ from each other, and need more than that
 _NO_LENGTHS = "DELTA_BYTE_ARRAY"
 NUMBERS, TRUTHS, WORDS, RAW_WORDS, NOTHING = "numbers", "truth values", "words", "words in bytes", "nothing"
-TIMES = "times"
+DATES = "dates"
 """What a column may hold, by its type."""
 CSV, PARQUET = "csv", "parquet"
 _ENDINGS = {".csv": CSV, ".csv.gz": CSV, ".parquet": PARQUET, ".pq": PARQUET}
@@ -79,7 +79,7 @@ def _leaves(file: "ParquetFile") -> list[tuple[int, str]]:
 def _check_types(schema: "pa.Schema", columns: list[str], path: str) -> None:
     for name in columns:
         kind = column_kind(schema.field(name).type)
-        if kind not in (NUMBERS, TRUTHS, WORDS, RAW_WORDS, TIMES, NOTHING):
+        if kind not in (NUMBERS, TRUTHS, WORDS, RAW_WORDS, DATES, NOTHING):
             raise InputError(f"{path}: column {name!r} holds {kind}, not numbers or words; write them as numbers")
 
 
@@ -97,7 +97,8 @@ def column_kind(type_: "pa.DataType") -> str:
         WORDS: (types.is_string, types.is_large_string, types.is_string_view),
         RAW_WORDS: (types.is_binary, types.is_large_binary, types.is_binary_view),
         NOTHING: (types.is_null,),
-        TIMES: (types.is_temporal,),
+        DATES: (types.is_date, types.is_timestamp),
+        "times": (types.is_temporal,),
         "lists or the like": (types.is_nested,),
     }
     return next((kind for kind, tests in kinds.items() if any(test(type_) for test in tests)), "values of another kind")

@@ -31,6 +31,14 @@ _TYPICAL = (
     "# typical: [ , ]   # where nine of ten values lie, if the range is much wider",
     "# scale: log   # of values over decades",
 )
+_OF_OUTCOMES = (
+    "# better: lower   # or higher: which outcomes are good, as treatment rules need to know",
+    "# unit: points   # as readers are to see it, here and of covariates that are numbers",
+    "# sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise",
+    "# missing: drop   # where it may be missing; of the treatment too",
+)
+_MISSING = "# missing: indicator   # where values may be missing"
+_DATES = "# kind: date   # of dates, with low and high in the place of categories"
 
 
 @dataclass(frozen=True)
@@ -194,6 +202,8 @@ class Draft:
         name = self.outcome
         yield f"outcome:\n  name: {OPEN if name is None else quoted(name)}\n"
         yield from self._lines(name or "\0", outcome_entries("" if name is None else self.kinds[name]), "  ")
+        if self.answers is None:
+            yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
     def _covariates(self, chosen: Sequence[str]) -> Iterator[str]:
         yield "covariates:   # of a number that is a code, categories: [1, 2, 3] in the place of low and high\n"
@@ -209,9 +219,17 @@ class Draft:
             for name in chosen:
                 yield f"  {quoted(name)}:\n"
                 yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
-                if self.kinds[name] not in (TRUTHS, WORDS) and self.answers is None:
-                    yield from (f"    {line}\n" for line in _TYPICAL)
+                if self.answers is None:
+                    yield from (f"    {line}\n" for line in self._remarks(name))
         yield from self._left_out(chosen)
+
+    def _remarks(self, name: str) -> Iterator[str]:
+        """Yield what else may be said of a covariate, as remarks."""
+        if self.kinds[name] not in (TRUTHS, WORDS):
+            yield from _TYPICAL
+        if self.kinds[name] == WORDS:
+            yield _DATES
+        yield _MISSING
 
     def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
         for name, kind in self.kinds.items():
@@ -226,6 +244,8 @@ class Draft:
             yield "# propensity: 0.5   # of a trial alone: the share that its design treats\n"
             yield "# treated: 0.05   # of anything else, where few or most are treated: their public share, such as "
             yield "that of another year\n"
+            yield "# codes: [NA, .]   # what else means that a value is missing, in every column; or in the entry of one\n"
+            yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, such as those of a survey\n"
         yield from self._lines("", design_entries(), "")
 
 

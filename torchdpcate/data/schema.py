@@ -180,6 +180,17 @@ class TableSchema:
         ordered = all(isinstance(arm, int) for arm in self.arms) and list(self.arms) == sorted(self.arms)
         return tuple(self.arms) if ordered else tuple(range(1, len(self.arms) + 1))
 
+    @property
+    def may_miss(self) -> list[str]:
+        """Names of the covariates whose values may be missing."""
+        return [covariate.name for covariate in self.covariates if covariate.missing]
+
+    @property
+    def missing_columns(self) -> int:
+        """How many encoded columns there are for missing values alone, which noise grows with."""
+        plain = (replace(covariate, missing=False) for covariate in self.covariates)
+        return self.domain.dimension - sum(len(covariate.columns) for covariate in plain)
+
     def two_arms(self, what: str = "this") -> "TableSchema":
         """Return this schema if it has two arms.
 

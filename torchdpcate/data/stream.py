@@ -13,6 +13,7 @@ from torch import Tensor
 from torchdpcate._files import atomic_path
 from torchdpcate.data._csv import PLAIN, CsvForm, read_numbers
 from torchdpcate.data._frames import MOST_BYTES, about, arrow_path, column_types, file_kind, iter_frames
+from torchdpcate.data.faults import every_fault
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 
@@ -70,7 +71,8 @@ def stream_answers(
         for frame in iter_frames(input, columns, text, batch_rows, most_bytes, form):
             with about(f"{input}, rows {done + 1} to {done + len(frame)}"):
                 read = _numbers(frame, schema.columns, text - schema.text_columns, form)
-                x, known = _covariates(schema, read, missing_outside)
+                with every_fault(read, schema, "query"):
+                    x, known = _covariates(schema, read, missing_outside)
             write(_table(frame, kept, types, answers(x), known))
             done, outside = done + len(frame), outside + int((~known).sum())
             if on_progress is not None:

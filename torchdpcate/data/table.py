@@ -27,6 +27,7 @@ from torchdpcate.data._frames import (
 )
 from torchdpcate.data.checked import Outcomes, check_kind_said, encode_records, record_columns
 from torchdpcate.data.domain import Domain
+from torchdpcate.data.faults import every_fault
 from torchdpcate.data.persons import check_contribution, person_rows
 from torchdpcate.data.records import (
     NOTHING_CLIPPED,
@@ -133,7 +134,7 @@ class TableStream(RecordStream):
         frames = iter_frames(path, columns, text, self.batch_rows, self.most_bytes, self.form)
         for frame in frames:
             rows = f"{path}, rows {done + 1} to {done + len(frame)}"
-            with about(rows), _last_row(path, frame, self.schema, frames):
+            with about(rows), _last_row(path, frame, self.schema, frames), every_fault(frame, self.schema):
                 batch = encode_records(frame, self.schema)
                 arm_sizes(batch.a, self._treatment, self.schema.actions)
             done += len(frame)
@@ -436,8 +437,9 @@ class Table(StudySource):
         frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self))
         last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
         with about(self.path), _last_row(last, frame, schema):
-            read = encode_records(frame, schema)
-            check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
+            with every_fault(frame, schema):
+                read = encode_records(frame, schema)
+                check_treatment(read.a, f"treatment column {schema.treatment!r}", schema.actions)
             check_kind_said(read, schema)
             read.clipped.warn(schema)
             if schema.cluster is not None:

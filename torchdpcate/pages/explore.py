@@ -77,13 +77,22 @@ class Explorer:
         with ui.row().classes("w-full justify-between"):
             ui.label(question.label).classes("text-sm")
             shown = ui.label(f"{question.start:g}").classes("text-sm font-mono")
-        ui.slider(
+        slider = ui.slider(
             min=question.low,
             max=question.high,
             step=question.step,
             value=question.start,
             on_change=self._moved(question, shown),
         ).props(f'aria-label="{_attribute(question.name)}"')
+        if question.missing is not None:
+            ui.checkbox("not known", on_change=self._unknown(question, slider))
+
+    def _unknown(self, question: Question, slider: ui.slider) -> Any:
+        def handle(event: events.ValueChangeEventArguments) -> None:
+            self.values[question.name] = None if event.value else slider.value
+            self.refresh()
+
+        return handle
 
     def _moved(self, question: Question, shown: ui.label | None = None) -> Any:
         def handle(event: events.ValueChangeEventArguments) -> None:

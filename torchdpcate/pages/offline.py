@@ -70,6 +70,7 @@ def _covariate(question: Question, places: range) -> dict[str, Any]:
     if question.levels:
         return shown | {"levels": list(map(str, question.levels)), "start": question.levels.index(question.start)}
     shown |= {"typical": list(question.typical)} if question.typical is not None else {}
+    shown |= {} if question.missing is None else {"middle": question.missing}
     return shown | {"low": question.low, "high": question.high, "step": question.step, "start": question.start}
 
 
@@ -98,6 +99,7 @@ def _effect(release: ComposedRelease) -> dict[str, Any]:
         "features": release.basis.config(),
         **({"betas": _betas(release, roots)} if release.arms else {"beta": _beta(release, roots)}),
         "bound": release.domain.outcome_range,
+        **({"indicators": list(release.domain.indicators)} if release.domain.has_missing else {}),
     }
     if law is None or release.basis.dimension > MOST_FEATURES:
         return found

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchdpcate.data.covariates import Covariate
+from torchdpcate.data.covariates import Covariate, Numeric
+from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import arm, contrast
 from torchdpcate.errors import InputError
 from torchdpcate.release.average_effect import AverageEffectRelease
@@ -38,6 +39,7 @@ class Question:
         levels: Public categories, in order; empty of a number.
         typical: Public range that most values of a number lie in, where one is declared.
         unit: What a number is measured in, in words; empty if nothing is said.
+        missing: The number that a value which is not known has; None where it must be known.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Question:
     high: float = 0.0
     levels: tuple[Any, ...] = ()
     typical: tuple[float, float] | None = None
+    missing: float | None = None
     unit: str = ""
 
     @property
@@ -100,14 +103,15 @@ def _question(covariate: Covariate, typical: torch.Tensor | None) -> Question:
             return Question(covariate.name, levels[0], levels=levels)
         position = round(typical.item()) if len(typical) == 1 else int(typical.argmax())
         return Question(covariate.name, levels[position], levels=levels)
-    column, *_ = covariate.columns
+    assert isinstance(covariate, Numeric)
+    column, gone = covariate.columns[0], covariate.middle if covariate.missing else None
     low, high = column.low, column.high
     middle = 0.5 if typical is None else typical[0].item()
     start = covariate.decode_unit(torch.tensor([middle], dtype=torch.float64))[0, 0].item()
     requested = Question(covariate.name, start, low, high)
     steps = round((start - low) / requested.step)
     near, unit = min(low + steps * requested.step, high), getattr(covariate, "unit", "")
-    return Question(covariate.name, near, low, high, typical=column.typical, unit=unit)
+    return Question(covariate.name, near, low, high, (), column.typical, gone, unit)
 
 
 def _starts(release: "Release") -> Mapping[str, torch.Tensor]:
@@ -158,8 +162,8 @@ def answer(release: Release, values: Mapping[str, Any]) -> Answer:
     Raises:
         InputError: Values outside the public bounds, or where the release has no answer.
     """
-    row = _frame([values])
     schema = release.schema
+    row = _frame([values], schema)
     if isinstance(release, EffectRelease):
         of = release.arm_titles or (contrast(schema),)
         each = zip(of, numbers(release.effect(row).reshape(len(of)).tolist()), strict=True)
@@ -188,7 +192,7 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
         InputError: Where the release has no answer.
     """
     points = question.points(count)
-    rows = _frame([{**values, question.name: point} for point in points])
+    rows = _frame([{**values, question.name: point} for point in points], release.schema)
     if isinstance(release, DecisionRelease):
         return Curve(points, release.score(rows).tolist(), ())
     if isinstance(release, EffectRelease):
@@ -216,7 +220,14 @@ def _interval(release: EffectRelease, row: Any) -> str:
     return f"{LEVEL:.0%} of the second stage's noise lies within {low:.4g} to {high:.4g}; no confidence interval"
 
 
-def _frame(rows: list[dict[str, Any]] | list[Mapping[str, Any]]) -> Any:
+def _frame(rows: Sequence[Mapping[str, Any]], schema: TableSchema) -> Any:
+    """Return rows as a table; days that a slider gives are dates there."""
     import pandas as pd
 
-    return pd.DataFrame([dict(row) for row in rows])
+    dates = {c.name: c for c in schema.covariates if isinstance(c, Numeric) and c.start is not None}
+    written = [{name: _date(dates[name], row[name]) for name in dates if name in row} for row in rows]
+    return pd.DataFrame([{**row, **days} for row, days in zip(rows, written, strict=True)])
+
+
+def _date(covariate: Numeric, value: Any) -> Any:
+    return covariate.written(value) if isinstance(value, int | float) else value

@@ -20,6 +20,7 @@ from torchdpcate.release.rule import DecisionRelease
 from torchdpcate.release.statement import (
     ESTIMATED,
     LIKE_PRIOR,
+    MISSING_ESTIMATED,
     RANDOMISED,
     RESIDUALS,
     PrivacyStatement,
@@ -291,7 +292,8 @@ class ComposedRelease(EffectRelease):
         """
         design = RANDOMISED if self._required_law().nuisances is None else ESTIMATED
         beyond = f"; {LIKE_PRIOR}" if self._required_law().missed else ""
-        return and_counting(f"{design}; {RESIDUALS}{beyond}", self.domain)
+        missing = f"; {MISSING_ESTIMATED}" if design is ESTIMATED and self.schema.may_miss else ""
+        return and_counting(f"{design}; {RESIDUALS}{beyond}{missing}", self.domain)
 
     def _required_law(self) -> EffectLaw:
         if self.law is None:

@@ -49,6 +49,19 @@ RANDOMISED = (
     "it is too narrow"
 )
 """When those hold whose propensity is known."""
+MISSING_VALUES = "missing_values"
+"""The statement's name for what becomes of them."""
+IMPUTED = (
+    "a missing covariate is a value of its own by an indicator, and counts as the released mean of the others in a "
+    "composition, as the middle of its bounds elsewhere"
+)
+"""What becomes of missing covariates."""
+MISSING_RANDOMISED = "nothing is assumed of why, as treatment was randomised"
+MISSING_ESTIMATED = (
+    "treatment does not depend on what a missing covariate would be, given which ones are missing and those that are "
+    "there"
+)
+"""What is assumed of them where the propensity is known, and where it is estimated."""
 UNSTATED = (
     "the log-odds of treatment and the mean outcomes of both arms are all combinations of the covariates (its "
     "estimator does not state which of these models must follow the truth); where one is not, the estimate may be "

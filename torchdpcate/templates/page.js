@@ -11,12 +11,15 @@ const FEATURES = {
 };
 const clip = (value, low, high) => Math.min(Math.max(value, low), high);
 
-// Encoded covariates of what is asked: a number each, or positions of levels.
+// Encoded covariates of what is asked: a number each, null where it is not known, or positions of levels.
 function encoded(model, asked) {
   const x = model.low.slice();
   model.covariates.forEach((covariate, place) => {
     const value = asked[place], first = covariate.first;
-    if (!covariate.levels) x[first] = value;
+    if (!covariate.levels) {
+      x[first] = value === null ? covariate.middle : value;
+      if (covariate.width > 1) x[first + 1] = value === null ? 1 : 0;
+    }
     else if (covariate.width === 1) x[first] = value ? model.high[first] : model.low[first];
     else for (let i = 0; i < covariate.width; i++) x[first + i] = i === value ? 1 : 0;
   });
@@ -42,7 +45,8 @@ function share(scale, width) {
 }
 
 function features(effect, u) {
-  const z = effect.columns.map((j, k) => clip((u[j] - effect.mean[k]) / effect.sd[k], -effect.most, effect.most));
+  const missing = (j) => effect.indicators && effect.indicators[j] !== null && u[effect.indicators[j]] > 0;
+  const z = effect.columns.map((j, k) => (missing(j) ? 0 : clip((u[j] - effect.mean[k]) / effect.sd[k], -effect.most, effect.most)));
   return [1, ...effect.features.map(([kind, i, j]) => FEATURES[kind](z[i], z[j]))];
 }
 
@@ -111,7 +115,8 @@ function chart(model, asked, place) {
   const each = Math.ceil(18 / room), high = turned ? 350 : 290, below = turned ? 114 : 54;
   const count = covariate.levels ? covariate.levels.length : 81;
   const ends = covariate.typical || [covariate.low, covariate.high];
-  const from = Math.min(ends[0], asked[place]), to = Math.max(ends[1], asked[place]);
+  const here = asked[place] === null ? ends[0] : asked[place];
+  const from = Math.min(ends[0], here), to = Math.max(ends[1], here);
   const at = [...Array(count).keys()].map((i) => (covariate.levels ? i : from + ((to - from) * i) / (count - 1)));
   const answers = at.map((value) => evaluate(model, asked.map((old, i) => (i === place ? value : old))));
   const all = answers.flatMap((a) => [a.value, ...(a.ends || [])]).concat(model.tree === undefined ? [0] : model.actions);
@@ -181,10 +186,19 @@ function start(model) {
     if (covariate.levels) covariate.levels.forEach((level, at) => input.add(new Option(level, at)));
     else Object.assign(input, { type: "range", min: covariate.low, max: covariate.high, step: covariate.step });
     input.value = covariate.start;
-    const say = () => { now.textContent = covariate.levels ? "" : plain(asked[i]); };
-    input.addEventListener("input", () => { asked[i] = Number(input.value); say(); refresh(); });
+    const gone = document.createElement("input"), unknown = document.createElement("span");
+    const say = () => { now.textContent = covariate.levels || asked[i] === null ? "" : plain(asked[i]); };
+    const ask = () => { asked[i] = gone.checked ? null : Number(input.value); say(); refresh(); };
+    input.addEventListener("input", () => { gone.checked = false; ask(); });
     say();
     row.append(name, now, input);
+    if (covariate.middle !== undefined) {
+      Object.assign(gone, { type: "checkbox" });
+      gone.setAttribute("aria-label", `${covariate.name} is not known`);
+      gone.addEventListener("input", ask);
+      unknown.append(gone, " not known");
+      row.append(unknown);
+    }
     by("asked").append(row);
     by("against").add(new Option(covariate.name, i, i === place, i === place));
   });
