@@ -419,3 +419,23 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
     assert main(["report", str(tmp_path / "runs")]) == 2
     assert "is a link to elsewhere" in capsys.readouterr().err
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["task=subgroups", "data.n=2000", "subgroups=[{x0: [0]}]"], ["estimate_least", "estimate_most"]),
+        pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
+    ],
+)
+def test_the_estimate_itself_is_in_the_table(finished, capsys, words, names, tmp_path):
+    """Of records whose truth nobody knows there is no error to compare by."""
+    run = shutil.copytree(finished(*words), tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    assert main(["report", str(run)]) == 0
+    shown = capsys.readouterr().out
+    page = (run / "curator" / "report.html").read_text()
+    for name in names:
+        assert name in shown
+        assert f"{summary[name]:.4g}" in shown
+        assert name.replace("_", " ") in page

@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from torchdpcate._files import PUBLIC, refuse_existing, write_text
+from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts as fact_rows
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.words import aim, contrast
@@ -23,6 +26,7 @@ def inspect(
     as_card: bool = False,
     output: str | None = None,
     facts: str | None = None,
+    new_facts: str | None = None,
 ) -> None:
     """Print the privacy statement, schema and kind of a release, or write its card.
 
@@ -32,6 +36,7 @@ def inspect(
         as_card: Whether to write the release card, ``card.json`` and ``card.html``, instead.
         output: Folder of the card; None writes beside the release.
         facts: yaml file of what only the curator knows, for the card.
+        new_facts: Such a file to write, with every field empty, instead.
 
     Raises:
         InputError: Options that do not go together, facts that the registry has no field for, or a folder that cannot
@@ -39,6 +44,9 @@ def inspect(
         ReleaseFileError: Not a release, changed, damaged, or of a newer format.
         VerificationError: The release's statement does not agree with itself.
     """
+    if new_facts is not None:
+        _new_facts(release, new_facts)
+        return
     if as_json and as_card:
         raise InputError("inspect: --json prints the statement and --card writes files; choose one")
     if not as_card and (output is not None or facts is not None):
@@ -88,6 +96,20 @@ def _card(release: str, output: str | None, facts: str | None) -> None:
     missing = made["to_be_filled_in_by_the_curator"]
     if missing:
         print(f"{len(missing)} fields are the curator's to fill in (--facts FILE.yaml): {', '.join(missing)}")
+        print("inspect RELEASE --new-facts FILE.yaml writes such a file")
+
+
+def _new_facts(release: str, path: str) -> None:
+    """Write a template of the curator's facts, and say what is wanted of it."""
+    from torchdpcate.verify.card import make_card
+    from torchdpcate.verify.deployments import facts_template, wanted
+
+    refuse_existing(path, "new_facts", "remove it")
+    missing = make_card(load_release(release_path(release)))["to_be_filled_in_by_the_curator"]
+    write_text(Path(path), facts_template(), PUBLIC)
+    print(f"written: {path}")
+    for tier, names in wanted(missing).items():
+        print(f"tier {tier} wants {', '.join(names)}")
 
 
 def _short(value: Any) -> str:

@@ -30,6 +30,7 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train task=subgroups data=table data.path=FILE data.domain=DOMAIN.yaml 'subgroups=[{age: [40, 60]}]'
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
   torchdpcate train --cfg job          show the configuration and stop
+  torchdpcate train task=rule --help   the settings of that task by subject, with their defaults
 """
 _PLAN_HELP = """usage: torchdpcate plan [n=NUMBER] [precision=NUMBER] [GROUP=CHOICE | KEY=VALUE ...]
 
@@ -76,7 +77,9 @@ def _command(words: list[str]) -> None:
     # Hydra has its own grammar, so its words never pass through argparse.
     first, rest = words[:1], words[1:]
     if first and first[0] in _HELP and {"-h", "--help"} & set(rest):
-        print(_HELP[first[0]], end="")
+        print(_HELP[first[0]])
+        shown = [word for word in rest if not word.startswith("-")]
+        print(import_module("torchdpcate.cli.settings_help").settings_help(shown), end="")
     elif first and first[0] in OWN_GRAMMAR:
         _call(first[0], rest)
     elif first == [COMPLETE]:

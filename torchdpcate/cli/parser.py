@@ -161,6 +161,8 @@ def make_parser() -> Parser:
     inspect.add_argument("-o", "--output", help="folder of the card; beside the release if left out")
     inspect.add_argument("--facts", help="yaml file of what only the curator knows (organisation, intended use, ...)")
 
+    inspect.add_argument("--new-facts", metavar="YAML", help="write a template of that file, not there yet")
+
     verify = commands.add_parser("verify", help="recompute a release's accounting and checksums")
     verify.add_argument("release", help=_RELEASE)
     verify.add_argument("--key", metavar="PUBLIC", help="public key in PEM that must have signed it")
@@ -195,6 +197,8 @@ def make_parser() -> Parser:
     report.add_argument("folder", metavar="run", help="run folder, a folder of run folders, or a release file")
     report.add_argument("--reference", help="csv or parquet table of a public population to average figures over")
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
+
+    report.add_argument("--facts", metavar="YAML", help="what only the curator knows, as of inspect: title, date, site")
 
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")

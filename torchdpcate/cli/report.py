@@ -286,7 +286,7 @@ _MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
 
-def report(folder: str, reference: str | None = None, output: str | None = None) -> None:
+def report(folder: str, reference: str | None = None, output: str | None = None, facts: str | None = None) -> None:
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
@@ -297,6 +297,7 @@ def report(folder: str, reference: str | None = None, output: str | None = None)
         folder: A run folder, a folder of run folders, or a release file.
         reference: Table of a public population that the pages' figures are averaged over, never the records.
         output: Folder of the page, of one release; None writes beside the release.
+        facts: yaml file of what only the curator knows, as of ``inspect``: the page shows title, date and site.
 
     Raises:
         InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; damaged curves of a run
@@ -306,7 +307,7 @@ def report(folder: str, reference: str | None = None, output: str | None = None)
     paths = sorted(root.glob("**/summary.json"))
     if not paths and not os.path.isfile(root) and not (root / RELEASE_FILE).is_file():
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
-    _write_pages([path.parent for path in paths] or [root], reference, output)
+    _write_pages([path.parent for path in paths] or [root], reference, output, facts)
     if not paths:
         return
     rows = [read_summary(path) for path in paths]
@@ -344,15 +345,17 @@ def report(folder: str, reference: str | None = None, output: str | None = None)
         print(f"figure: {root / name}")
 
 
-def _write_pages(places: list[Path], reference: str | None, output: str | None) -> None:
+def _write_pages(places: list[Path], reference: str | None, output: str | None, facts: str | None) -> None:
     """Write a page beside the release of each run that still has one."""
     from torchdpcate.pages.reader import write_page
+    from torchdpcate.verify.deployments import read_facts
 
+    stated = None if facts is None else read_facts(facts)
     found = [release_path(place) for place in places if _has_release(place)]
     if output is not None and len(found) != 1:
         raise InputError(f"output = {output}: for one release, and there are {len(found)}; leave it out")
     for path in track(found, description="pages", transient=True, disable=len(found) < _FEW):
-        print(f"page for readers: {write_page(path, reference, output)}")
+        print(f"page for readers: {write_page(path, reference, output, stated)}")
 
 
 def _has_release(place: Path) -> bool:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from torchdpcate._files import PRIVATE, PUBLIC, private_folder, publish, reserved, seal, write_text
 from torchdpcate._process import gpu_memory
-from torchdpcate._text import plain
+from torchdpcate._text import is_plain, plain
 from torchdpcate.cli.curator import record_numbers, write_curator
 from torchdpcate.cli.state import forget_run, note_run, runs_on
 from torchdpcate.cli.sweep import run_words
@@ -36,6 +36,7 @@ from torchdpcate.privacy.shared_ledger import SharedLedger
 from torchdpcate.privacy.unit import PrivacyUnit
 from torchdpcate.release.file import RELEASE_FILE, unreleased, write_sums
 from torchdpcate.release.release import Release
+from torchdpcate.release.statement import LONGEST_CHOICE
 from torchdpcate.verify.file import verify_release
 from torchdpcate.verify.finding import findings
 
@@ -106,7 +107,7 @@ def run(task: TaskSpec, config: DictConfig, folder: Path) -> None:
             note_run(records, folder)
         task.fit()
         with reserved(place, max(1, _NUMBER * (task.size() - before))):
-            task.release = told_of_the_sweep(task.released(), shared)
+            task.release = with_choice(told_of_the_sweep(task.released(), shared), config.privacy.chosen)
     write_release(task.release, place)
     check_written(task.release, place, folder / "curator" / "refused")
 
@@ -136,6 +137,8 @@ def configure(task: TaskSpec, config: DictConfig) -> None:
         InputError: Such a setting.
     """
     PrivacyBudget(config.privacy.epsilon, config.privacy.delta)
+    if config.privacy.chosen is not None:
+        chosen_words(config.privacy.chosen)
     if OmegaConf.select(config, "queries.count", default=1) < 1:
         raise InputError(f"queries.count = {config.queries.count}: request at least one query")
     task.config = task.checked(config).copy()
@@ -389,6 +392,32 @@ def told_of_the_sweep(release: Any_Release, shared: SharedLedger | None) -> Any_
     )
     tuning = {"runs": None, "text": text}
     return replace(release, privacy=replace(release.privacy, tuning=tuning))  # type: ignore[type-var]
+
+
+def with_choice(release: Any_Release, chosen: str | None) -> Any_Release:
+    """Return the release with a statement that says who chose epsilon, and why.
+
+    Args:
+        release: The release.
+        chosen: The curator's words, of ``chosen_words``; None says nothing.
+    """
+    if chosen is None:
+        return release
+    return replace(release, privacy=replace(release.privacy, chosen=chosen_words(chosen)))  # type: ignore[type-var]
+
+
+def chosen_words(chosen: object) -> str:
+    """Return the curator's words on who chose epsilon and why, in one line.
+
+    Raises:
+        InputError: They are no words, or cannot be shown.
+    """
+    words = " ".join(chosen.split()) if isinstance(chosen, str) else ""
+    if not words or not is_plain(words) or len(words) > LONGEST_CHOICE:
+        raise InputError(
+            f"privacy.chosen = {plain(chosen)[:80]}: say in up to {LONGEST_CHOICE} letters who chose epsilon, and why"
+        )
+    return words
 
 
 def write_release(release: Release, folder: Path) -> None:

@@ -244,8 +244,8 @@ class Draft:
             yield "# propensity: 0.5   # of a trial alone: the share that its design treats\n"
             yield "# treated: 0.05   # of anything else, where few or most are treated: their public share, such as "
             yield "that of another year\n"
-            yield "# codes: [NA, .]   # what else means that a value is missing, in every column; or in the entry of one\n"
-            yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, such as those of a survey\n"
+            yield "# codes: [NA, .]   # what else means that a value is missing, in every column or in one's entry\n"
+            yield "# weights: {name: w, high: 2}   # a column of weights with its public bound, as of a survey\n"
         yield from self._lines("", design_entries(), "")
 
 

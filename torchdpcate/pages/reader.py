@@ -1,5 +1,6 @@
 """A release's page for its readers, one file that works offline: findings, figures, sliders, and the card."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,22 @@ _RELEASED = "people with the released means and spreads of the covariates, which
 _UNIFORM = "people spread evenly over the public bounds of the covariates, which nobody need resemble"
 
 
-def write_page(path: str | Path, reference: str | None = None, folder: str | Path | None = None) -> Path:
+def write_page(
+    path: str | Path,
+    reference: str | None = None,
+    folder: str | Path | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
     """Write the page of a release file for its readers, completely or not at all.
 
-    The page follows from the release file and the reference alone: the same bytes wherever it is made.
+    The page follows from the release file, the reference and the facts alone: the same bytes wherever it is made.
 
     Args:
         path: Release file.
         reference: csv or parquet table of a public population that figures are averaged over, never the records; None
             takes the released means and spreads where the release has them, else people evenly over the bounds.
         folder: Folder to write to; None writes beside the release.
+        facts: What only the curator knows, from ``read_facts``: title, date and site head the page.
 
     Returns:
         The page.
@@ -64,9 +71,8 @@ def write_page(path: str | Path, reference: str | None = None, folder: str | Pat
         VerificationError: The folder's ``SHA256SUMS`` is no list of checksums, or a file does not match.
     """
     release, path = load_release(path), Path(path)
-    text = reader_page(
-        release, path=path, reference=None if reference is None else read_queries(reference, release.schema)
-    )
+    rows = None if reference is None else read_queries(reference, release.schema)
+    text = reader_page(release, path=path, reference=rows, facts=facts)
     target = path.parent if folder is None else Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -81,13 +87,20 @@ def write_page(path: str | Path, reference: str | None = None, folder: str | Pat
     return target / PAGE
 
 
-def reader_page(release: Release, *, path: Path | None = None, reference: Tensor | None = None) -> str:
+def reader_page(
+    release: Release,
+    *,
+    path: Path | None = None,
+    reference: Tensor | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> str:
     """Return the page of a release.
 
     Args:
         release: Any release.
         path: Its file, whose name, checksum and signature the page shows.
         reference: Encoded rows of a public population, [k, q]; None as in ``write_page``.
+        facts: As in ``write_page``.
 
     Example:
         >>> from torchdpcate.release.rule import _example
@@ -99,13 +112,22 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
     return render(
         "reader.html",
         script=script("page.js") if isinstance(shown.get("model"), dict) else "",
-        title=subject(release),
+        title=(facts or {}).get("basic.name") or subject(release),
+        given=_given(facts or {}),
         privacy=release.privacy,
         signed="" if path is None else f"; {signed_by(path)}",
         findings=findings(release, rows),
         **{**_NOTHING, **shown},
-        **card_values(make_card(release, path=path, audit=shipped_results()), heading="h2"),
+        **card_values(make_card(release, path=path, facts=facts, audit=shipped_results()), heading="h2"),
     )
+
+
+def _given(facts: Mapping[str, Any]) -> str:
+    """Return in one line who publishes the page, where and when, as far as the curator said."""
+    curators = ", ".join(str(curator["data_curator_name"]) for curator in facts.get("basic.data_curators") or ())
+    date = facts.get("basic.publication_date")
+    parts = [curators, facts.get("basic.data_product_region"), date and f"published {date}"]
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _reference(release: Release, given: Tensor | None) -> tuple[Tensor, str]:

@@ -12,6 +12,7 @@ from torchdpcate._templates import html_table_of
 from torchdpcate._text import markdown_text, plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
+from torchdpcate.privacy.events import DPSGDEvent
 from torchdpcate.privacy.filters import cost_from
 from torchdpcate.privacy.guarantee import Guarantee, Level
 from torchdpcate.privacy.ledger import Ledger
@@ -88,13 +89,18 @@ PERSON_ADJACENCY = (
 )
 DEPENDENT = ", which may depend on each other: intervals count their sampling as often"
 """What is said of several records of a person."""
-FLOATING_POINT = (
-    "real arithmetic inside fits and DP-SGD (float64 and float32); what is released is rounded to a public "
-    "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace, or K-norm noise drawn in floating "
-    "point and rounded to it, as are the tilts of objectives; answers with Gaussian-process noise get noise mixed of "
-    "discrete Gaussian numbers 2^50 times finer than itself, and are rounded to such a grid afterwards; their law is "
-    "taken to be that of exact Gaussian noise, though up to a millionth of it may be unevenness of that lattice"
+_DP_SGD = " and DP-SGD"
+_ARITHMETIC = (
+    f"real arithmetic inside fits{_DP_SGD} (float64 and float32); what is released is rounded to a public "
+    "power-of-two grid and gets noise on that grid: discrete Gaussian or Laplace"
 )
+_K_NORM = ", or K-norm noise drawn in floating point and rounded to it, as are the tilts of objectives"
+_PROCESS = (
+    "; answers with Gaussian-process noise get noise mixed of discrete Gaussian numbers 2^50 times finer than itself, "
+    "and are rounded to such a grid afterwards; their law is taken to be that of exact Gaussian noise, though up to a "
+    "millionth of it may be unevenness of that lattice"
+)
+FLOATING_POINT = f"{_ARITHMETIC}{_K_NORM}{_PROCESS}"
 ENTROPY = "DP-SGD noise and Poisson sampling come from a generator seeded by the operating system's entropy"
 ENDING = (
     "nothing that was seen made the curator spend less of these records' budget than would have been spent otherwise; "
@@ -119,6 +125,12 @@ NOT_PROTECTED = (
 )
 LIBRARIES = ("torchdpcate", "torch", "opacus", "dp-accounting", "opendp")
 """Libraries whose versions a statement lists."""
+LONGEST_CHOICE = 500
+"""Letters in which a curator may say who chose the budget, and why."""
+_CONSTANTS = "constants"  # of a composition's plan: many, and no facts for a reader
+_LATTICE, _GAUSSIAN_PROCESS = ("composed", "clipped_scores"), "gaussian_process"
+"""Mechanisms whose noise is discrete Gaussian or Laplace alone, and the one of Gaussian processes."""
+_CLIPPED = "clipping: values beyond these bounds are refused, or moved to the nearest one, before anything is computed"
 _COSTS = {"epsilon", "delta"}
 """Words in the names of public constants that say what something costs."""
 _version = cache(version)  # looking one up reads files
@@ -143,6 +155,7 @@ _STATEMENT: dict[str, Check] = {
     "versions": is_text_by_name,
     "accountant": is_text_by_name,
     "bounds_origin": is_text,
+    "chosen": is_text,
     "bounds": is_facts,
     "tuning": lambda value: value == {} or (is_facts(value) and {"runs", "text"} <= value.keys()),
     "person": lambda value: (
@@ -183,6 +196,7 @@ class PrivacyStatement:
         tuning: ``runs`` on the same records that are known of (None if unknown) and a ``text`` on their cost.
         person: Where persons are protected, ``column`` that names them and how many ``records`` each has; epsilon,
             delta and claim are then by person, and those of blocks and charges by record. Empty for records.
+        chosen: Who chose epsilon and delta, and why, in the curator's words; empty if nobody said.
     """
 
     mechanism: str
@@ -206,6 +220,7 @@ class PrivacyStatement:
     bounds: dict[str, Any] = field(default_factory=dict)
     tuning: dict[str, Any] = field(default_factory=dict)
     person: dict[str, Any] = field(default_factory=dict)
+    chosen: str = ""
 
     @property
     def protected(self) -> PrivacyUnit:
@@ -231,8 +246,9 @@ class PrivacyStatement:
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain types."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        if not self.person:
-            del plain["person"]
+        for name in ("person", "chosen"):
+            if not plain[name]:
+                del plain[name]
         return deepcopy(plain | {"blocks": [block.to_dict() for block in self.blocks]})
 
     @classmethod
@@ -277,14 +293,24 @@ class PrivacyStatement:
         """Return the statement as a page to read; what it says is text, never markup."""
         text = markdown_text
         lines = [f"# Privacy statement: {text(self.headline)}", "", f"**{text(self.claim)}**", ""]
-        lines += [f"- mechanism: {text(self.mechanism)}", f"- noise: {text(self.formula)}"]
-        lines += [f"- adjacency: {text(self.adjacency)}", f"- unit: {text(self.unit)}", f"- records: {self.n}"]
+        lines += ["## Who is protected", "", f"- adjacency: {text(self.adjacency)}", f"- unit: {text(self.unit)}"]
+        lines += [f"- records: {self.n}"]
         lines += [f"- persons: {self.n // self.protected.records}"] if self.person else []
-        lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.public.items()]
-        lines += [f"- bounds: {text(self.bounds_origin)}"] if self.bounds_origin else []
-        lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.bounds.items()]
+        lines += ["", "## Budget", ""]
+        if self.claims:
+            chosen = self.chosen or "the curator did not say who chose it, and why"
+            lines += [f"- epsilon {_short(self.epsilon)}, delta {_short(self.delta)}: {text(chosen)}"]
+        lines += [f"- other releases: {text(self.tuning['text'])}"] if self.tuning else []
         lines += [f"- accountant: {text(' '.join(self.accountant.values()))}"] if self.accountant else []
-        lines += [f"- tuning: {text(self.tuning['text'])}"] if self.tuning else []
+        lines += ["", "## Mechanism", "", f"- mechanism: {text(self.mechanism)}", f"- noise: {text(self.formula)}"]
+        public = {name: value for name, value in self.public.items() if name != _CONSTANTS}
+        lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in public.items()]
+        lines += ["- constants of the plan: those that privacy.json lists"] if _CONSTANTS in self.public else []
+        if self.bounds or self.bounds_origin:
+            lines += ["", "## Public bounds", ""]
+            lines += [f"- from: {text(self.bounds_origin)}"] if self.bounds_origin else []
+            lines += [f"- {text(name.replace('_', ' '))}: {text(_short(value))}" for name, value in self.bounds.items()]
+            lines += [f"- {_CLIPPED}"]
         lines += ["", f"## Blocks of records (disjoint{', spent by record' if self.person else ''})", ""]
         for block in self.blocks:
             lines.append(f"- {text(block.name)}: {block.n} records{_spent(block)}")
@@ -293,10 +319,20 @@ class PrivacyStatement:
             lines += ["", "## Conditions", ""]
             lines += [f"- {_mark(c['holds'])} {text(c['name'])}: {text(c['text'])}" for c in self.conditions]
         if self.assumptions:
-            lines += ["", "## Assumptions", "", *(f"- {text(words)}" for words in self.assumptions)]
+            lines += ["", "## Assumptions", "", *(f"- {text(words)}" for words in self._assumed())]
         lines += ["", "## Not protected", "", *(f"- {text(words)}" for words in self.not_protected)]
         lines += ["", "## Made with", "", *(f"- {text(name)} {text(v)}" for name, v in self.versions.items()), ""]
         return "\n".join(lines)
+
+    def _assumed(self) -> list[str]:
+        """Return the assumptions, without what they say of mechanisms that the release has not."""
+        events = [charge.event for charge in self.charges]
+        trained = any(event is None or isinstance(event, DPSGDEvent) for event in events)
+        left_out = [] if trained else [ENTROPY]
+        words = "" if self.mechanism in _LATTICE else _K_NORM
+        floating = f"{_ARITHMETIC}{words}{_PROCESS if self.mechanism == _GAUSSIAN_PROCESS else ''}"
+        shown = {FLOATING_POINT: floating if trained else floating.replace(_DP_SGD, "", 1)}
+        return [shown.get(words, words) for words in self.assumptions if words not in left_out]
 
 
 def make_statement(

@@ -29,7 +29,7 @@ from torchdpcate.verify.card_words import (
     split_in_words,
     summary_rows,
 )
-from torchdpcate.verify.deployments import FIELDS, SCHEMA, record
+from torchdpcate.verify.deployments import FIELDS, SCHEMA, record, wanted
 from torchdpcate.verify.finding import findings
 from torchdpcate.verify.statement import check_statement
 
@@ -156,6 +156,7 @@ def card_values(card: Mapping[str, Any], heading: str = "h1") -> dict[str, Any]:
         "heading": heading,
         "about": _ABOUT,
         "deployment": _DEPLOYMENT,
+        "wanted": wanted(card["to_be_filled_in_by_the_curator"]),
         "most": _MOST_COVARIATES,
         "summary": [(name, _found(value)) for name, value in summary_rows(card.get("summary", {}))],
         "found": card["findings"],

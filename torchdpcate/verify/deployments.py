@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,12 @@ FIELDS: dict[str, Field] = {
 """Every field of tiers 1 to 3 but ``administrative.tier``, which follows from them; without the word ``deployment``."""
 
 _CURATOR_TYPES = ("Government", "Industry", "Nonprofit")
+_KINDS = {
+    "date": ": such as 2026-01-31",
+    "names": ": [NAME, ...]",
+    "curators": f": [{{data_curator_name: NAME, data_curator_type: {' or '.join(_CURATOR_TYPES)}}}]",
+    "sources": ": an entry for each source, with evidence_source_type",
+}
 _SOURCE_TYPES = (
     "Peer-reviewed publication",
     "Formal publication by the deploying organization",
@@ -135,6 +141,42 @@ def record(own: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[dict[str, 
         section, key = name.split(".")
         nested["deployment"].setdefault(section, {})[key] = value
     return nested, [name if name == "url_slug" else f"deployment.{name}" for name in empty]
+
+
+def wanted(missing: Sequence[str]) -> dict[int, list[str]]:
+    """Return the fields that each tier still wants, by tier; those without which it is reached are left out.
+
+    Args:
+        missing: Empty fields, as ``record`` names them.
+
+    Example:
+        >>> wanted(["url_slug", "deployment.implementation.justification", "deployment.implementation.utility"])
+        {1: ['url_slug'], 3: ['implementation.justification']}
+    """
+    names = [name.removeprefix("deployment.") for name in missing]
+    needed = [name for name in names if not FIELDS[name].optional]
+    tiers = sorted({FIELDS[name].tier for name in needed})
+    return {tier: [name for name in needed if FIELDS[name].tier == tier] for tier in tiers}
+
+
+def facts_template() -> str:
+    """Return a yaml file of all facts that only the curator knows, each empty, with its tier and what it may be."""
+    lines = [
+        "# Facts for inspect --card --facts and report --facts. What is left empty is left out.",
+        "url_slug:  # tier 1",
+    ]
+    section = "deployment"
+    lines.append("deployment:")
+    for name, field in FIELDS.items():
+        if not field.by_curator or name == "url_slug":
+            continue
+        own, key = name.split(".")
+        if own != section:
+            section = own
+            lines.append(f"  {section}:")
+        what = f": one of {', '.join(field.choices)}" if field.choices else _KINDS.get(field.kind, "")
+        lines.append(f"    {key}:  # tier {field.tier}{', may stay empty' if field.optional else ''}{what}")
+    return "\n".join(lines) + "\n"
 
 
 def _joined(field: Field, own: Any, stated: Any) -> Any:

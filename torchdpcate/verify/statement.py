@@ -12,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from torchdpcate._text import is_plain
 from torchdpcate.data.domain import Domain
 from torchdpcate.errors import InputError
 from torchdpcate.estimators.average.balancing_plan import BalancingPlan
@@ -32,6 +33,7 @@ from torchdpcate.release.blocks import Block
 from torchdpcate.release.statement import (
     ASSUMPTIONS,
     LIBRARIES,
+    LONGEST_CHOICE,
     NOT_PROTECTED,
     TUNING,
     PrivacyStatement,
@@ -245,6 +247,8 @@ def _texts(privacy: PrivacyStatement, domain: Domain) -> Iterator[str]:
         yield "what it says of tuning is nothing that a ledger knows"
     if privacy.bounds_origin != domain.origin:
         yield "where it says that its bounds come from is not where its schema does"
+    if len(privacy.chosen) > LONGEST_CHOICE or not is_plain(privacy.chosen):
+        yield f"who chose the budget is not said in a line of up to {LONGEST_CHOICE} letters"
     if privacy.bounds != bounds_of(domain):
         yield "the bounds of outcome and overlap that it states are not those of its schema"
 

@@ -301,7 +301,7 @@ _PUBLIC = {
     "task", "data", "learner", "release", "mechanism", "level", "claim", "epsilon", "delta", "requested", "spent", "n",
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
-    "effect", "estimand", "estimate",
+    "effect", "estimand", "estimate", "effect_mean", "effect_least", "effect_most", "estimate_least", "estimate_most",
     "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "form",
 }  # fmt: skip
 _SETTINGS = (

@@ -64,7 +64,7 @@ class Effects(TaskSpec):
             },
         ),
     )
-    numbers = ("pehe_zero", "noise")
+    numbers = ("pehe_zero", "effect_mean", "effect_least", "effect_most", "noise")
     noise_checks = (
         NoiseCheck("planned_noise", "noise", "noise of the second stage", "Standard deviation of an answer's noise: "
                    "planned at a typical covariate, realised as the mean public scale at the queries."),
@@ -186,10 +186,13 @@ class Effects(TaskSpec):
         return release
 
     def results(self) -> dict[str, Any]:
-        """Return the noise, and the errors at the queries where the truth is known, as of generated data."""
+        """Return effects and noise at the queries, and errors where the truth is known, as of generated data."""
         study, learner, release = self.study, self.learner, self.release
         scales = None if study.queries is None else noise_scales(release, study.queries)
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
+        if study.queries is not None:
+            at = release.effect_tensor(study.queries)
+            noise |= {"effect_mean": at.mean().item(), "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
         if study.effect is None or self._nonprivate is None:

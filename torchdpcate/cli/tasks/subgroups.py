@@ -77,7 +77,7 @@ class SubgroupTask(TaskSpec):
             figure=None,
         ),
     )
-    numbers = ("covered_at_once", "dominated", "cells_count")
+    numbers = ("estimate_least", "estimate_most", "covered_at_once", "dominated", "cells_count")
     noise_checks = (
         NoiseCheck("noise_planned", "noise", "noise of a cell's effect", "Standard deviation of the privacy noise, "
                    "root mean square over cells: planned for cells of equal size, realised at the released counts."),
@@ -136,6 +136,8 @@ class SubgroupTask(TaskSpec):
             "cells": release.summary()["cells"],
             "cells_count": release.subgroups.size,
             "partitions": release.subgroups.config(),
+            "estimate_least": float(release.effects.estimate.min()),
+            "estimate_most": float(release.effects.estimate.max()),
             "noise": _root_mean_square(noise),
             "noise_planned": _root_mean_square(plan.cell_noise.numpy()),
             "width": float((inside[:, 1] - inside[:, 0]).mean()),

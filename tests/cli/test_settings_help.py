@@ -1,0 +1,60 @@
+"""``train --help``: all settings there are, by subject, each with its default and what ``conf/`` says of it."""
+
+import re
+
+import pytest
+
+from torchdpcate.cli.main import main
+from torchdpcate.cli.overrides import all_groups, all_tasks, brought, choices_of, known_settings
+from torchdpcate.cli.settings_help import settings_help, settings_of
+
+
+def listed(text: str) -> dict[str, str]:
+    """Return what is said of each word at the beginning of a line."""
+    joined = re.sub(r"\n {4,}", " ", text)
+    return {name: words.strip() for name, words in re.findall(r"^(\w[\w.]*)=\S*(?: \S+\])*(.*)$", joined, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("task", all_tasks())
+def test_every_setting_is_listed_with_words(task, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    found = listed(settings_help([f"task={task}"]))
+    said = settings_of(brought({"task": task, "data": "table"}))
+    for name in known_settings([f"task={task}", "data=table"]):
+        one = name in all_groups() and len(choices_of(name)) == 1  # nothing to choose
+        follows = said.get(name, ("", ""))[0].startswith("${") and not said[name][1]  # another setting, which is listed
+        if name != "task.name" and not one and not follows:
+            assert found[name], name
+
+
+def test_subjects_defaults_and_choices_are_shown(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["train", "--help"]) == 0
+    out = capsys.readouterr().out
+    for title in ("What is estimated", "Your records", "Privacy", "The run", "The estimator"):
+        assert f"\n{title}\n" in out
+    assert re.search(r"^privacy\.epsilon=1\.0 +of this run: how much it may show of a record", out, re.MULTILINE)
+    assert re.search(r"^data\.separator=comma +between columns of text.*semicolon, tab, bar$", out, re.MULTILINE)
+    assert re.search(r"^learner=r +Others: dr$", out, re.MULTILINE)
+    assert "data.n_samples" not in out
+    assert main(["train", "task=rule", "data=dataset1", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^rule\.cost=0 +of a treatment, in outcome units$", out, re.MULTILINE)
+    assert "data.separator" not in out
+    assert main(["plan", "task=subgroups", "-h"]) == 0
+    assert "subgroups=null" in capsys.readouterr().out
+
+
+def test_a_remark_is_read_with_the_lines_that_continue_it():
+    said = settings_of({"task": "cate"})
+    assert said["unit"][1].endswith("person and record refuse data of the other kind")
+    assert said["budget.total.filter"] == (
+        "null",
+        "sums (of a new one), or gaussian: less for runs of Gaussian noise alone, and no others",
+    )
+    assert said["sweep.resume"][0] == "false"
+
+
+def test_a_choice_that_there_is_not_is_refused(capsys):
+    assert main(["train", "task=nothing", "--help"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

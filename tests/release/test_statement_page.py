@@ -1,0 +1,67 @@
+"""``privacy.md`` as a person reads it: who chose the budget, what is clipped, no mechanism that is not there."""
+
+from dataclasses import replace
+
+import pytest
+
+from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
+from torchdpcate.release.statement import _K_NORM, _PROCESS, ENTROPY, FLOATING_POINT
+from torchdpcate.verify.file import verify_release
+from torchdpcate.verify.statement import statement_problems
+
+WORDS = ("task=average_effect", "data.n=600", "privacy.chosen='the ethics board: 1 is usual there'")
+
+
+def test_the_page_says_who_chose_the_budget_and_is_verified(finished):
+    place = finished(*WORDS) / "release"
+    text = (place / "privacy.md").read_text()
+    assert "- epsilon 1, delta 1e-05: the ethics board: 1 is usual there\n" in text
+    for heading in ("Who is protected", "Budget", "Mechanism", "Public bounds", "Assumptions", "Not protected"):
+        assert f"\n## {heading}\n" in text
+    assert "- clipping: values beyond these bounds are refused, or moved to the nearest one" in text
+    assert "- constants:" not in text
+    assert "quantile_levels" not in text
+    path = place / "release.safetensors"
+    release = load_release(path)
+    assert "quantile_levels" in str(release.privacy.public["constants"])  # verification needs them
+    assert release.privacy.chosen == "the ethics board: 1 is usual there"
+    verify_release(path)
+    (place / "privacy.md").write_text(text.replace("ethics board", "other board"))
+    with pytest.raises(Exception, match=r"privacy\.md|checksum"):
+        verify_release(path)
+    (place / "privacy.md").write_text(text)
+
+
+def test_assumptions_are_those_of_the_mechanisms_that_are_there(finished):
+    text = (finished(*WORDS) / "release" / "privacy.md").read_text()
+    assert ENTROPY not in text
+    assert "DP-SGD" not in text
+    assert _PROCESS not in text
+    assert _K_NORM not in text
+    assert "discrete Gaussian or Laplace" in text
+    privacy = load_release(finished(*WORDS)).privacy
+    assert privacy.assumptions[0] == FLOATING_POINT  # the statement itself is that of every release
+
+
+def test_nobody_said_who_chose_it(finished):
+    privacy = load_release(finished("task=average_effect", "data.n=600", "privacy.delta=0")).privacy
+    assert "the curator did not say who chose it, and why" in privacy.to_markdown()
+    assert "chosen" not in privacy.to_dict()
+    assert _K_NORM in privacy.to_markdown() or privacy.mechanism in ("clipped_scores", "composed")
+
+
+@pytest.mark.parametrize("chosen", ["a" * 501, "two\nlines", "\u202eright to left"])
+def test_verification_refuses_words_that_cannot_be_the_curators(finished, chosen):
+    release = load_release(finished(*WORDS))
+    forged = replace(release, privacy=replace(release.privacy, chosen=chosen))
+    problems = list(statement_problems(forged.privacy, forged.kind, forged.domain))
+    assert any("who chose the budget" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("words", ["''", "3", "'" + "a" * 501 + "'"])
+def test_other_words_are_refused(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "task=average_effect", "data.n=600", f"privacy.chosen={words}", "run_dir=r"]) == 2
+    assert "privacy.chosen" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
