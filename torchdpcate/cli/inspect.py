@@ -14,6 +14,7 @@ from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card_words import summary_rows
 from torchdpcate.verify.finding import findings
 
+_NOT_FOR_READERS = ("residual scale", "features")
 _MOST = 30  # covariates that are listed
 
 
@@ -58,7 +59,7 @@ def inspect(
     from rich.markdown import Markdown
 
     print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded), ("signature", signed)]))
-    rows = [(name, _short(value)) for name, value in summary_rows(loaded.summary())]
+    rows = [(name, _short(value)) for name, value in summary_rows(loaded.summary()) if name not in _NOT_FOR_READERS]
     print(fact_rows(rows))
     Console().print(Markdown(loaded.privacy.to_markdown()))
 

@@ -201,7 +201,7 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
     composed = isinstance(release, ComposedRelease)
     words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
     if isinstance(release, ComposedRelease) and release.law is None:
-        words = f"There are no intervals: {release.without or 'the release has none'}."
+        words = f"There are no intervals: {release.without_words or 'the release has none'}."
     elif isinstance(release, ComposedRelease):
         words = f"{LEVEL:.0%} {holds}: {release.target}."
     return {
