@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from torchdpcate._text import plain
 from torchdpcate.cli.tables import facts as fact_rows
 from torchdpcate.data.covariates import bounds_in_words
 from torchdpcate.data.words import aim, contrast
@@ -58,9 +59,12 @@ def inspect(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded), ("signature", signed)]))
-    rows = [(name, _short(value)) for name, value in summary_rows(loaded.summary()) if name not in _NOT_FOR_READERS]
-    print(fact_rows(rows))
+    print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded)]))
+    print(f"release of {loaded.kind}")
+    print(f"signature: {plain(signed)}")
+    for name, value in summary_rows(loaded.summary()):
+        if name not in _NOT_FOR_READERS:
+            print(f"{plain(name)}: {plain(_short(value))}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 
