@@ -91,7 +91,7 @@ def reader_page(release: Release, *, path: Path | None = None, reference: Tensor
 
     Example:
         >>> from torchdpcate.release.rule import _example
-        >>> "the rule gives a to 50% of the reference population" in reader_page(_example())
+        >>> "the rule gives a = 1 to 50% of the reference population" in reader_page(_example())
         True
     """
     rows, about = _reference(release, reference)
