@@ -19,6 +19,7 @@ from torchdpcate.cli.tasks.averages import true_average
 from torchdpcate.papers.confounded import Confounded
 from torchdpcate.papers.oprescu import Dataset1
 from torchdpcate.release.file import load_release
+from torchdpcate.verify.finding import number
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 LALONDE = SHARED / "lalonde" / "nsw_dw.csv"
@@ -167,8 +168,8 @@ def test_predict_refuses_and_inspect_shows(trained, tmp_path, capsys):
 
 def test_an_estimate_without_an_interval_says_so(tmp_path, capsys):
     assert main(["train", *SMALL, "data.n=500", "effect=horvitz_thompson", f"run_dir={tmp_path / 'h'}"]) == 0
-    shown = capsys.readouterr().out.splitlines()[-1]
-    assert shown == f"ATE: {summary(tmp_path / 'h')['estimate']:.4g}, no interval"
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"by {number(summary(tmp_path / 'h')['estimate'])} on average; it has no interval" in shown
 
 
 def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
@@ -177,8 +178,9 @@ def test_noise_that_swamps_the_denominator_is_said(tmp_path, capsys):
     assert main(["train", *SMALL, *words, f"run_dir={tmp_path / 'r'}"]) == 0
     shown = capsys.readouterr()
     assert shown.err.count("warning: the denominator of the estimate is dominated by privacy noise") == 1
-    estimate = summary(tmp_path / "r")["estimate"]
-    assert shown.out.splitlines()[-1] == f"ATT: {estimate:.4g}, 95 % interval [-1, 1]"
+    said = " ".join(shown.out.split())
+    assert "Among those who were treated, nothing can be said of the effect" in said
+    assert "any effect up to 1.00 fits" in said
 
 
 @pytest.mark.slow

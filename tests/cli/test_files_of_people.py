@@ -217,7 +217,7 @@ BINARY = DOMAIN.replace("{name: y, low: 0, high: 10}", "{name: y, categories: [0
 
 
 def estimate(out: str) -> float:
-    return float(out.split("ATE: ")[1].split(",")[0])
+    return float(re.search(r"^estimate +(\S+)$", out, re.MULTILINE)[1])
 
 
 def test_a_binary_outcome_of_true_and_false_is_read_as_one_and_zero(train) -> None:

@@ -153,7 +153,7 @@ def test_an_unsigned_release_is_called_so(path, keys, capsys):
     assert main(["verify", str(path), "--key", str(keys[1])]) == 1
     assert "unsigned" in capsys.readouterr().err
     assert main(["inspect", str(path)]) == 0
-    assert "signature   unsigned" in capsys.readouterr().out
+    assert "signature: unsigned" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from torchdpcate.release.signature import read_signature
 from torchdpcate.verify.card_words import summary_rows
 from torchdpcate.verify.finding import findings
 
+_NOT_FOR_READERS = ("residual scale", "features")
 _MOST = 30  # covariates that are listed
 
 
@@ -65,9 +66,12 @@ def inspect(
     from rich.console import Console
     from rich.markdown import Markdown
 
-    print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded), ("signature", signed)]))
-    rows = [(name, _short(value)) for name, value in summary_rows(loaded.summary())]
-    print(fact_rows(rows))
+    print(fact_rows([("finding", " ".join(findings(loaded))), *_columns(loaded)]))
+    print(f"release of {loaded.kind}")
+    print(f"signature: {plain(signed)}")
+    for name, value in summary_rows(loaded.summary()):
+        if name not in _NOT_FOR_READERS:
+            print(f"{plain(name)}: {plain(_short(value))}")
     Console().print(Markdown(loaded.privacy.to_markdown()))
 
 

@@ -1,6 +1,7 @@
 """What the runs of every task have in common: noise, warnings, the release's folder, the summary, what is printed."""
 
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -42,6 +43,7 @@ from torchdpcate.verify.finding import findings
 
 OF_EFFECTS = ("cate", "average_effect", "subgroups")
 """Tasks whose planned noise is that of an effect."""
+_NEXT = ("report {}", "inspect {}", "sign {} --key FILE")
 _NUMBER = 2 * 8  # bytes of a number, twice
 _RECORDS, _ENDS = "records.sha256", 1 << 20  # by what runs on the same files are known, and bytes of each end
 _EPSILON, _SHARE = 10.0, 0.25  # above which a guarantee, and noise beside the outcome's range, are warned of
@@ -524,11 +526,10 @@ def ending(task: TaskSpec) -> str:
     rows = [
         *found,
         ("claim", f"{release.privacy.claim}{fixed}"),
-        ("next", f"torchdpcate report {folder}: pages for readers and for you"),
-        ("", f"torchdpcate inspect {folder}: what it guarantees"),
-        ("", f"torchdpcate sign {folder} --key FILE: that it is yours"),
+        ("next", "pages, what it guarantees, your signature:"),
     ]
-    return facts(rows)
+    place = shlex.quote(str(folder))  # commands are not broken, so that they can be copied
+    return "\n".join([facts(rows), *(f"  torchdpcate {words.format(place)}" for words in _NEXT)])
 
 
 def _shown(task: TaskSpec, summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """The figures of average effects and of subgroups: balance of the arms, estimates with their intervals."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -332,15 +333,17 @@ def _draw_others(
 
 
 def _write_numbers(axes: "Axes", table: "pd.DataFrame", places: list[int], noise_alone: np.ndarray) -> None:
-    """Write estimate and interval at the right of each line."""
+    """Write estimate and interval at the right of each line, all numbers to one decimal place."""
+    shown = table.loc[~np.asarray(noise_alone, dtype=bool), ["estimate", "low", "high"]].to_numpy()
+    largest = float(np.abs(shown).max()) if shown.size else 0.0
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
     rows = zip(places, table["estimate"], table["low"], table["high"], noise_alone, strict=True)
     for place, estimate, low, high, nothing in rows:
-        text = "not known" if nothing else f"{_short(estimate)} [{_short(low)}, {_short(high)}]"
+        text = (
+            "not known"
+            if nothing
+            else "{} [{}, {}]".format(*(f"{value:,.{decimals}f}" for value in (estimate, low, high)))
+        )
         axes.annotate(
             text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=7.5, annotation_clip=False
         )
-
-
-def _short(value: float) -> str:
-    """Write a number with three digits, and thousands as they are."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

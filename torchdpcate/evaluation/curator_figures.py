@@ -37,7 +37,7 @@ class SeenAnswers:
     Example:
         >>> seen = SeenAnswers.of(0.3, 1600, outcome_range=10.0, sd=2.0)
         >>> round(seen.error, 3), seen.half, seen.none
-        (0.316, ('1', '0.38', '1.62'), '0.62')
+        (0.316, ('1', '0.38', '1.6'), '0.62')
     """
 
     sd: float

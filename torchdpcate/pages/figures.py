@@ -238,7 +238,8 @@ def plot_decisions(
         panels = (depends or varying[:1])[: 1 if ax is not None else _MOST]
     schema = release.schema
     title = f"{arm(schema, 1)} where the score is positive, so that {schema.outcome} be {aim(schema)}"
-    title = release.name if isinstance(release, PolicyRelease) else title
+    if isinstance(release, PolicyRelease):
+        title = f"{release.name}, so that {schema.outcome} be {aim(schema)}"
     return decision_figure(panels, action_names(release), title=title, claim=release.privacy.claim, ax=ax)
 
 

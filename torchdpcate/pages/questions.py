@@ -209,7 +209,7 @@ def curve(release: Release, values: Mapping[str, Any], question: Question, count
 def _interval(release: EffectRelease, row: Any) -> str:
     if isinstance(release, ComposedRelease):
         if release.law is None:
-            return f"no interval: {release.without}"
+            return f"no interval: {release.without_words}"
         low, high = release.interval(row, LEVEL)[0]
         counts = "sampling and all privacy noise"
         return f"{LEVEL:.0%} interval {low:.4g} to {high:.4g}: {counts}; it holds if {release.assumptions}"

@@ -104,7 +104,7 @@ def reader_page(
 
     Example:
         >>> from torchdpcate.release.rule import _example
-        >>> "the rule gives a to 50% of the reference population" in reader_page(_example())
+        >>> "the rule gives a = 1 to 50% of the reference population" in reader_page(_example())
         True
     """
     rows, about = _reference(release, reference)
@@ -223,7 +223,7 @@ def _bands(release: EffectRelease) -> dict[str, Any]:
     composed = isinstance(release, ComposedRelease)
     words = f"{holds[0].upper()}{holds[1:]}, {LEVEL:.0%}, where one is drawn."
     if isinstance(release, ComposedRelease) and release.law is None:
-        words = f"There are no intervals: {release.without or 'the release has none'}."
+        words = f"There are no intervals: {release.without_words or 'the release has none'}."
     elif isinstance(release, ComposedRelease):
         words = f"{LEVEL:.0%} {holds}: {release.target}."
     return {

@@ -28,6 +28,9 @@ from torchdpcate.release.statement import (
 )
 from torchdpcate.typing import Covariates
 
+_Z = 1.96  # standard errors to either end of a 95 % interval
+_WEIGHTS = "persons in the weights of their chances of either arm (docs/intervals.md)"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComposedRelease(EffectRelease):
@@ -35,9 +38,9 @@ class ComposedRelease(EffectRelease):
 
     Of K > 2 arms the coefficients are those of K - 1 functions :math:`b(x)`, one after the other, and the effects
     those of ``arms`` against the reference, see ``effects_of``.
-    Where it has intervals its mean is the average effect, and what is shrunk are deviations from it alone:
-    :math:`g(x) = \text{average} + (\psi(z(x)) - \bar\psi)^\top\theta`. One that is constant is the
-    average effect, and its interval everywhere is the average's.
+
+    One that is constant and has intervals is the average effect, and its interval everywhere is the average's. One that
+    varies is moved towards it by ``shift``, so that its mean is never outside the average's 95 % interval.
 
     Attributes:
         theta: Coefficients, shrunk as far as their known noise says, float64 [1 + p].
@@ -100,18 +103,27 @@ class ComposedRelease(EffectRelease):
 
     @property
     def shift(self) -> float:
-        """What is added to psi'theta, so that its mean is the average effect; zero where there are no intervals."""
-        return 0.0 if self.law is None else self.law.average - float(self.law.centre @ self.theta)
+        r"""What is added to psi'theta, in outcome units; zero where there are no intervals.
+
+        With :math:`d = \text{average} - \bar\psi^\top\theta` it is d where the effect is constant, and else
+        :math:`d\,(1 - z^2\,\mathrm{var} / d^2)_+` with the average's variance and z = 1.96: the shrunk level, which
+        has less noise, stays where it is within the average's interval.
+        """
+        if self.law is None:
+            return 0.0
+        apart = self.law.average - float(self.law.centre @ self.theta)
+        if self.form == "constant" or apart == 0:
+            return apart
+        return apart * max(0.0, 1.0 - _Z**2 * self.law.average_variance / apart**2)
 
     def interval(self, X: Covariates, level: float = 0.95, bias: float = 0.0) -> np.ndarray:
         r"""Return intervals of the effect for a person like each of X, [m, 2], in outcome units.
 
         They hold sampling, all privacy noise, that of the nuisances too, and what effects are expected to have beyond
         the released features, from released numbers and public facts alone: as probabilities over persons and
-        releases. ``target`` names what they are about. Deviations of the released effect from the average are
-        shrunk, so that it need not be their middle; where it lies beyond an end, that end is moved to it, which can
-        only raise the probability. Of a constant effect they are the average's. They hold if what ``assumptions`` says
-        is so.
+        releases. ``target`` names what they are about. The released effect is shrunk and need not be their middle;
+        where it lies beyond an end, that end is moved to it, which can only raise the probability. Of a constant effect
+        they are the average's. They hold if what ``assumptions`` says is so.
 
         Args:
             X: Covariates, as for ``effect``.
@@ -270,18 +282,24 @@ class ComposedRelease(EffectRelease):
     def target(self) -> str:
         """What intervals are about, in one sentence."""
         if self.form == "constant":
-            return "the mean effect in the weights pi (1 - pi), all records alike where pi is one number"
+            return f"the average effect, {_WEIGHTS}"
         found, all_of_them = self._required_law().directions.shape[1], self.basis.dimension
         features = "its features" if found == all_of_them else f"{found} combinations of its {all_of_them} features"
-        estimated = ", pi being the released propensity" if self._required_law().nuisances is not None else ""
+        estimated = " by the released propensity" if self._required_law().nuisances is not None else ""
         missed = math.sqrt(self._required_law().missed)
         beyond = (
             f", and what persons' effects are expected to have beyond that (deviation {missed:.3g})" if missed else ""
         )
         return (
-            f"the best linear projection of the effect on {features}, in the weights pi (1 - pi) / (|psi| max(pi, 1 - "
-            f"pi)), moved to the mean effect in the weights pi (1 - pi){estimated}{beyond}"
+            f"the best linear projection of the effect on {features}, at the level of the average effect, "
+            f"{_WEIGHTS}{estimated}{beyond}"
         )
+
+    @property
+    def without_words(self) -> str:
+        """Why there are no intervals, for readers: no setting that the curator has; empty where there are some."""
+        reason, _, setting = (self.without or "").partition("second_stage.")
+        return "none were requested" if setting and not reason.endswith("; ") else reason.removesuffix("; ")
 
     @property
     def assumptions(self) -> str:
@@ -322,7 +340,7 @@ class ComposedRelease(EffectRelease):
             means = zip(self.arms, self.average_effects.tolist(), strict=True)
             found |= {f"average_effect_{arm}": mean for arm, mean in means} | {"reference": self.schema.reference}
         if self.law is None:
-            return found | ({"no_intervals": self.without} if self.without else {})
+            return found | ({"no_intervals": self.without_words} if self.without else {})
         low, high = self.average()
         shown = {"average": self.law.average, "average_low": float(low), "average_high": float(high)}
         return found | shown | {"intervals_of": self.target, "intervals_hold_if": self.assumptions}

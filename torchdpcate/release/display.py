@@ -27,7 +27,7 @@ def line(release: "Release") -> str:
     Example:
         >>> from torchdpcate.release.rule import _example
         >>> line(_example())[:54]
-        '<RuleRelease: rule that says for whom a should be chos'
+        '<RuleRelease: rule that says who should get a = 1 inst'
     """
     about = subject(release)
     about = about[0].lower() + about[1:]

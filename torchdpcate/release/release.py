@@ -269,7 +269,7 @@ class EffectRelease(Release):
             >>> from torchdpcate.release.composed import _example
             >>> figure = _example().effect.plot("x0")
             >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
-            ('x0', 'treatment effect')
+            ('x0', 'effect on y (higher is better)')
         """
         return draw("plot_effect", self, covariate, profile=profile, level=level, ax=ax)
 

@@ -1,0 +1,88 @@
+"""The end of a run, and what a plan says beforehand, as a clinician reads them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from torchdpcate.cli.main import main
+
+DOMAIN = """
+treatment: {name: arm, categories: [placebo, drug]}
+outcome: {name: pain, low: 0, high: 10, unit: points, sd: 2%s}
+covariates:
+  age: {low: 18, high: 90, unit: years}
+  sex: {categories: [f, m]}
+propensity: 0.5
+origin: protocol
+"""
+TABLE = ["data=table", "data.path=t.csv", "data.domain=d.yaml"]
+
+
+@pytest.fixture
+def trial(tmp_path, monkeypatch):
+    """A trial of a drug that takes two points off pain."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(4)
+    frame = pd.DataFrame({"age": random.integers(18, 91, 900), "sex": random.choice(["f", "m"], 900)})
+    frame["arm"] = random.choice(["placebo", "drug"], 900)
+    frame["pain"] = (6 - 2 * (frame["arm"] == "drug") + random.normal(0, 1, 900)).clip(0, 10)
+    frame.to_csv("t.csv", index=False)
+    Path("d.yaml").write_text(DOMAIN % ", better: lower")
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_finding_its_claim_and_what_to_do_next(trial, capsys):
+    assert main(["train", "task=average_effect", *TABLE, "run_dir=a run"]) == 0
+    *_, last = capsys.readouterr().out.partition("\nfinding")
+    said = " ".join(last.split())
+    assert "drug instead of placebo changes pain by −" in said
+    assert "Lower pain is better: this speaks for drug. claim (1" in said
+    assert last.splitlines()[-3:] == [
+        "  torchdpcate report 'a run'",
+        "  torchdpcate inspect 'a run'",
+        "  torchdpcate sign 'a run' --key FILE",
+    ]
+
+
+@pytest.mark.slow
+def test_what_was_not_paid_for_is_marked(trial, capsys):
+    assert main(["train", "task=owl", *TABLE, "run_dir=r"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    values = [line for line in lines if "value " in line]
+    assert values
+    assert all(line.startswith("unreleased: value") for line in values)
+
+
+@pytest.mark.parametrize("task", ["rule", "owl", "policy_selection"])
+def test_a_rule_is_refused_where_nothing_says_what_is_good(trial, task, capsys):
+    Path("d.yaml").write_text(DOMAIN % "")
+    assert main(["train", f"task={task}", *TABLE, "run_dir=r"]) == 2
+    line = capsys.readouterr().err
+    assert "add better: higher or better: lower to the outcome in the domain file" in line
+    assert line.count("\n") == 1
+    assert not Path("r").exists()
+
+
+def test_a_plan_says_what_a_reader_would_see(trial, capsys):
+    assert main(["plan", *TABLE, "n=900", "run_dir=p"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a reader would see of a true effect of 1 points, half a standard deviation, a number from" in said
+    assert "error for an average person" in said
+    assert "(points)" in said
+    assert "for noise of 0.2 (sd / 10)" in said
+    assert Path("p/plan.png").stat().st_size > 0
+    assert json.loads(Path("p/plan.json").read_text())["precision"] == 0.2
+
+
+@pytest.mark.slow
+def test_a_plan_and_its_run_call_the_same_not_worth_asking(trial, capsys):
+    words = ["task=average_effect", *TABLE, "privacy.epsilon=0.02"]
+    assert main(["plan", *words, "n=900"]) == 0
+    said = capsys.readouterr().out
+    assert "standard deviations; no" in " ".join(said.split())
+    assert main(["train", *words, "run_dir=r"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "; not worth asking at this n and budget" in said
