@@ -29,7 +29,14 @@ def trial(tmp_path, monkeypatch):
 
 
 def facts(kind: str, covariates: dict, time: str, event: str, horizon: float, **more) -> None:
-    outcome = {"time": time, "event": event, "horizon": horizon, "kind": kind, "censoring": {"floor": 0.4}}
+    outcome = {
+        "time": time,
+        "event": event,
+        "horizon": horizon,
+        "kind": kind,
+        "censoring": {"floor": 0.4},
+        "better": "higher",
+    }
     found = {"treatment": "arm", "outcome": outcome, "covariates": covariates, "propensity": 0.5, **more}
     Path("t.yaml").write_text(yaml.safe_dump(found))
 

@@ -15,7 +15,7 @@ from torchdpcate.verify.file import verify_release
 N = 3_000
 FACTS = {
     "treatment": "a",
-    "outcome": {"name": "y", "low": 0, "high": 12},
+    "outcome": {"name": "y", "low": 0, "high": 12, "better": "higher"},
     "covariates": {
         "age": {"low": 10, "high": 90, "missing": "indicator"},
         "site": {"categories": ["n", "s", "w"], "missing": "indicator"},

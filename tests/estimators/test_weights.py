@@ -23,8 +23,8 @@ from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.heads.recipes import LinearSecondStage
 
 WEIGHTS = {"weights": {"name": "w", "high": 2, "mean": 1}}
-OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, **WEIGHTS)
-TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, **WEIGHTS)
+OBSERVED = Domain(LOW, HIGH, -2.0, 4.0, overlap=0.1, better="higher", **WEIGHTS)
+TRIAL = Domain(LOW, HIGH, -2.0, 4.0, propensity=0.5, better="higher", **WEIGHTS)
 KEPT = (torch.arange(N) % 2 == 0).double()
 BY_SUMS = AdaptiveSecondStage(nuisance=Additive(NoisyNewton()))
 FAMILIES = {
@@ -68,7 +68,7 @@ def test_weights_of_a_stream_are_those_of_memory(name, tmp_path):
 
 
 HORIZON = {"time": "t", "event": "d", "horizon": 2.0, "censoring": {"floor": 0.4}}
-FOLLOWED = Domain(LOW, HIGH, 0.0, 2.0, overlap=0.1, censoring=HORIZON)
+FOLLOWED = Domain(LOW, HIGH, 0.0, 2.0, overlap=0.1, censoring=HORIZON, better="higher")
 CENSORED = {
     "r": lambda **s: RLearner(FOLLOWED, BUDGET, **s),
     "r, pure": lambda **s: RLearner(FOLLOWED, PURE, **s),

@@ -158,7 +158,7 @@ def survival(folder: Path, n: int = 4_000, horizon: float = 24.0) -> Made:
         "treatment": {"name": "arm", "categories": ["placebo", "low", "high"], "reference": "placebo"},
         "outcome": {
             "time": "months",
-            "event": "died",
+            "event": {"name": "died", "categories": ["no", "yes"]},
             "horizon": horizon,
             "kind": "restricted_mean",
             "better": "higher",

@@ -2,14 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.data._arrays import is_frame, missing_columns, plural, to_float64
+from torchdpcate.data._arrays import (
+    category_codes,
+    is_frame,
+    missing_columns,
+    numeric_column,
+    plural,
+    to_float64,
+)
 from torchdpcate.data.facts import check_name, to_number
 from torchdpcate.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RESTRICTED_MEAN, EVENT_BY_HORIZON = "restricted_mean", "event_by_horizon"
 """What an outcome by a horizon may be: the time without the event up to it, or whether the event came by then."""
@@ -30,7 +41,7 @@ class Censoring:
 
     Attributes:
         time: Column of t, from 0 on.
-        event: Column of d, 0 or 1.
+        event: Column of d, 0 or 1, or one of ``levels``.
         horizon: tau.
         kind: One of ``KINDS``.
         floor: g, in (0, 1]: about the least share whose follow-up is long enough. Noise grows as 1/g; where G falls
@@ -55,12 +66,17 @@ class Censoring:
     floor: float = 0.2
     bins: int = 10
     by_arm: bool = False
+    levels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (self.time, self.event):
             check_name("a column", name)
         if self.time == self.event:
             raise InputError(f"time and event of the outcome are both {self.time!r}; give each a column of its own")
+        if self.levels and (len(self.levels) != 2 or not all(isinstance(level, str) for level in self.levels)):
+            raise InputError(
+                f"categories of event {self.event!r} are {list(self.levels)}; give two words, such as [no, yes]"
+            )
         if not self.horizon > 0:
             raise InputError(f"horizon of the outcome is {self.horizon:g}; give a public time above 0")
         if self.kind not in KINDS:
@@ -77,7 +93,8 @@ class Censoring:
         """Return the outcome that an entry of a domain file says; None for one that is always known.
 
         Args:
-            entry: ``time``, ``event``, ``horizon``, ``kind`` and ``censoring`` with ``floor``, ``bins``, ``by_arm``.
+            entry: ``time``, ``event``, ``horizon``, ``kind`` and ``censoring`` with ``floor``, ``bins``, ``by_arm``; an
+                event in words has a ``name`` and ``categories``, of which the second says that it came.
 
         Raises:
             InputError: No such entry.
@@ -93,15 +110,21 @@ class Censoring:
             )
         if not isinstance(settings, Mapping) or not set(settings) <= set(_SETTINGS):
             raise InputError(f"censoring is {settings!r}; give {', '.join(_SETTINGS)}")
-        found = {**_SETTINGS, **settings}
+        found, event = {**_SETTINGS, **settings}, entry["event"]
+        named = event if isinstance(event, Mapping) else {"name": event, "categories": ()}
+        if set(named) != {"name", "categories"} or not isinstance(named["categories"], list | tuple):
+            raise InputError(
+                f"event of the outcome is {event!r}; give a column, or {{name: died, categories: [no, yes]}}"
+            )
         return cls(
             str(entry["time"]),
-            str(entry["event"]),
+            str(named["name"]),
             to_number("horizon of the outcome", entry["horizon"]),
             entry.get("kind", RESTRICTED_MEAN),
             to_number("censoring.floor", found["floor"]),
             found["bins"],
             found["by_arm"],
+            tuple(named["categories"]),
         )
 
     @property
@@ -124,7 +147,8 @@ class Censoring:
     def entry(self) -> dict[str, Any]:
         """Return plain types, fit for JSON, from which ``of`` makes the same."""
         settings = {"floor": self.floor, "bins": self.bins, "by_arm": self.by_arm}
-        own = {"time": self.time, "event": self.event, "horizon": self.horizon, "kind": self.kind}
+        event = {"name": self.event, "categories": list(self.levels)} if self.levels else self.event
+        own = {"time": self.time, "event": event, "horizon": self.horizon, "kind": self.kind}
         return {**own, "censoring": settings}
 
     @property
@@ -150,10 +174,27 @@ class Censoring:
             if missing:
                 raise InputError(f"Y: {missing}")
             Y = Y[list(self.columns)]
+            if self.levels:
+                Y = Y.assign(**{self.event: self.events(Y[self.event], missing=True)})
         found = to_float64(Y, "Y")
         if found.ndim != 2 or found.shape[1] != 2:
             raise InputError(f"Y has shape {tuple(found.shape)}; give two columns, {self.time} and {self.event}")
         return found
+
+    def events(self, column: "pd.Series", missing: bool) -> np.ndarray:
+        """Return whether the event came, float64 [n]; NaN where that is missing.
+
+        Args:
+            column: 0 and 1, true and false, or words among ``levels``.
+            missing: Whether values may be missing.
+
+        Raises:
+            InputError: Missing, non-numeric or unknown values; says how many.
+        """
+        if not self.levels:
+            return numeric_column(column, self.event, truth=True, missing=missing)
+        codes = category_codes(column, self.event, self.levels, missing=missing)
+        return np.array([0.0, 1.0, np.nan])[codes]
 
     def within(self, follow_up: Tensor) -> Tensor:
         """Return time and event up to the horizon, [n, 2]: a public map of each record, which twice is once.

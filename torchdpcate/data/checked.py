@@ -3,7 +3,6 @@
 import hashlib
 import os
 import secrets
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -271,19 +270,12 @@ class Outcomes:
     def check(self) -> None:
         """Refuse outcomes that are all 0 and 1 where the domain does not say what they are: they may be events.
 
-        A domain in code is warned of them instead: nobody knows whether its kind was chosen.
+        Of a domain in code they are not: nobody knows whether its kind was chosen.
 
         Raises:
             InputError: They are, with the line to add.
         """
-        if self._found != [True, True, False]:
-            return
-        if self.schema.kind_said is None:
-            warnings.warn(
-                f"outcome {self.schema.outcome!r} holds 0 and 1 alone, and its domain says that it is continuous: rare "
-                'events then vanish in the clip of residuals; give outcome_kind="binary" if they are events',
-                stacklevel=4,
-            )
+        if self._found != [True, True, False] or self.schema.kind_said is None:
             return
         domain = self.schema.domain
         bounds = "" if (domain.outcome_low, domain.outcome_high) == (0.0, 1.0) else ", with low: 0 and high: 1"

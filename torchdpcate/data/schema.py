@@ -245,7 +245,9 @@ class TableSchema:
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are words, to be read as text."""
         text = [c.name for c in self.covariates if isinstance(c, Categorical) and c.is_text]
-        roles = (self.treatment, self.arms), (self.outcome, self.outcome_levels)
+        roles = [(self.treatment, self.arms), (self.outcome, self.outcome_levels)]
+        if self.domain.censoring is not None:
+            roles.append((self.domain.censoring.event, self.domain.censoring.levels))
         return frozenset([*text, *(name for name, levels in roles if levels and isinstance(levels[0], str))])
 
     def encode(self, frame: "pd.DataFrame") -> Tensor:
@@ -332,11 +334,9 @@ class TableSchema:
         censoring, missing = self.domain.censoring, "outcome" in self.domain.dropped
         if censoring is None:
             return None
-        columns = {name: without_codes(frame[name], self.outcome_codes, text=False) for name in censoring.columns}
-        read = [
-            numeric_column(column, name, truth=name == censoring.event, missing=missing)
-            for name, column in columns.items()
-        ]
+        time = without_codes(frame[censoring.time], self.outcome_codes, text=False)
+        event = without_codes(frame[censoring.event], self.outcome_codes, text=bool(censoring.levels))
+        read = numeric_column(time, censoring.time, missing=missing), censoring.events(event, missing)
         return torch.from_numpy(np.stack(read, 1))
 
     def outcomes(self, Y: Any) -> Any:

@@ -6,8 +6,11 @@ if TYPE_CHECKING:
     from torchdpcate.data.schema import TableSchema
 
 
+_PLAIN = frozenset(["yes", "no", "true", "false", "y", "n", "ja", "nein", "oui", "non", "sí", "si", "sim", "não"])
+
+
 def arm(schema: "TableSchema", label: int) -> str:
-    """Return what an arm is called: by its word in the table, or by the column and its number.
+    """Return what an arm is called: by its word in the table, or by the column and its number, or yes or no.
 
     Args:
         schema: Columns and public bounds.
@@ -23,7 +26,7 @@ def arm(schema: "TableSchema", label: int) -> str:
         'treat = 1'
     """
     named = dict(zip(schema.actions, schema.arms, strict=False)).get(label, label)
-    return named if isinstance(named, str) else f"{schema.treatment} = {named}"
+    return named if isinstance(named, str) and named.lower() not in _PLAIN else f"{schema.treatment} = {named}"
 
 
 def contrast(schema: "TableSchema") -> str:

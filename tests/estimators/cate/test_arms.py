@@ -82,10 +82,10 @@ def test_a_loaded_release_reads_as_it_did_and_shows_each_arm(release, tmp_path):
     assert loaded.summary()["average_effect_high"] == pytest.approx(0.5, abs=0.08)
     titles = [axes.get_title() for axes in release.plot(["age", "sex"]).axes]
     assert titles == ["low instead of placebo", "high instead of placebo"] * 2
-    assert findings(loaded, x)[1].startswith("On average, high instead of placebo changes y by +0.")
+    assert findings(loaded, x)[1].startswith("In these records, high instead of placebo changes y by +0.")
     assert '"arms": ["low instead of placebo", "high instead of placebo"]' in reader_page(loaded)
     asked = {"age": 0.2, "sex": "m"}
-    assert answer(loaded, asked).headline.startswith("low instead of placebo on y: +0.")
+    assert answer(loaded, asked).headline.startswith("effect of low instead of placebo on y: +0.")
     drawn = curve(loaded, asked, questions(loaded)[1])
     assert drawn.arms["high instead of placebo"] == pytest.approx([0.0, 1.0], abs=0.15)
 

@@ -22,6 +22,7 @@ from torchdpcate.audit.leak.chance import (
 )
 from torchdpcate.audit.leak.files import Contents, Curator, Numbers
 
+_TOLD = 1000  # steps of a number of four digits
 UNLIKELY = 0.01
 """Matches of at most this chance are worth a look, even where chance may explain them."""
 
@@ -201,19 +202,21 @@ def named_findings(released: ReleasedNumbers, curator: Curator) -> tuple[Coincid
     """Return the outcome by name, leaks found by name, and matches that chance may explain.
 
     A number that equals one of the curator's and stands by its name is a leak however few digits it has: an
-    integer of 10 or more, or a number of four digits. Without the name, few digits may be chance. The numbers that
-    stand by any such name are what the search compares; training writes none that is short.
+    integer of 10 or more, or a number of four digits. Without the name, few digits may be chance. Such numbers that
+    stand by any such name are what the search compares.
     """
     pool = make_pool({name: np.array(value) for name, value in curator.scalars.items()}, curator, coarse=True)
     index = np.flatnonzero(~released.hidden & (np.abs(released.values) >= 10 * released.steps))
     found = coincidences(released.values[index], released.steps[index], released.noise_size[index], pool.sizes)
-    called_any = _standing_by(released, index, set().union(*map(_words, curator.scalars)))
+    sizes = np.abs(released.values[index])
+    told = (sizes >= _TOLD * released.steps[index]) | (sizes == np.rint(sizes))
+    called_any = told & _standing_by(released, index, set().union(*map(_words, curator.scalars)))
     named: list[Finding] = []
     bare: list[Finding] = []
     for i in found.matched:
         value, step = abs(released.values[index[i]]), released.steps[index[i]]
         other, name = pool.sizes[found.nearest[i]], str(pool.names[found.nearest[i]])
-        significant = value >= 1000 * step or (value == other and value == np.rint(value))
+        significant = value >= _TOLD * step or (value == other and value == np.rint(value))
         places = released.where(index[i])
         called = [p for p in places if p.alone and _words(name) & _words(p.context)] if significant else []
         place, what = (called or places)[0], f"{kind_of(value, step, other)}: {name}"
