@@ -120,6 +120,11 @@ class Weighting:
     def _of_arms(cls, given: str, schema: TableSchema) -> "Weighting":
         """Return the weighting of more than two arms, whose probabilities are the same for all records."""
         known, arms = schema.domain.known_propensity, len(schema.actions)
+        if schema.domain.censoring is not None:
+            raise InputError(
+                f"censoring: of {arms} arms an outcome by a horizon is for task=cate (RLearner) alone; or put the "
+                "records of two arms into a file of their own"
+            )
         if given in (FITTED, COMPOSED) or (known is None and given != RANDOMISED):
             raise InputError(
                 f"propensity = {given}: treatment {schema.treatment!r} has {arms} arms, whose averages need a trial "

@@ -1,0 +1,125 @@
+"""What a newcomer does with tables as they come: a domain file, a plan, runs of every task, and pages of the release.
+
+The finding that a run prints is held against the truth that made its table.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.newcomer.tables import Made, extract, small, survival, trial
+from torchdpcate.cli.main import main
+from torchdpcate.release.file import load_release
+from torchdpcate.verify.file import verify_release
+
+EPSILON = "privacy.epsilon=2"
+ROWS = {"trial": trial, "extract": extract, "small": small, "survival": survival}
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[Made, Callable[..., str]]]:
+    """Write a table and its domain file, and return what runs a command on it and returns what was printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(name: str) -> tuple[Made, Callable[..., str]]:
+        found = ROWS[name](tmp_path)
+        Path("domain.yaml").write_text(yaml.safe_dump(found.domain, allow_unicode=True))
+
+        def run(task: str, *words: str, command: str = "train") -> str:
+            given = [f"task={task}", "data=table", f"data.path={found.path}", "data.domain=domain.yaml", EPSILON]
+            given += [*found.settings, *words, *([f"run_dir={task}"] if command == "train" else [])]
+            assert main([command, *given]) == 0, capsys.readouterr().err
+            return capsys.readouterr().out
+
+        return found, run
+
+    return made
+
+
+def finding(said: str) -> str:
+    """Return the finding that ends a run, in one line."""
+    found = re.search(r"^finding (.*?)^claim ", said, re.DOTALL | re.MULTILINE)
+    assert found is not None, said
+    return " ".join(found[1].split()).replace("\N{MINUS SIGN}", "-")
+
+
+def interval(words: str) -> tuple[float, float]:
+    """Return the ends of a finding's interval."""
+    found = re.search(r"95% interval ([-+\d.,]+) to ([-+\d.,]+?)\)", words)
+    assert found is not None, words
+    low, high = (float(end.replace(",", "")) for end in found.groups())
+    return low, high
+
+
+def test_a_trial_with_missing_values_words_and_dates(table) -> None:
+    made, run = table("trial")
+    said = run("cate", "n=1800", command="plan")
+    assert "missing" in said
+    found = finding(run("cate"))
+    assert "drug instead of placebo changes pain by -" in found
+    low, high = interval(found)
+    assert low - 6 < made.effects[0] < high + 6  # the noise is drawn anew: five standard errors and more
+    assert ("Lower pain is better: this speaks for drug." in found) is (high < 0)
+    verify_release("cate/release/release.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task", ["average_effect", "subgroups subgroups=[{sex:true}]", "rule", "policy_selection policies=constants"]
+)
+def test_every_task_on_the_trial_ends_with_its_finding(table, task, capsys) -> None:
+    _, run = table("trial")
+    name, *more = task.split()
+    found = finding(run(name, *more))
+    assert "drug" in found
+    assert "pain" in found
+    assert "arm = 1" not in found
+    release = f"{name}/release/release.safetensors"
+    assert main(["inspect", release]) == 0
+    assert "drug" in capsys.readouterr().out
+    assert main(["report", name]) == 0
+
+
+@pytest.mark.slow
+def test_predictions_of_rows_with_missing_values(table) -> None:
+    made, run = table("trial")
+    run("cate")
+    assert main(["predict", "cate", str(made.path), "-o", "effects.csv"]) == 0
+    assert len(Path("effects.csv").read_text().splitlines()) == 1_801
+
+
+@pytest.mark.slow
+def test_an_extract_in_another_countrys_form_with_costs(table) -> None:
+    made, run = table("extract")
+    found = finding(run("average_effect"))
+    assert "Programm = ja instead of nein changes Kosten by -" in found
+    assert "Euro" in found
+    low, high = interval(found)
+    assert low - 150 < made.effects[0] < high + 150
+    assert ("Lower Kosten is better" in found) is (high < 0)
+    rule = finding(run("rule", "privacy.epsilon=8"))
+    assert "So that Kosten be low, the rule gives Programm = ja to " in rule
+
+
+@pytest.mark.slow
+def test_a_small_study_of_yes_and_no(table) -> None:
+    made, run = table("small")
+    found = finding(run("average_effect"))
+    assert "exercise = yes instead of no changes recovered by +" in found
+    low, high = interval(found)
+    assert low - 0.3 < made.effects[0] < high + 0.3
+
+
+@pytest.mark.slow
+def test_survival_in_three_arms(table) -> None:
+    made, run = table("survival")
+    found = finding(run("cate", "privacy.epsilon=8"))
+    for arm in ("low", "high"):
+        assert f"{arm} instead of placebo changes months by " in found
+    release = load_release("cate/release/release.safetensors")
+    assert release.arms == ("low", "high")
+    means = release.average_effects.tolist()
+    assert all(abs(mean - truth) < 6 for mean, truth in zip(means, made.effects, strict=True))
