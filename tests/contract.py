@@ -324,7 +324,7 @@ EDITS: dict[str, Callable[[int], forge.Edit]] = {
     "called certified": called_certified,
 }
 CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "rounded": lambda values: (values * 1000).round() / 1000,
+    "rounded": lambda values: (values * 200).floor() / 200 + 0.001,  # no multiple of 1/8
     "all zero": torch.zeros_like,
     "off the grid": lambda values: values + 1.23e-5 * values.abs().max(),
     "beyond records and noise": lambda values: values + 2.0**60,

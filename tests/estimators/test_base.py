@@ -80,7 +80,7 @@ def test_an_import_loads_nothing_heavy_and_a_fit_neither_scikit_learn_nor_pandas
         "'dp_accounting', 'opendp', 'hydra', 'pyarrow') if name in sys.modules]); "
         "import torch; from torchdpcate import Domain, EffectRule, PrivacyBudget; "
         "x = torch.rand(200, 1).double(); a = (torch.arange(200) % 2).double(); "
-        "domain = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.3); "
+        "domain = Domain([0.0], [1.0], 0.0, 1.0, overlap=0.3, better='higher'); "
         "EffectRule(domain, PrivacyBudget(1.0, 1e-5)).fit(x, a, x[:, 0]).release(); "
         "print([name for name in ('sklearn', 'pandas', 'scipy.stats') if name in sys.modules])"
     )
