@@ -314,7 +314,7 @@ class _NeuralSearch(_Search):
 _RECORDS = 400
 _NUISANCE = NuisanceConfig(width=8, batch_size=50, epochs=2)
 # the least propensity of an arm, so that a treated record's weight is at its bound
-_DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1, propensity=0.1, better="higher")
+_DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1, propensity=0.1)
 _STAGE = LinearSecondStage(features=Identity(), ridge=1.0, threshold=0.01)
 """A large ridge, so that determinants cost next to nothing, and residuals beyond the threshold."""
 

@@ -16,7 +16,7 @@ from torchdpcate.heads.stage import LinearStage, SecondStageBlock
 from torchdpcate.privacy.noise import NoiseSource
 from torchdpcate.privacy.worst_case import Curve, Evidence, Game, gaussian_evidence
 
-DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1)
+DOMAIN = Domain([0.0], [1.0], -0.5, 0.5, overlap=0.1, better="higher")
 """One covariate; its two ends have orthonormal features under ``Identity``, so records at one end do not move
 the other."""
 
