@@ -161,7 +161,7 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
 
 def _average(release: AverageEffectRelease) -> list[str]:
     schema, main = release.schema, release.main
-    about = f"among {_ABOUT[release.estimand]}"
+    about = f"among {_ABOUT.get(release.estimand, f'those of the estimand {release.estimand}')}"
     if main.noise_dominated:
         bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
         return [

@@ -378,7 +378,8 @@ def neighbours_for_replay(
     corners = torch.where(inside > (low + high) / 2, high, low)  # without the rounding of the last covariate value
     outcomes = (schema.domain.outcome_low, schema.domain.outcome_high)
     first, second = public_split(records.n, split, seed)
-    following = dict(zip(schema.actions, (*schema.actions[1:], schema.actions[0]), strict=True))
+    arms = sorted({*schema.actions, *map(int, records.a.unique().tolist())})  # a learner may name more than its domain
+    following = dict(zip(arms, (*arms[1:], arms[0]), strict=True))
     made = []
     for index in dict.fromkeys([0, records.n - 1, int(first[0]), int(second[0])]):
         for corner, y in zip(corners, outcomes, strict=True):
