@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from torchdpcate.audit.leak.scan import FALSE_ALARM, scan
+from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 
 DOMAIN = {
@@ -76,8 +76,8 @@ def test_the_release_folder_holds_nothing_of_the_curators(words, trained):
     assert report.leaks == ()
     assert report.notes == ()
     searches = {row.against: row for row in report.comparisons}
-    # by name, no short number stands anywhere: nothing there can be a false alarm
-    assert sum(searches.pop("these by their names").expected) < FALSE_ALARM
+    # by name, no short number stands anywhere but in the sentences of a card, whose numbers have three figures
+    assert sum(searches.pop("these by their names").expected) < 0.05
     assert searches["the records"].pairs > 5e3
     assert searches["the curator's single numbers"].pairs > 20
     assert searches["the curator's vectors"].pairs > 20
