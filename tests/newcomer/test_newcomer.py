@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.newcomer.tables import Made, extract, small, survival, trial
+from tests.newcomer.made_tables import Made, extract, small, survival, trial
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 from torchdpcate.verify.file import verify_release
