@@ -63,3 +63,13 @@ def test_other_shapes_are_refused():
         fingerprint(X, A[1:], Y)
     with pytest.raises(InputError, match="outcome must be numbers"):
         fingerprint(X, A, ["a"] * 50)
+
+
+def test_missing_values_are_records_too_in_whatever_order() -> None:
+    a, y = A.astype(float), Y.copy()
+    a[[0, 3]], y[[1, 3]] = np.nan, np.nan
+    own = fingerprint(X, a, y)
+    order = np.random.default_rng(1).permutation(len(X))
+    assert fingerprint(X[order], a[order], y[order]) == own
+    assert fingerprint(X, a + 1, y) == own
+    assert fingerprint(X, A, Y) != own

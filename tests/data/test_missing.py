@@ -176,6 +176,18 @@ def test_a_domain_keeps_pairs_alone() -> None:
         Domain([0.0], [1.0], 0.0, 1.0, names=["x"], indicators={"x": "y"})
 
 
+def test_a_domain_in_code_has_its_missing_values_in_files() -> None:
+    facts = {"two_levels": [False, True, False], "names": ["p", "p=missing", "b"]}
+    domain = Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, **facts, indicators={"p": "p=missing"})
+    found = TableSchema.from_domain(domain)
+    assert found.may_miss == ["p"]
+    assert found.columns == ("p", "b")
+    assert TableSchema.from_dict(found.to_dict()).domain.indicators == domain.indicators
+    other = facts | {"names": ["p", "gone", "b"]}
+    with pytest.raises(InputError, match="indicators: of 'p' it is 'gone'; let the next column be 'p=missing'"):
+        TableSchema.from_domain(Domain([0.0] * 3, [1.0] * 3, 0.0, 1.0, **other, indicators={"p": "gone"}))
+
+
 def test_a_file_and_a_stream_read_the_same(tmp_path: Path) -> None:
     pd.DataFrame(ROWS).to_csv(tmp_path / "t.csv", index=False)
     pd.DataFrame(ROWS).to_parquet(tmp_path / "t.parquet")

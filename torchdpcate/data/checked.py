@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ROWS = 4_096  # at a time, so that what is worked out of them stays in a processor's cache
 _MOST = 10_000  # digests
 _MEND_PROPENSITY = "correct these cells: the design of a study knows it for every record"
+_MEND_WEIGHT = "correct these cells: a record that is to count nothing has the weight 0"
 _key = secrets.token_bytes(32)
 _used: dict[int, bool] = {}  # digests, the oldest first, and whether the user was told
 
@@ -35,8 +36,8 @@ def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> st
     """Return the SHA-256 of records as a selector sees them, whatever their order, precision and coding of actions.
 
     A policy made from records carries their fingerprint, and a selector refuses one with its own. It detects the same
-    records, not a part of them, nor records that were clipped since. It is the curator's: a conjecture of all the
-    records can be checked by it.
+    records as they were given, missing values and those outside their bounds among them, and not a part of them. It is
+    the curator's: a conjecture of all the records can be checked by it.
 
     Args:
         X: Covariates [n, q], encoded; or with a schema a frame of its columns.
@@ -63,9 +64,11 @@ def fingerprint(X: Any, A: Any, Y: Any, schema: TableSchema | None = None) -> st
         raise InputError(
             f"X, A and Y have {len(x)}, {len(columns[0])} and {len(columns[1])} records; they must be as many"
         )
-    columns[0] = torch.unique(columns[0], return_inverse=True)[1].double()
+    known = ~columns[0].isnan()  # each NaN is another value to ``unique``
+    columns[0][known] = torch.unique(columns[0][known], return_inverse=True)[1].double()
     # float32 numbers and their float64 copies are the same records; adding zero makes -0.0 the number 0.0
     table = np.concatenate([part.cpu().numpy() for part in (x, *columns)], 1).astype("<f4") + np.float32(0)
+    table[np.isnan(table)] = np.float32(np.nan)  # of one bit pattern
     rows = table[np.lexsort(table.T)]
     return hashlib.sha256(f"{rows.shape}".encode() + rows.tobytes()).hexdigest()
 
@@ -169,8 +172,8 @@ def encode_records(frame: "pd.DataFrame", schema: TableSchema) -> CausalData:
     y, follow_up = schema.encode_outcome(frame), schema.encode_follow_up(frame)
     names = schema.propensity_column, schema.weight_column
     own, weight = (
-        None if name is None else torch.from_numpy(numeric_column(frame[name], name, mend=_MEND_PROPENSITY))
-        for name in names
+        None if name is None else torch.from_numpy(numeric_column(frame[name], name, mend=mend))
+        for name, mend in zip(names, (_MEND_PROPENSITY, _MEND_WEIGHT), strict=True)
     )
     return records_within(CausalData(x, a, y, own, weight=weight, follow_up=follow_up), schema)
 
@@ -262,7 +265,8 @@ class Outcomes:
         """Look at records, within their bounds."""
         if self.schema.kind_said or self.schema.domain.outcome_kind != "continuous" or self._found[2]:
             return
-        zero, one = records.y == 0, records.y == 1
+        y = records.y if records.weight is None else records.y[records.weight > 0]  # else it may be missing
+        zero, one = y == 0, y == 1
         moved = self.schema.outcome in records.clipped.moved
         now = bool(zero.any()), bool(one.any()), moved or not bool((zero | one).all())
         self._found = [before or after for before, after in zip(self._found, now, strict=True)]

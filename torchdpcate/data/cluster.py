@@ -103,7 +103,8 @@ class Cluster:
         """What intervals rest on, in words."""
         return (
             f"clusters ({self.name}) were randomised as a whole, are many and independent, and have at most "
-            f"{self.size} records each, whose outcomes are correlated by at most {self.correlation:g} in size"
+            f"{self.size} records each, whose outcomes, times their weights, are correlated by at most "
+            f"{self.correlation:g} in size"
         )
 
     def check(self, column: "pd.Series") -> None:
@@ -115,7 +116,8 @@ class Cluster:
         Raises:
             InputError: There is one; how large it is is not said, for a bound is no record's to tell.
         """
-        if self.size is not None and len(column) and int(column.value_counts().max()) > self.size:
+        names = column.where(column.isna(), column.astype(str).str.strip())
+        if self.size is not None and names.notna().any() and int(names.value_counts().max()) > self.size:
             raise InputError(
                 f"column {self.name!r} has a cluster of more than size = {self.size} records; give a bound that is "
                 "public, such as by a register of all clusters, and take none from the table"

@@ -75,7 +75,7 @@ class Domain:
         weights: Column of the records' weights with its public bound, ``{"name": "w", "high": 5}``, see
             ``RecordWeights``; None where all records count alike.
         missing: ``{"outcome": "drop", "treatment": "drop"}``, either or both, where these may be missing: such records
-            count nothing, n stays the public number of all, and how many they are is told nowhere.
+            count nothing, n stays the public number of all, and how many they are is told with paid noise alone.
         censoring: Entries of an outcome by a horizon that follow-up may end before, see ``Censoring``, whose bounds and
             kind it has; None where outcomes are known.
         better: ``"higher"`` or ``"lower"``: which outcomes are good, as rules and choices of a policy need to know;

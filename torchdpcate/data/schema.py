@@ -1,7 +1,7 @@
 """A table's public facts: which columns are read, and how they become numbers."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from torchdpcate.data._arrays import (
 )
 from torchdpcate.data._cells import Code, without_codes
 from torchdpcate.data.cluster import Cluster
-from torchdpcate.data.covariates import Categorical, Covariate, bounds_in_words, said
+from torchdpcate.data.covariates import Categorical, Covariate, Numeric, bounds_in_words, said
 from torchdpcate.data.domain import Domain, unit_grid
 from torchdpcate.data.domain_file import read_domain_file, schema_arguments
 from torchdpcate.data.facts import IN_CODE, check_distinct, check_name
@@ -604,10 +604,14 @@ class TableSchema:
     def from_domain(cls, domain: Domain) -> "TableSchema":
         """Return the schema of a table with numeric columns ``domain.names``, treatment a, outcome y.
 
-        An outcome by a horizon has the name of its own column.
+        An outcome by a horizon has the name of its own column. Of a column with missing values the next one is that of
+        their indicator, ``name=missing``.
+
+        Raises:
+            InputError: An indicator by another name, or in another place.
         """
         outcome = "y" if domain.censoring is None else domain.censoring.name
-        return cls("a", outcome, domain.columns, domain)
+        return cls("a", outcome, tuple(_covariates_of(domain)), domain)
 
     @classmethod
     def of(cls, domain: "TableSchema | Domain | Mapping[str, Any] | str | Path") -> "TableSchema":
@@ -617,6 +621,23 @@ class TableSchema:
         if isinstance(domain, Domain):
             return cls.from_domain(domain)
         return cls.from_dict(domain) if isinstance(domain, Mapping) else cls.from_yaml(domain)
+
+
+def _covariates_of(domain: Domain) -> Iterator[Numeric]:
+    """Yield the covariates that a domain's columns are of: a number and where it is missing are one."""
+    of_missing = set(domain.indicators) - {None}
+    for place, (column, indicator) in enumerate(zip(domain.columns, domain.indicators, strict=True)):
+        if indicator is None:
+            if place not in of_missing:
+                yield column
+            continue
+        found = replace(column, missing=True)
+        if indicator != place + 1 or domain.names[indicator] != found.columns[1].name:
+            raise InputError(
+                f"indicators: of {column.name!r} it is {domain.names[indicator]!r}; let the next column be "
+                f"{found.columns[1].name!r}, which files of releases know again"
+            )
+        yield found
 
 
 def _coded(codes: tuple[Code, ...]) -> dict[str, Any]:

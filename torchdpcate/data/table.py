@@ -433,7 +433,7 @@ class Table(StudySource):
             )
         clusters = () if schema.cluster is None else (schema.cluster.name,)
         names = tuple(dict.fromkeys((*columns, *own, *clusters)))
-        text = schema.text_columns | (set(own) - set(columns))
+        text = schema.text_columns | ({*own, *clusters} - set(columns))
         frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self))
         last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
         with about(self.path), _last_row(last, frame, schema):

@@ -305,6 +305,7 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
             digest: Of ``_digest``; None for records that were noted already, or need not be.
         """
         self._prepare(records)
+        self._refuse_own(given)
         self.sizes_ = self._sizes(records.n)
         self._refuse_broken_units(records.n)
         if isinstance(self.ledger_path, RunLedger) and self.budget is not None:
@@ -321,6 +322,16 @@ class PrivateEstimator(Answering, Protecting, Parameters, ABC):
         self.feature_names_in_ = np.array([covariate.name for covariate in self.schema_.covariates], dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         return self
+
+    def _refuse_own(self, given: Callable[[], str] | None) -> None:
+        """Refuse what was made from these very records, where the learner takes anything that may be.
+
+        Args:
+            given: As of ``_fit``.
+
+        Raises:
+            InputError: Says what was.
+        """
 
     def _refuse_broken_units(self, n: int) -> None:
         """Refuse records that are no multiple of what each person has.

@@ -350,6 +350,8 @@ def _told(release: Release) -> tuple[str, str]:
     unit = "each person has that many of the records" if release.privacy.person else "each person has one record"
     return (
         "as the file says",
-        f"names of columns and levels, who chose the budget, where bounds come from, that they hold, that {unit}, that "
-        "n records were read, and what is under conditions and tuning: nothing here follows from public facts",
+        f"names of columns and levels, their order, who chose the budget, where bounds come from, that they hold, that "
+        f"{unit}, that n records were read, which outcomes are better and their standard deviation, the propensity of "
+        "the design, size and correlation of clusters, and what is under conditions and tuning: nothing here follows "
+        "from public facts",
     )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ _ABOUT = {
     "ATO": "those who might have got either",
 }
 _MIDDLE = 0.9  # of a population: where its effects lie
+_Z = 1.96  # standard errors to either end of a 95 % interval
 _ROWS = 256
 _MOST = 3  # subgroups that are named
 _FIGURES = 3
@@ -177,8 +179,8 @@ def _average(release: AverageEffectRelease) -> list[str]:
 def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
     """Return the mean effect over the cells of one partition by released counts, with its 95 % interval.
 
-    Cells of a partition hold different records and noise of their own: variances add up. Of several partitions it is
-    that of the least error.
+    Cells of a partition hold different records and noise of their own: variances add up. The errors of nuisances are
+    common to them: deviations do. Of several partitions it is that of the least error.
 
     Args:
         release: Effects in subgroups; None where noise dominates a cell of every partition.
@@ -186,14 +188,16 @@ def overall(release: SubgroupRelease) -> tuple[float, float, float] | None:
     found = []
     table, dominated = release.table(), release.effects.noise_dominated.numpy()
     half, records = (release.interval()[:, 1] - release.interval()[:, 0]) / 2, release.records
+    common = _Z * release.effects.nuisances.numpy()
+    own = np.sqrt((half**2 - common**2).clip(min=0))
     for name in dict.fromkeys(table["partition"]):
         rows = (table["partition"] == name).to_numpy()
         weights = records[rows].clip(min=0)
         if dominated[rows].any() or weights.sum() <= 0:
             continue
         weights = weights / weights.sum()
-        middle, error = float(weights @ release.estimate[rows]), float(math.hypot(*(weights * half[rows])))
-        found.append((error, middle))
+        error = math.hypot(*(weights * own[rows]), weights @ common[rows])
+        found.append((error, float(weights @ release.estimate[rows])))
     if not found:
         return None
     error, middle = min(found)

@@ -1,7 +1,7 @@
 """Private choice of the best policy of a public library."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from torchdpcate.causal.score import dr_scores
 from torchdpcate.composition.records import rows_of
 from torchdpcate.composition.rows import InMemory, Rows
 from torchdpcate.composition.summaries import Weights
-from torchdpcate.data.checked import fingerprint
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData, RecordStream
 from torchdpcate.data.schema import TableSchema
@@ -165,8 +164,6 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         self.check(records.n)
         self.actions_ = self._actions()
         self.library_ = PolicyLibrary.of(self.policies).setup(self.schema_.domain, self.actions_)
-        if isinstance(records, CausalData):
-            self._refuse_own_records(self.nuisances(), fingerprint(records.x, records.a, records.y))
         self.blocks_ = self._blocks(records.n)
 
     @property
@@ -349,9 +346,10 @@ class PolicySelector(AnswersDecisions, PrivateEstimator):
         parts = score_grids(n, domain, self._overlap()).parts(scores)
         return utilities(parts, self.library_, records.x).sum(0)
 
-    def _refuse_own_records(self, nuisances: ScoreSource, own: str) -> None:
-        for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", nuisances.fitted_on)):
-            if own in made_of:
+    def _refuse_own(self, given: Callable[[], str] | None) -> None:
+        """See ``PrivateEstimator``."""
+        for name, made_of in (("policies", self.library_.fitted_on), ("nuisance", self.nuisances().fitted_on)):
+            if made_of and given is not None and given() in made_of:
                 raise InputError(
                     f"{name}: made from these very records, so not public; make them of other data, or before the "
                     "records are read"
