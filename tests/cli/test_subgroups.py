@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 from torchdpcate.release.file import load_release
 
@@ -151,3 +152,10 @@ def test_an_average_of_a_cluster_trial_counts_the_clusters(tmp_path, capsys):
     (tmp_path / "trial.yaml").write_text(yaml.safe_dump(DOMAIN | {"cluster": "school"}))
     assert main(["train", "task=average_effect", *data, f"run_dir={tmp_path / 'no'}"]) == 2
     assert "an interval must count clusters" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_that_nobody_changed_leaks_nothing(finished):
+    report = scan(finished(*SMALL))
+    assert report.leaks == ()
+    assert report.notes == ()

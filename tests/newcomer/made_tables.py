@@ -137,7 +137,7 @@ def small(folder: Path, n: int = 300) -> Made:
     return Made(_written(frame, folder / "small.csv"), domain, _effects(outcomes))
 
 
-def survival(folder: Path, n: int = 4_000, horizon: float = 24.0) -> Made:
+def survival(folder: Path, n: int = 20_000, horizon: float = 24.0) -> Made:
     """Write a trial of three arms with months until death or the end of follow-up; the effects are of months lived."""
     draw = np.random.default_rng(4)
     stage = draw.choice(["I", "II", "III"], n, p=[0.5, 0.3, 0.2])

@@ -11,7 +11,6 @@ from torchdpcate.cli.inspect import inspect
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.estimators.average.automatic import AverageEffect
 from torchdpcate.estimators.cate.learner import RLearner
-from torchdpcate.estimators.rules.effect_rule import EffectRule
 from torchdpcate.estimators.subgroups.learner import SubgroupEffects
 from torchdpcate.pages.offline import offline_model
 from torchdpcate.pages.reader import reader_page
@@ -139,8 +138,3 @@ def test_inspect_page_and_card_say_the_same(constant, tmp_path, capsys):
     assert "drug instead of placebo" in shown
     assert first in reader_page(constant)
     assert make_card(constant)["findings"][0] == first
-
-
-def test_a_rule_of_small_records_is_planned_by_regret():
-    said = findings(fitted(EffectRule).release())
-    assert said[0].startswith("So that pain be low, the rule gives drug to")

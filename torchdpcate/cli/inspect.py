@@ -46,6 +46,8 @@ def inspect(
         VerificationError: The release's statement does not agree with itself.
     """
     if new_facts is not None:
+        if as_json or as_card or output is not None or facts is not None:
+            raise InputError("inspect: --new-facts writes a template alone; leave --json, --card, -o and --facts out")
         _new_facts(release, new_facts)
         return
     if as_json and as_card:
@@ -109,6 +111,8 @@ def _new_facts(release: str, path: str) -> None:
     from torchdpcate.verify.deployments import facts_template, wanted
 
     refuse_existing(path, "new_facts", "remove it")
+    if not Path(path).parent.is_dir():
+        raise InputError(f"new_facts {path!r}: there is no folder {str(Path(path).parent)!r}; make it first")
     missing = make_card(load_release(release_path(release)))["to_be_filled_in_by_the_curator"]
     write_text(Path(path), facts_template(), PUBLIC)
     print(f"written: {path}")

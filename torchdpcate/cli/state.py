@@ -49,8 +49,10 @@ def _file(records: str) -> Path:
 def _write(records: str, runs: list[Path]) -> None:
     path = _file(records)
     with suppress(OSError, InputError, UnicodeError):
-        private_folder(path.parent.parent)
-        private_folder(path.parent)
+        for folder in (path.parent.parent, path.parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)  # one that is there may be open to others
+            private_folder(folder)
         if runs:
             write_text(path, "".join(f"{run}\n" for run in runs), PRIVATE)
         else:

@@ -139,7 +139,7 @@ def _said(
     compared: str | None = None,
 ) -> str:
     """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out."""
-    who = f"{about[0].upper()}{about[1:]}"
+    who = f"{about[0].upper()}{about[1:]}{_like(schema)}"
     text, *ends = numbers([value, *(interval if interval is not None else [])])
     start = f"{who}, {compared or contrast(schema)} changes {schema.outcome} by {amount(schema, text)} on average"
     if interval is not None:
@@ -148,6 +148,14 @@ def _said(
         return f"{start}; it has no interval, and nothing can be concluded from it."
     beside = numbers([value, noise])[1].removeprefix("+")
     return f"{start}, where noise alone is about {beside}: it has no interval, and nothing can be concluded from it."
+
+
+def _like(schema: TableSchema) -> str:
+    """Return whom the records stand for, where they do not all count alike."""
+    weighted, complete = schema.domain.weights is not None, bool(schema.domain.dropped)
+    if weighted:
+        return f" (those whom the weighted {'complete ' if complete else ''}records stand for)"
+    return " (those like the complete records)" if complete else ""
 
 
 def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
@@ -211,11 +219,12 @@ def _subgroups(release: SubgroupRelease) -> list[str]:
     low, high = release.interval(simultaneous=True).T
     known, found = ~release.effects.noise_dominated.numpy(), []
     what, mean = ("comparisons", None) if release.arms else ("subgroups", overall(release))
-    if release.arms:
+    if mean is None and known.any():
         clear = known & ((low > 0) | (high < 0))
+        of = f" of an arm with {schema.reference} in a subgroup" if release.arms else ""
         found = [
-            f"In {int(clear.sum())} of {len(table)} comparisons of an arm with {schema.reference} in a subgroup the "
-            f"interval that counts all of them at once leaves zero out{_named(table['cell'][clear])}."
+            f"In {int(clear.sum())} of {len(table)} {what}{of} the interval that counts all of them at once leaves "
+            f"zero out{_named(table['cell'][clear])}."
         ]
     if mean is not None:
         found = [_said(schema, "over all subgroups", mean[0], mean[1:], None), *_meaning(schema, *mean[1:])]
@@ -248,10 +257,9 @@ def _everybody(release: SubgroupRelease) -> list[str]:
                 f"Noise dominates the estimate of {title}: nothing is known of its effect on {schema.outcome}."
             )
         else:
-            zero = " It holds zero: the records do not show whether there is an effect." * (
-                interval[0] <= 0 <= interval[1]
-            )
-            found.append(_said(schema, "among everybody", estimate, interval, None, title) + zero)
+            found.append(_said(schema, "among everybody", estimate, interval, None, title))
+            if not release.arms or interval[0] <= 0 <= interval[1]:
+                found += _meaning(schema, *interval)
     return found
 
 
@@ -289,11 +297,13 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
     edges = effects.quantile(effects.new_tensor([(1 - _MIDDLE) / 2, (1 + _MIDDLE) / 2])).tolist()
     least, most = numbers(edges)
     wide = release.interval(reference, LEVEL)
+    alone = "" if edges[0] <= release.average_effect <= edges[1] else " The average is estimated by itself."
     apart = ((wide[:, 0] > release.average_effect) | (wide[:, 1] < release.average_effect)).mean()
     return [
         *found,
         f"For the middle {_MIDDLE:.0%} of the reference population it is estimated between {least} and {most}; "
-        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out.",
+        f"{f'for {apart:.0%} of them' if apart else 'for nobody of them'} a person's interval leaves the average out."
+        f"{alone}",
     ]
 
 

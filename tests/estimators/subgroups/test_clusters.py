@@ -54,7 +54,10 @@ def test_a_release_says_what_it_rests_on_and_verifies(tmp_path):
     release = SubgroupEffects(STATED, BUDGET, subgroups=[{"age": [0.5]}]).fit(*trial()).release()
     path = release.save(tmp_path / "release.safetensors")
     assert dict(verify_release(path))["level"].startswith("certified")
-    assert "at most 20 records each, whose outcomes, times their weights, are correlated by at most 0.2" in release.assumptions
+    assert (
+        "at most 20 records each, whose outcomes, times their weights, are correlated by at most 0.2"
+        in release.assumptions
+    )
     assert (load_release(path).interval() == release.interval()).all()
 
 

@@ -34,7 +34,7 @@ _DATA_URI = re.compile(r"data:([\w/+.-]+);base64,([A-Za-z0-9+/=\s]+)")
 _LARGEST = 1 << 28  # bytes that a compressed file may unfold to
 _TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt"}
 _IMAGE_CHUNKS = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"pHYs", b"sRGB", b"gAMA", b"cHRM", b"sBIT", b"bKGD", b"tRNS"}
-_FROM_TRAINING = {".safetensors", ".json", ".md", ".html", ".png"}
+_FROM_TRAINING = {".safetensors", ".json", ".md", ".html", ".png", ".csv"}
 
 
 class Unreadable(ValueError):
@@ -302,7 +302,7 @@ _PUBLIC = {
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
     "effect", "estimand", "estimate", "effect_mean", "effect_least", "effect_most", "estimate_least", "estimate_most",
-    "low", "high", "width", "clipped", "generated", "plan", "shares", "residual_scale", "form",
+    "low", "high", "width", "cells", "clipped", "generated", "plan", "shares", "residual_scale", "form",
 }  # fmt: skip
 _SETTINGS = (
     "config.yaml",
