@@ -111,18 +111,23 @@ def _refused(*given, **named):
     raise InputError("refused")
 
 
-@pytest.mark.parametrize("place", ["file", "open"])
-def test_a_state_that_cannot_be_written_is_no_obstacle(here, capsys, monkeypatch, place):
+def test_a_state_that_cannot_be_written_is_no_obstacle(here, capsys, monkeypatch):
     state = here / "state" / "torchdpcate"
     state.parent.mkdir()
-    if place == "file":
-        state.write_text("")
-    else:
-        state.mkdir(mode=0o755)
-        state.chmod(0o755)
+    state.write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
     assert complaint(capsys, "run_dir=far/away/a") == ""
-    assert not state.is_dir() or not any(state.iterdir())
+    assert state.is_file()
+
+
+def test_a_state_that_was_open_to_others_is_closed(here, capsys, monkeypatch):
+    state = here / "state" / "torchdpcate"
+    state.mkdir(parents=True)
+    state.chmod(0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(state.parent))
+    assert complaint(capsys, "run_dir=far/away/a") == ""
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert any(state.rglob("*.txt"))
 
 
 def test_a_large_budget_and_much_noise_are_warned_of(here, capsys):
