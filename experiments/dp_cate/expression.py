@@ -1,7 +1,7 @@
 """Figure 7 of the DP-CATE paper: a constant effect on gene expression, against the sum of genes, by budget.
 
 One run a budget of data=tcga; a run that is there already is read. The paper asks at 2,659 patients; here as many
-public points are requested at. Writes expression_LABEL.png and .md beside this file.
+public points are requested at. Writes expression_LABEL.png and .md into the folder of runs.
 
     python -m experiments.dp_cate.expression --path xena_layout.tsv.gz --label demo --runs RUNS \
         --words data.low=0 data.high=24
@@ -17,7 +17,6 @@ import pandas as pd
 from experiments.dp_cate.figure_runs import markdown, together, trained
 from torchdpcate.evaluation.figures import new_grid, save_figure
 
-HERE = Path(__file__).parent
 EPSILONS = (0.5, 1, 5, 30)
 QUERIES, MODIFIERS, EFFECT = 2659, 10, 1.0
 
@@ -39,7 +38,7 @@ def collect(given: argparse.Namespace) -> pd.DataFrame:
     return together(rows)
 
 
-def draw(found: pd.DataFrame, label: str) -> None:
+def draw(found: pd.DataFrame, label: str, folder: Path) -> None:
     """Draw effects against the sum of genes, a panel a budget."""
     figure, axes = new_grid(1, len(EPSILONS), (12.0, 3.0), sharex=True, sharey="row")
     for at, epsilon in enumerate(EPSILONS):
@@ -50,7 +49,7 @@ def draw(found: pd.DataFrame, label: str) -> None:
         axes[at].set_xlabel(f"sum of {MODIFIERS} genes, scaled")
         axes[at].set_ylabel("effect")
     figure.suptitle(f"A constant effect of 1 on gene expression, {label}: {int(found['n'].iloc[0]):,} patients")
-    save_figure(figure, HERE / f"expression_{label}.png")
+    save_figure(figure, folder / f"expression_{label}.png")
 
 
 def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
@@ -84,8 +83,8 @@ def main() -> None:
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
     found = collect(given)
-    draw(found, given.label)
-    (HERE / f"expression_{given.label}.md").write_text(page(found, given), encoding="utf-8")
+    draw(found, given.label, given.runs)
+    (given.runs / f"expression_{given.label}.md").write_text(page(found, given), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 One run a budget on the cohort of docs/clinical_data.md; a run that is there already is read. The paper asks at the
 records of its test patients; here 1,312 public points are requested at, for queries are published. Writes
-medical_LABEL.png and .md beside this file.
+medical_LABEL.png and .md into the folder of runs.
 
     python -m experiments.dp_cate.medical --data mimic --path DEMO --label demo --runs RUNS --batch-size 16
     python -m experiments.dp_cate.medical --data mimic --path all_hourly_data.h5 --label full --runs RUNS
@@ -19,7 +19,6 @@ from experiments.dp_cate.figure_runs import markdown, together, trained
 from torchdpcate.data.domain import unit_grid
 from torchdpcate.evaluation.figures import new_grid, save_figure
 
-HERE = Path(__file__).parent
 EPSILONS = (0.5, 1, 5, 30)
 QUERIES = 1312
 CELL_VOLUME = 90  # fL, the middle of the usual range of 80 to 100
@@ -81,7 +80,7 @@ def collect(given: argparse.Namespace) -> pd.DataFrame:
     return together(rows)
 
 
-def draw(found: pd.DataFrame, label: str) -> None:
+def draw(found: pd.DataFrame, label: str, folder: Path) -> None:
     """Draw effects against hematocrit, a row a method, a panel a budget."""
     methods = list(found["method"].unique())
     figure, axes = new_grid(len(methods), len(EPSILONS), (12.0, 2.9 * len(methods)), sharex=True, sharey="row")
@@ -95,7 +94,7 @@ def draw(found: pd.DataFrame, label: str) -> None:
     n = int(found["n"].iloc[0])
     what = "DEMONSTRATION FILES, not the paper's data" if label.startswith("demo") else label
     figure.suptitle(f"Effect of ventilation on red blood cells, {what}: {n:,} records")
-    save_figure(figure, HERE / f"medical_{label}.png")
+    save_figure(figure, folder / f"medical_{label}.png")
 
 
 def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
@@ -104,6 +103,8 @@ def page(found: pd.DataFrame, given: argparse.Namespace) -> str:
     table = groups.agg(["mean", "std", "min", "max"]).reset_index()
     demo = f"{DEMO}\n\n" if given.label.startswith("demo") else ""
     command = f"python -m experiments.dp_cate.medical --data {given.data} --path PATH --label {given.label} --runs RUNS"
+    command += f" --per-person {given.per_person}" if given.per_person > 1 else ""
+    command += f" --batch-size {given.batch_size}" if given.batch_size else ""
     return (
         f"# Figure 6 of the DP-CATE paper: {given.label}\n\n{demo}Written by `{command}`: {int(found['n'].iloc[0]):,} "
         f"records, {given.per_person} of each person, delta = 1e-5, {QUERIES:,} public points. The cohort, its bounds "
@@ -124,8 +125,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="of the nuisances' networks, where 128 are more than there are")
     given = parser.parse_args()
     found = collect(given)
-    draw(found, given.label)
-    (HERE / f"medical_{given.label}.md").write_text(page(found, given), encoding="utf-8")
+    draw(found, given.label, given.runs)
+    (given.runs / f"medical_{given.label}.md").write_text(page(found, given), encoding="utf-8")
 
 
 if __name__ == "__main__":
