@@ -51,7 +51,9 @@ def audit(words: list[str]) -> None:
         _leak(words[1:])
         return
     if words[0] == "spillover":
-        raise InputError(f"audit spillover: it is an experiment now; in a checkout: {_SPILLOVER} [the same words]")
+        raise InputError(
+            f"audit spillover: it is a study; in a checkout: {_SPILLOVER} [the same words], or {_SPILLOVER}.construction"
+        )
     given, every = _parse([word for word in words if word != "--all"]), "--all" in words
     if every == ("mechanism" in given):
         raise InputError("audit: give either mechanism=NAME or --all")
