@@ -52,7 +52,7 @@ def audit(words: list[str]) -> None:
         return
     if words[0] == "spillover":
         raise InputError(
-            f"audit spillover: it is a study; in a checkout: {_SPILLOVER} [the same words], or {_SPILLOVER}.construction"
+            f"audit spillover: a study, in a checkout: {_SPILLOVER} [the same words], or {_SPILLOVER}.construction"
         )
     given, every = _parse([word for word in words if word != "--all"]), "--all" in words
     if every == ("mechanism" in given):
