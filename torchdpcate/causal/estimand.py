@@ -1,6 +1,7 @@
 """Average effects: whom each is an average of, its weights at a clipped propensity, and its doubly robust score."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -65,14 +66,12 @@ class Estimand:
                 f"overlap = {self.overlap:g}: the clip of the propensity must lie in (0, 0.5]; 0.1 keeps weights to 10"
             )
 
-    @classmethod
-    def tilt(cls, propensity: Tensor) -> Tensor:
+    def tilt(self, propensity: Tensor) -> Tensor:
         """Return h, of the propensity's shape."""
-        alpha, beta = cls.powers
+        alpha, beta = self.powers
         return propensity ** (alpha + 1) * (1 - propensity) ** (beta + 1)
 
-    @classmethod
-    def members(cls, z: Tensor) -> Tensor | None:
+    def members(self, z: Tensor) -> Tensor | None:
         """Return of whom it is the plain average, by treatments z [n]; None where that is no set of records."""
         return None
 
@@ -200,8 +199,7 @@ class ATE(Estimand):
     public_size = True
     scoring_rule = "exponential"
 
-    @classmethod
-    def members(cls, z: Tensor) -> Tensor:
+    def members(self, z: Tensor) -> Tensor:
         """See ``Estimand``."""
         return z >= 0
 
@@ -234,8 +232,7 @@ class ATC(Estimand):
     scoring_rule = "exponential"
     counted = (0.0, 1.0)
 
-    @classmethod
-    def members(cls, z: Tensor) -> Tensor:
+    def members(self, z: Tensor) -> Tensor:
         """See ``Estimand``."""
         return z < 0.5
 
@@ -256,8 +253,7 @@ class ATT(Estimand):
     scoring_rule = "exponential"
     counted = (1.0, 0.0)
 
-    @classmethod
-    def members(cls, z: Tensor) -> Tensor:
+    def members(self, z: Tensor) -> Tensor:
         """See ``Estimand``."""
         return z > 0.5
 
@@ -293,29 +289,74 @@ class ATO(Estimand):
         return math.sqrt(most)
 
 
+@dataclass(frozen=True)
+class BetaEstimand(Estimand):
+    r"""The average weighted by :math:`h(e) = e^{\alpha + 1} (1 - e)^{\beta + 1}`, by its powers.
+
+    Its propensity is fitted by logistic regression, and no doubly robust score of it is known.
+
+    Args:
+        alpha: In [-1, 0].
+        beta: In [-1, 0].
+
+    Raises:
+        InputError: A power outside [-1, 0], where weights are not monotone in the propensity.
+
+    Example:
+        >>> half = BetaEstimand(0.1, alpha=-0.5, beta=-0.5)
+        >>> half.name, round(half.largest, 6)
+        ('beta:-0.5:-0.5', 3.0)
+    """
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        """Refuse an overlap, or powers, out of range."""
+        super().__post_init__()
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, number(name, getattr(self, name)))
+            if not -1 <= getattr(self, name) <= 0:
+                raise InputError(f"estimand = {self.name}: {name} must lie in [-1, 0]")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """See ``Estimand``: ``beta:ALPHA:BETA``."""
+        return f"beta:{self.alpha!r}:{self.beta!r}"
+
+    @property
+    def powers(self) -> tuple[float, float]:  # type: ignore[override]
+        """See ``Estimand``."""
+        return self.alpha, self.beta
+
+
 ESTIMANDS: dict[str, type[Estimand]] = {cls.name: cls for cls in (ATE, ATC, ATT, ATO)}
 """Estimands by name. To add one: a subclass of ``Estimand``, and its entry here."""
 
+_BETA = re.compile(r"beta:([-+.\de]+):([-+.\de]+)")
+
 
 def make_estimand(name: str, overlap: float) -> Estimand:
-    """Return the estimand of this name with this clip of the propensity.
+    """Return the estimand of this name, one of ``ESTIMANDS`` or ``beta:ALPHA:BETA``, with this clip of the propensity.
 
     Raises:
-        InputError: No such estimand, or an overlap outside (0, 0.5].
+        InputError: No such estimand, a power outside [-1, 0], or an overlap outside (0, 0.5].
 
     Example:
-        >>> make_estimand("ATT", 0.2)
-        ATT(overlap=0.2)
+        >>> make_estimand("ATT", 0.2), make_estimand("beta:0:0", 0.2)
+        (ATT(overlap=0.2), ATO(overlap=0.2))
     """
-    return known_estimand(name)(overlap)
-
-
-def known_estimand(name: str) -> type[Estimand]:
-    """Return the class of the estimand of this name.
-
-    Raises:
-        InputError: No such estimand.
-    """
-    if name not in ESTIMANDS:
-        raise InputError(f"estimand = {name!r}: choose one of {', '.join(ESTIMANDS)}")
-    return ESTIMANDS[name]
+    if name in ESTIMANDS:
+        return ESTIMANDS[name](overlap)
+    given = _BETA.fullmatch(name)
+    try:
+        powers = (float(given[1]), float(given[2])) if given else None
+    except ValueError:
+        powers = None
+    if powers is None:
+        raise InputError(
+            f"estimand = {name!r}: choose one of {', '.join(ESTIMANDS)}, or beta:ALPHA:BETA with powers in [-1, 0], as in "
+            "beta:-0.5:-0.5"
+        )
+    named = (kind(overlap) for kind in ESTIMANDS.values() if kind.powers == powers)
+    return next(named, None) or BetaEstimand(overlap, *powers)

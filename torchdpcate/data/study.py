@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import LongTensor, Tensor
 
-from torchdpcate.causal.estimand import known_estimand
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import CSV, about, file_kind, read_frame
 from torchdpcate.data.domain import Domain
@@ -137,7 +137,7 @@ def record_average(effect: Tensor, a: Tensor, estimand: str) -> float | None:
         >>> record_average(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 1, 1]), "ATT")
         4.0
     """
-    members = known_estimand(estimand).members(a)
+    members = make_estimand(estimand, 0.5).members(a)
     return None if members is None else effect[members].mean().item()
 
 

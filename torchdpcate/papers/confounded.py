@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import known_estimand
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.records import CausalData
 from torchdpcate.data.study import GeneratedStudy
@@ -64,7 +64,7 @@ class Confounded(GeneratedStudy):
             >>> {name: round(Confounded().average_effect(name), 5) for name in ("ATT", "ATC", "ATO")}
             {'ATT': 0.16846, 'ATC': 0.1708, 'ATO': 0.17143}
         """
-        of = known_estimand(estimand)
+        of = make_estimand(estimand, 0.5)
         x, mass = _cube(_NODES, 4)
         mass = mass * of.tilt(self.propensity(x))
         return float((mass * self.effect(x)).sum() / mass.sum())

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import known_estimand
+from torchdpcate.causal.estimand import make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.facts import to_number
 from torchdpcate.data.records import CausalData
@@ -305,7 +305,7 @@ class Hospital(GeneratedStudy):
             >>> bool(abs(source.average_effect("ATE") - source.effect(source.load().queries)[0]) < 1e-12)
             True
         """
-        of = known_estimand(estimand)
+        of = make_estimand(estimand, 0.5)
         effect, propensity = self._many
         mass = of.tilt(propensity)
         return float((mass * effect).sum() / mass.sum())

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdpcate.causal.estimand import Estimand, known_estimand, make_estimand
+from torchdpcate.causal.estimand import Estimand, make_estimand
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
@@ -201,7 +201,7 @@ class AverageEffectRelease(Release):
 
     def __post_init__(self) -> None:
         """Refuse what no reader could use."""
-        known_estimand(self.estimand)
+        make_estimand(self.estimand, 0.5)
         if self.outcome_theta is not None and self.weights is None:
             raise InputError("outcome_theta: give weights too, whose features the outcome model shares")
 

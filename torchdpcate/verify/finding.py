@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdpcate.causal.estimand import BetaEstimand, make_estimand
 from torchdpcate.composition.planned import planned_error
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.data.words import aim, arm, contrast
@@ -169,9 +170,17 @@ def _meaning(schema: TableSchema, low: float, high: float) -> list[str]:
     return [f"{schema.domain.better.capitalize()} {schema.outcome} is better: this speaks for {arm(schema, better)}."]
 
 
+def _weighted(estimand: str) -> str:
+    """Return whom an estimand is an average of, in words."""
+    own = make_estimand(estimand, 0.5)
+    if isinstance(own, BetaEstimand):
+        return f"everybody, weighted by p^{own.alpha + 1:g} (1 - p)^{own.beta + 1:g}, p the chance of treatment"
+    return _ABOUT.get(estimand, f"those of the estimand {estimand}")
+
+
 def _average(release: AverageEffectRelease) -> list[str]:
     schema, main = release.schema, release.main
-    about = f"among {_ABOUT.get(release.estimand, f'those of the estimand {release.estimand}')}"
+    about = f"among {_weighted(release.estimand)}"
     if main.noise_dominated:
         bound = amount(schema, numbers([release.domain.outcome_range])[0].removeprefix("+"))
         return [
