@@ -354,9 +354,7 @@ def make_estimand(name: str, overlap: float) -> Estimand:
     except ValueError:
         powers = None
     if powers is None:
-        raise InputError(
-            f"estimand = {name!r}: choose one of {', '.join(ESTIMANDS)}, or beta:ALPHA:BETA with powers in [-1, 0], as in "
-            "beta:-0.5:-0.5"
-        )
+        known = ", ".join((*ESTIMANDS, "beta:ALPHA:BETA"))
+        raise InputError(f"estimand = {name!r}: choose one of {known}, with powers in [-1, 0] as in beta:-0.5:-0.5")
     named = (kind(overlap) for kind in ESTIMANDS.values() if kind.powers == powers)
     return next(named, None) or BetaEstimand(overlap, *powers)

@@ -162,6 +162,18 @@ def test_squared_loss_is_confined_to_its_ball():
     assert residual <= problem.loss.most_residual
 
 
+def test_an_l1_radius_sets_coefficients_to_zero_and_is_stated_and_verified(tmp_path):
+    x, a, y = records()
+    learner = OutcomeWeightedLearner(DOMAIN, PrivacyBudget(40.0, 0.0), radius=0.05, radius_norm="l1").fit(x, a, y)
+    assert learner.problem_.minimiser.abs().sum() <= 0.05 + 1e-9
+    assert (learner.problem_.minimiser == 0).any()
+    release = learner.release()
+    assert release.theta.abs().sum() <= 0.05 + 1e-6  # noise hides where the solver stopped
+    assert release.privacy.public["radius_norm"] == "l1"
+    release.save(tmp_path / "rule.safetensors")
+    verify_release(tmp_path / "rule.safetensors")
+
+
 def test_default_gamma_costs_a_tenth_of_epsilon():
     bounds = WeightBounds.per_record(2.0)
     for epsilon in (0.1, 1.0):
@@ -201,6 +213,8 @@ def test_mistakes_are_named():
     refused("loss = zero_one", loss="zero_one")
     refused("give a radius", loss="squared")
     refused("radius = -1", radius=-1.0)
+    refused("radius_norm = l3", radius=1.0, radius_norm="l3")
+    refused("radius_norm = l1: it is of a radius", radius_norm="l1")
     refused("outcome = raw", outcome="raw")
     refused("outcome.clip = 0", outcome=SignedResidual(clip=0.0))
     refused("same weight", outcome=SignedResidual(centre=5.0, clip=1.0))

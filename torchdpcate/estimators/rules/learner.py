@@ -72,7 +72,8 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
         ridge: Ridge of the total sum; None takes ``default_ridge``.
         mechanism: ``objective`` (default, least noise) or ``output``.
         perturbation: ``gamma``, ``box`` or ``gaussian``; None takes the one with the least noise.
-        radius: Public bound of the coefficients, l2, or l1 for the squared loss; None leaves them free.
+        radius: Public bound of the coefficients; None leaves them free.
+        radius_norm: Of that bound: ``l2``, or ``l1``, which sets coefficients to zero; of the squared loss always l1.
         ridge_bound: Largest ridge that is worth a release; None takes the curvature of all records at their largest
             weight. If the budget needs more, the learner refuses and says what accuracy to expect.
         seed: Public seed of the split into blocks.
@@ -101,6 +102,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
     mechanism: str = "objective"
     perturbation: str | None = None
     radius: float | None = None
+    radius_norm: str = "l2"
     ridge_bound: float | None = None
     seed: int = 0
     noise: NoiseSource | None = None
@@ -364,7 +366,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
 
     def _loss(self, features: FeatureMap) -> tuple[Loss, ConvexDomain | None]:
         """Return the loss, and the set to which the coefficients are confined."""
-        return make_loss(self.loss, self.radius, features.largest_entry)
+        return make_loss(self.loss, self.radius, features.largest_entry, self.radius_norm)
 
     def _features(self, domain: Domain) -> FeatureMap:
         """Return the feature map, fixed on the columns that the rule sees."""
@@ -427,6 +429,7 @@ class RuleLearner(AnswersDecisions, PrivateEstimator):
             "outcome": self._outcome.name,
             "loss": self.loss if isinstance(self.loss, str) else type(self.loss).__name__,
             **({"radius": self.radius} if self.radius is not None else {}),
+            **({"radius_norm": self.radius_norm} if self.radius_norm != "l2" else {}),
             **({"split": scheme.block_fraction, "seed": self.seed} if scheme.block_fraction is not None else {}),
             **self._shares(),
         }

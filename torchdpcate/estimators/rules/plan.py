@@ -11,9 +11,10 @@ from torch import Tensor
 
 from torchdpcate.data.domain import Domain
 from torchdpcate.data.schema import TableSchema
+from torchdpcate.errors import InputError
 from torchdpcate.estimators.rules.mechanisms import RuleMechanism, stated_mechanism
 from torchdpcate.estimators.rules.outcome import OUTCOMES
-from torchdpcate.estimators.rules.weighted_erm import is_known, stated_loss
+from torchdpcate.estimators.rules.weighted_erm import BALLS, is_known, stated_loss
 from torchdpcate.fit.feature_maps import FeatureMap
 from torchdpcate.fit.private_fit import ObjectiveNoise, PrivateFit, WeightBounds
 from torchdpcate.fit.weights.scheme import WEIGHTS
@@ -304,6 +305,10 @@ def _parts(public: Mapping[str, Any]) -> dict[str, Any]:
     found |= {name: as_number(public[name]) for name in _of_outcome(public)}
     if "radius" in public:
         found["radius"] = positive("radius", as_number(public["radius"]))
+    if "radius_norm" in public:
+        if public["radius_norm"] not in BALLS or "radius" not in public:
+            raise InputError("radius_norm: no norm of a stated radius")
+        found["radius_norm"] = public["radius_norm"]
     if "split" in public:
         found |= {"split": probability("split", as_number(public["split"]), above_zero=True)}
         found |= {"seed": integer("seed", public["seed"], least=-(2**63))}

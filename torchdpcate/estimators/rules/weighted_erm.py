@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 LOSSES = Registry("loss")
 """Losses of labels by the names that users give; the squared one needs a radius."""
+BALLS: dict[str, type[ConvexDomain]] = {"l2": Ball, "l1": L1Ball}
+"""Sets of coefficients by the norm of their radius."""
 MOST_TARGET = 2.0
 """Of the squared loss: twice a label times a magnitude."""
 _LABELS = (-1.0, 1.0)  # what rules feed to losses, but for the squared one
 
 
-def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> tuple[Loss, ConvexDomain | None]:
+def make_loss(
+    loss: str | Loss, radius: float | None, largest_entry: float, norm: str = "l2"
+) -> tuple[Loss, ConvexDomain | None]:
     r"""Return a rule's loss, and the set to which its coefficients are confined; None leaves them free.
 
     The squared loss :math:`(2 m t - u)^2` lives on an l1 ball of this radius, where
@@ -41,10 +45,11 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
         loss: ``huber_hinge``, ``logistic``, ``squared``, or a ``Loss``, which `check_loss` tries at both labels.
         radius: Public bound of the coefficients: l2, or l1 for the squared loss, which needs one.
         largest_entry: Public bound of |psi_j|.
+        norm: Of the radius, ``l2`` or ``l1``; that of the squared loss is always l1.
 
     Raises:
-        InputError: No loss of this name, a radius that is not positive, or a squared loss without one; a loss that is
-            not for labels of -1 and 1, or that breaks its bounds there.
+        InputError: No loss of this name, a radius that is not positive, an l1 norm without one, or a squared loss
+            without one; a loss that is not for labels of -1 and 1, or that breaks its bounds there.
 
     Example:
         >>> loss, ball = make_loss("squared", 3.0, 0.5)
@@ -53,13 +58,17 @@ def make_loss(loss: str | Loss, radius: float | None, largest_entry: float) -> t
     """
     if radius is not None and not radius > 0:
         raise InputError(f"radius = {radius}: give a number above 0, or null for none")
+    if norm not in BALLS:
+        raise InputError(f"radius_norm = {norm}: choose one of {', '.join(BALLS)}")
+    if norm != "l2" and radius is None:
+        raise InputError(f"radius_norm = {norm}: it is of a radius; give radius, or leave radius_norm=l2")
     if loss == "squared" or isinstance(loss, Squared):
         if radius is None:
             raise InputError("loss = squared: its slope is bounded for bounded coefficients alone; give a radius")
         return Squared(MOST_TARGET + largest_entry * radius), L1Ball(radius)
-    domain = None if radius is None else Ball(radius)
+    domain = None if radius is None else BALLS[norm](radius)
     if isinstance(loss, Loss):
-        check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||
+        check_loss(loss, _LABELS, math.inf if radius is None else radius)  # |u| <= ||psi|| ||theta||, also in l1
         return loss, domain
     if loss not in LOSSES:
         raise InputError(f"loss = {loss}: choose one of {', '.join(LOSSES)}, squared")
