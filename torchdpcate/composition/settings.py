@@ -98,6 +98,11 @@ class ComposedNuisance(ABC):
         """
         return self
 
+    @property
+    def trains(self) -> bool:
+        """Whether it trains under a Trainer, and so on its device."""
+        return False
+
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "ComposedNuisance":
         """Return the same with another maker of Trainers, where it has one."""
         return self
@@ -147,6 +152,11 @@ class Additive(ComposedNuisance):
         """See ``ComposedNuisance``: of Lightning's fit the plain steps that learn the same."""
         found = Additive(NoisyNewton()) if type(self.solver) is LightningFit else self
         return found if type(self) is Additive and type(found.solver) in BY_SUMS else None
+
+    @property
+    def trains(self) -> bool:
+        """See ``ComposedNuisance``."""
+        return type(self.solver) is LightningFit
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "Additive":
         """See ``ComposedNuisance``."""
@@ -227,6 +237,11 @@ class WideAndDeep(ComposedNuisance):
         features = fit.predictors.shape[1] if self.features else 1
         network = Network(fit, z.shape[1], self.width, self.share, features)
         return Learnt(trained(network, plan, z, steps, self.trainer, self.mode, self.max_physical_batch))
+
+    @property
+    def trains(self) -> bool:
+        """See ``ComposedNuisance``."""
+        return True
 
     def trained_by(self, trainer: "Callable[..., Trainer]") -> "WideAndDeep":
         """See ``ComposedNuisance``."""

@@ -121,8 +121,8 @@ def _settings(trainer: Callable[..., Trainer]) -> tuple[dict[str, Any], bool]:
     return settings, (trainer.func if isinstance(trainer, partial) else trainer) is default_trainer
 
 
-def check_device(trainer: Callable[..., Trainer]) -> None:
-    """Refuse a Trainer whose device is not there, before anything is spent.
+def check_device(trainer: Callable[..., Trainer]) -> torch.device:
+    """Return a Trainer's device; one that is not there is refused, before anything is spent.
 
     Lightning is not imported for the library's own on the CPU, which is always there.
 
@@ -134,10 +134,12 @@ def check_device(trainer: Callable[..., Trainer]) -> None:
 
     Example:
         >>> check_device(default_trainer)
+        device(type='cpu')
     """
     settings, own = _settings(trainer)
-    if not own or settings.get("accelerator", "cpu") != "cpu":
-        trainer()
+    if own and settings.get("accelerator", "cpu") == "cpu":
+        return torch.device("cpu")
+    return trainer().strategy.root_device
 
 
 @contextmanager

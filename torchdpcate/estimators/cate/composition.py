@@ -1,5 +1,6 @@
 """The one composition on all records behind a learner of effects: what it refuses, plans, fits and guarantees."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -31,6 +32,11 @@ from torchdpcate.release.release import QueryRelease
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+_ON_THE_CPU = (
+    "trainer.accelerator = {}: this plan trains no network, and its sums over records run on the CPU, for which their "
+    "rounding is proved; nuisance=wide_and_deep (or additive) trains on the device"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +193,14 @@ class Composition:
     ) -> FittedComposition:
         """Run all steps, which pay for the release too; over a stream in passes."""
         plan = self.plan(records.n)
-        check_device(self.trainer)
+        device = check_device(self.trainer)
         pays = session.charging([RECORDS], Charge(Purpose.RELEASE, Composed.name), bool(self._conditions))
         domain, levels = self.schema.domain, self.schema.two_levels
         by_sums = isinstance(records, RecordStream) or plan.weight is not None
         solver, nuisance = self.settings.learnt_by(self.budget, by_sums)
         rows, nuisance = rows_of(records, domain, self.schema.actions), nuisance.trained_by(self.trainer)
+        if device.type != "cpu" and not any(nuisance.chosen(step, plan.size).trains for step in plan.shares.shares):
+            warnings.warn(_ON_THE_CPU.format(device.type), stacklevel=2)
         found = fit_composition(rows, domain, plan, pays, levels, solver, nuisance)
         balance, guarantee = None, self._guarantee
         if isinstance(records, CausalData) and plan.arms == 2:
