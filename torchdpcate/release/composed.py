@@ -17,6 +17,7 @@ from torchdpcate.release.effect_law import EffectLaw, IntervalNumbers
 from torchdpcate.release.parts import tensors_of
 from torchdpcate.release.release import EffectRelease, require_tensor
 from torchdpcate.release.rule import DecisionRelease
+from torchdpcate.release.rule_value import RuleValue, value_of
 from torchdpcate.release.statement import (
     ESTIMATED,
     LIKE_PRIOR,
@@ -477,6 +478,22 @@ class ComposedRule(DecisionRelease):
     def score_tensor(self, x: Tensor) -> Tensor:
         """Return the gain beyond cost and cutoff at encoded covariates x [m, q], [m], in outcome units."""
         return self.domain.direction * self.effect.effect_tensor(x) - self.cost - self.cutoff
+
+    def value(self, population: Covariates, level: float = 0.95) -> RuleValue:
+        """Return gain and regret of the rule over a public population, in outcome units a person; see ``value_of``.
+
+        Post-processing of the numbers that the release's intervals rest on, hence free where it has some
+        (``second_stage.intervals``); about the intervals' ``target``, if what ``assumptions`` says is so.
+
+        Args:
+            population: Public covariates [m, q], as for ``decide``; never the records of the fit.
+            level: Probability with which the interval of the gain and the bound of the regret hold together.
+
+        Raises:
+            InputError: The release has no intervals, and why; a level outside (0, 1); a population outside the domain.
+        """
+        self.effect._required_law()
+        return value_of(self, self._covariates(population), level)
 
     def summary(self) -> dict[str, Any]:
         """Return how rich the rule is, and its public choices.

@@ -80,6 +80,30 @@ class EffectLaw:
         """Return intervals [m, 2] of the projection's means, of mean features psi [m, p] of several persons each."""
         return self._of(psi, level, 0.0, 0.0)
 
+    def at_once(self, psi: Tensor, share: Tensor, level: float) -> Tensor:
+        r"""Return intervals [m, 2] of psi't + share c of the projection, which hold for all psi and shares at once.
+
+        Half widths are :math:`\sqrt{\chi^2_{r, \text{level}}}` deviations, with r errors: one a direction, one of c,
+        and one a feature where nuisances were estimated. Source: Scheffe (1953).
+
+        Args:
+            psi: Sums of the features of some persons over the number of all, [m, p].
+            share: Share of these persons, [m].
+            level: Probability in (0, 1).
+
+        Raises:
+            InputError: A level outside (0, 1).
+        """
+        from scipy.stats import chi2
+
+        if not 0 < level < 1:
+            raise InputError(f"level = {level}: give a probability strictly between 0 and 1")
+        errors = self.directions.shape[1] + 1 + (0 if self.nuisances is None else len(self.centre))
+        off = psi - share[:, None] * self.centre
+        variance = self._variance(off) + share.square() * self.correction_variance + self._of_nuisances(psi)
+        middle, half = psi @ self.estimates + share * self.correction, chi2.ppf(level, errors) ** 0.5 * variance.sqrt()
+        return torch.stack([middle - half, middle + half], 1)
+
     def contrast(
         self, psi: Tensor, other: Tensor, level: float, bias: float = 0.0, apart: Tensor | None = None
     ) -> Tensor:
