@@ -154,6 +154,8 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,a\n3,4\n", [], "no column that can be a covariate"),
         ("a,a,b\n3,4,5\n", ["--outcome", "a"], "outcome = a: the column is there more than once; rename all but one"),
         ("a\n3\n", [], "line 1 has no comma"),
+        ("drug,north\nplacebo,south\ndrug,north\n", [], "2 of 2 names in line 1 are values of their columns too"),
+        ("drug,north,ann\ndrug,north,bob\n", [], "give the table a header, or where it is there again"),
         (
             "a;b\n3;4\n",
             [],
@@ -185,6 +187,11 @@ def test_mistakes_are_one_line_and_show_no_record(here, capsys, content, words, 
     assert why in line
     assert line.count("\n") == 1
     assert Path("there.yaml").read_text() == "mine"
+
+
+def test_a_name_that_one_column_has_among_its_values_is_a_name(here):
+    Path("t.csv").write_text("smoker,sex\nsmoker,F\nnone,M\n")
+    assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"smoker", "sex"}
 
 
 def test_a_table_without_records_has_a_draft(here):

@@ -199,6 +199,7 @@ def make_parser() -> Parser:
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
 
     report.add_argument("--facts", metavar="YAML", help="what only the curator knows, as of inspect: title, date, site")
+    _add_form(report)
 
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")

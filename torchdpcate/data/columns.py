@@ -92,6 +92,8 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
     columns = [name for name in names if name and names.count(name) == 1]
     batches = csv_batches(arrow_path(path), columns, raw=True, form=form)
     first = next(islice(batches, 1), None) if columns else None
+    if first is not None:
+        _check_header(path, first)
     found = {} if first is None else {name: _by_majority(first.column(name), form) for name in columns}
     return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBERS) for name in names}
 
@@ -140,6 +142,21 @@ def _like_a_number(name: str) -> bool:
     """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
     letters = any(map(str.isalpha, name))
     return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+
+
+def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
+    """Refuse names of which most are among the values of their columns, as of a table that begins with a record."""
+    from pyarrow import compute
+
+    again = [
+        compute.any(compute.equal(column, name.encode())).as_py() or False
+        for name, column in zip(first.schema.names, first.columns, strict=True)
+    ]
+    if 2 * sum(again) > len(again):
+        raise InputError(
+            f"data file {str(path)!r}: {sum(again)} of {len(again)} names in line 1 are values of their columns "
+            f"too; give the table a header, or where it is there again, {setting('repeated_header', 'true')}"
+        )
 
 
 def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]) -> None:
