@@ -10,7 +10,7 @@ import torch
 
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
-from torchdpcate.cli.main import main
+from torchdpcate.cli.parser import parsed
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
@@ -124,5 +124,5 @@ def test_a_reference_in_another_form_is_read_by_its_settings(tmp_path: Path) -> 
     rows.to_csv(tmp_path / "people.csv", sep=";", decimal=",", index=False)
     with pytest.raises(InputError, match=r"give data\.separator=semicolon"):
         write_page(path, reference=str(tmp_path / "people.csv"))
-    words = ["--separator", "semicolon", "--decimal", "comma"]
-    assert main(["report", str(path), "--reference", str(tmp_path / "people.csv"), *words]) == 0
+    given = parsed(["report", str(path), "--reference", "people.csv", "--separator", "semicolon", "--decimal", "comma"])
+    assert write_page(path, reference=str(tmp_path / given["reference"]), form=given["form"]).is_file()
