@@ -121,7 +121,7 @@ def test_a_reference_in_another_form_is_read_by_its_settings(tmp_path: Path) -> 
     release = rule._example()
     path = release.save(tmp_path / "release.safetensors")
     rows = pd.DataFrame(release.schema.grid(8).numpy(), columns=release.schema.columns)
-    rows.to_csv(tmp_path / "people.csv", sep=";", decimal=",", index=False)
+    rows.assign(other=1).to_csv(tmp_path / "people.csv", sep=";", decimal=",", index=False)
     with pytest.raises(InputError, match=r"give data\.separator=semicolon"):
         write_page(path, reference=str(tmp_path / "people.csv"))
     given = parsed(["report", str(path), "--reference", "people.csv", "--separator", "semicolon", "--decimal", "comma"])
