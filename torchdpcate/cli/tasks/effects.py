@@ -192,8 +192,9 @@ class Effects(TaskSpec):
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)
-            own = isinstance(release, ComposedRelease) and not release.arms  # then one number is the average everywhere
-            mean = release.average_effect if own else at.mean().item()
+            mean = at.mean().item()
+            if isinstance(release, ComposedRelease) and not release.arms:
+                mean = release.average_effect  # the number that finding and page have
             noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
