@@ -425,6 +425,7 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
     ("words", "names"),
     [
         (["task=subgroups", "data.n=2000", "subgroups=[{x0: [0]}]"], ["estimate_least", "estimate_most"]),
+        pytest.param(["task=rule", "data.n=2000"], ["share_treated"], marks=pytest.mark.slow),
         pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
     ],
 )

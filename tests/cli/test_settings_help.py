@@ -58,3 +58,11 @@ def test_a_remark_is_read_with_the_lines_that_continue_it():
 def test_a_choice_that_there_is_not_is_refused(capsys):
     assert main(["train", "task=nothing", "--help"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_value_that_another_setting_has_is_named():
+    text = settings_help([])
+    for shown in ("data.seed=(seed)", "data.queries=(queries.count)", "data.queries_path=(queries.path)"):
+        assert shown in text
+    assert not re.search(r"^\S+=(?: |$)", text, re.M)
+    assert "all records. Others: " in " ".join(text.split())

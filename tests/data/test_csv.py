@@ -11,6 +11,7 @@ from torchdpcate.cli.main import main
 from torchdpcate.data import CsvForm
 from torchdpcate.data.table import Table, TableStream
 from torchdpcate.errors import InputError
+from torchdpcate.papers import Dataset1
 
 FACTS = {
     "treatment": "treat",
@@ -128,6 +129,12 @@ def test_a_setting_that_there_is_not_is_refused(settings, words) -> None:
         (text(), {"decimal": "comma"}, "give data.decimal=point"),
         (text(), {"trailing_separator": True}, "leave data.trailing_separator out"),
         (text() + "1\n" + text().partition("\n")[2], {"footer_rows": 1}, "is not among the last data.footer_rows = 1"),
+        (text(), {"footer_rows": N}, f"data.footer_rows = {N} leaves no row of it; give the number of its last rows"),
+        (text(), {"footer_rows": 99}, "data.footer_rows = 99 leaves no row of it"),
+        (text() + TOTALS, {"footer_rows": 99}, "data.footer_rows = 99 leaves no row of it"),
+        (text(), {"skip_lines": 99}, "data.skip_lines = 99 passes over all of it; give the number of lines before"),
+        (text(), {"skip_lines": N + 1}, f"data.skip_lines = {N + 1} passes over all of it"),
+        (text(), {"skip_lines": 2}, "has the file a header, .* data.skip_lines = 2 may pass over it"),
     ],
 )
 def test_a_form_that_the_file_has_not_is_refused(tmp_path, content, settings, words) -> None:
@@ -204,3 +211,26 @@ def test_all_numbers_of_a_declared_form_are_read() -> None:
     for separator, value in itertools.product(("", "."), (0.5, 12.0, 999.99, 1000.0, 1234567.25)):
         written = f"{value:,.2f}".translate({ord(","): separator or None, ord("."): ","})
         assert CsvForm(decimal="comma", thousands="point").is_number(written)
+
+
+def test_the_refusal_of_other_signs_names_each_setting_once_for_each_way(tmp_path) -> None:
+    path = tmp_path / "t.csv"
+    records().assign(costs=[f"{i},234" for i in range(N)]).to_csv(path, index=False)
+    with pytest.raises(InputError, match=r"give data\.thousands=comma, or data\.decimal=comma \(") as caught:
+        Table(path, FACTS).load()
+    assert len(str(caught.value).replace(str(tmp_path), "")) < 300
+
+
+def test_a_wrong_form_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(InputError, match="choose one of point, comma"):
+        Table("nowhere.csv", FACTS, decimal="dot")
+
+
+def test_queries_of_data_without_settings_say_how_to_save_them(tmp_path) -> None:
+    path = tmp_path / "queries.csv"
+    path.write_text("x0;x1\n0,5;0,5\n")
+    with pytest.raises(InputError, match="by semicolons; save it as comma-separated UTF-8 with decimal points"):
+        Dataset1(queries_path=path).load()
+    path.write_text('x0,x1\n"0,5",0.5\n')
+    with pytest.raises(InputError, match=r"; save it as comma-separated UTF-8 with decimal points$"):
+        Dataset1(queries_path=path).load()

@@ -53,24 +53,12 @@ def test_other_records_have_the_same_draft(here, ending):
     assert set(re.findall(r"[0-9.]+", drafts[0])) <= {".", "0.05", "0.5", "0", "1", "2", "3"}  # those of its remarks
 
 
-def test_of_numbers_alone_it_asks_for_scale_and_typical_range(here):
+def test_what_an_entry_may_have_is_said_once(here):
     table().to_csv("people.csv", index=False)
     draft = draft_domain("people.csv", "treat", "pay")
-    requested = "    # typical: [ , ]   # where nine of ten values lie, if the range is much wider\n"
-    requested += "    # scale: log   # of values over decades\n"
-    requested += "    # missing: indicator   # where values may be missing\n"
-    assert draft.count(requested) == 4  # age, yes, a: b, größe
-    assert f"  age:\n    low: ???\n    high: ???\n{requested}" in draft
-    filled = (
-        draft.replace("low: ???", "low: 1")
-        .replace("high: ???", "high: 9")
-        .replace("categories: ???", "categories: [a, b]")
-    )
-    filled = filled.replace("overlap: ???", "overlap: 0.1").replace("origin: ???", "origin: codebook")
-    Path("d.yaml").write_text(
-        filled.replace("# typical: [ , ]", "typical: [2, 3]").replace("# scale: log", "scale: log")
-    )
-    assert TableSchema.from_yaml("d.yaml").domain.scales.count("log") == 4
+    for remark in ("typical: [ , ]", "scale: log", "missing: indicator", "categories: [1, 2, 3]", "kind: date"):
+        assert draft.count(f"  #   {remark}   ") == 1  # said once, for all covariates
+    assert "  age:\n    low: ???\n    high: ???\n" in draft
 
 
 def test_no_record_decides_a_type_alone(here):
@@ -154,6 +142,8 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,a\n3,4\n", [], "no column that can be a covariate"),
         ("a,a,b\n3,4,5\n", ["--outcome", "a"], "outcome = a: the column is there more than once; rename all but one"),
         ("a\n3\n", [], "line 1 has no comma"),
+        ("drug,north\nplacebo,south\ndrug,north\n", [], "2 of 2 names in line 1 are values of their columns too"),
+        ("drug,north,ann\ndrug,north,bob\n", [], "give the table a header, or where it is there again"),
         (
             "a;b\n3;4\n",
             [],
@@ -171,7 +161,6 @@ def test_what_is_open_is_refused_by_name(here, entry, named):
         ("a,b\n1,2\n", ["--covariates", "a,c"], "covariates = c: is no column"),
         ("a,b\n1,2\n", ["--covariates", "a,a"], "names a column twice"),
         ("a,b\n1,2\n", ["--covariates", "a", "--outcome", "a"], "is the treatment or the outcome"),
-        ("a,b\n1,2020-01-31\n", ["--covariates", "b"], "the column is dates; make a number of it"),
         ("a,b,\n1,2,\n", [], "separator, data.trailing_separator=true (predict, domain: --trailing-separator)"),
         ("a,b\n1,2\n", ["-o", "there.yaml"], "exists already"),
         ("a,b\n1,2\n", ["-o", "none/d.yaml"], "make it first"),
@@ -185,6 +174,11 @@ def test_mistakes_are_one_line_and_show_no_record(here, capsys, content, words, 
     assert why in line
     assert line.count("\n") == 1
     assert Path("there.yaml").read_text() == "mine"
+
+
+def test_a_name_that_one_column_has_among_its_values_is_a_name(here):
+    Path("t.csv").write_text("smoker,sex\nsmoker,F\nnone,M\n")
+    assert yaml.safe_load(draft_domain("t.csv"))["covariates"].keys() == {"smoker", "sex"}
 
 
 def test_a_table_without_records_has_a_draft(here):
@@ -221,10 +215,12 @@ def test_identifiers_and_dates_are_left_out_with_a_word(here, ending):
     frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file, index=False)
     text = draft_domain(file, "a", "y")
     assert list(yaml.safe_load(text)["covariates"]) == ["x", "covid"]
-    assert "# left out: patient_id, an identifier by its name; it says who a person is" in text
-    assert "# left out: when, dates; make a number of it" in text
+    assert "# left out: patient_id, an identifier by its name; it says who or where a person is" in text
+    assert "# left out: when, dates; name it by --covariates" in text
     assert "# left out: birth_date, dates; " in text
     assert list(yaml.safe_load(draft_domain(file, "a", "y", ["patient_id"]))["covariates"]) == ["patient_id"]
+    entry = yaml.safe_load(draft_domain(file, "a", "y", ["when"]))["covariates"]["when"]
+    assert entry == {"kind": "date", "low": "???", "high": "???"}
 
 
 @pytest.mark.parametrize(
@@ -232,7 +228,7 @@ def test_identifiers_and_dates_are_left_out_with_a_word(here, ending):
     [
         *(
             (name, IDENTIFIER)
-            for name in ("id", "ID", "Id", "PatientID", "patient_id", "subjectId", "hadm_id", "studyid")
+            for name in ("id", "ID", "Id", "PatientID", "patient_id", "subjectId", "hadm_id", "studyid", "schoolid")
         ),
         *((name, DATES) for name in ("date", "admission_date", "dischargeDate", "DOB", "birthdate")),
         *((name, "") for name in ("covid", "acid", "paid", "update_count", "candidate", "age", "identity", "name")),
@@ -258,7 +254,8 @@ def asked(kinds, answers, **given):
 KINDS = {"id": "numbers", "arm": "words", "pain": "numbers", "age": "numbers", "site": "words", "sex": "truth values"}
 ANSWERS = [
     "nobody", "arm", "placebo, drug", "arm", "pain", "ten", "10 0", "0, 10", "scale's manual: p. 3",
-    "age, nobody", "age, site, sex", "18 1e2", "yes, no, NA", "0.5", "2", ".1", "protocol",
+    "less", "lower", "yes", "age, nobody", "age, site, sex", "18 1e2", "maybe", "yes", "yes, no, NA", "",
+    "no", "0.5", "2", ".1", "protocol",
 ]  # fmt: skip
 
 
@@ -272,15 +269,24 @@ def test_questions_make_a_file_that_is_read(here):
     facts = yaml.safe_load(found.text)
     assert facts["treatment"] == {"name": "arm", "categories": ["placebo", "drug"]}
     assert facts["covariates"] == {
-        "age": {"low": 18, "high": 100}, "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
+        "age": {"low": 18, "high": 100, "missing": "indicator"},
+        "site": {"categories": ["yes", "no", "NA"]}, "sex": {"categories": [0, 1]}
     }  # fmt: skip
     assert (facts["overlap"], facts["propensity"], facts["origin"]) == (0.1, 0.5, "protocol")
-    for words in ("left out: id, an identifier", "is no column", "inverted", "no share", "Noise grows with the width"):
+    assert {name: facts["outcome"][name] for name in ("better", "missing")} == {"better": "lower", "missing": "drop"}
+    for words in (
+        "left out: id, an identifier",
+        "is no column",
+        "inverted",
+        "no share",
+        "Noise grows",
+        "say yes or no",
+    ):
         assert words in shown
 
 
 def test_answers_may_be_left_for_later_and_columns_out(here):
-    answers = ["", "?", "?", "-", "north, south", "", "?", "?"]
+    answers = ["", "?", "?", "", "", "-", "north, south", "", "", "?", "?"]
     given = {"treatment": "sex", "outcome": "pain", "covariates": ["age", "site"]}
     found, _ = asked(KINDS, answers, **given)
     assert found.open == 5
@@ -289,6 +295,36 @@ def test_answers_may_be_left_for_later_and_columns_out(here):
     assert facts["treatment"] == "sex"
     assert facts["outcome"]["low"] == "???"
     assert "propensity" not in facts
+
+
+def test_of_dates_the_first_and_the_last_are_asked_for(here):
+    answers = [
+        "",
+        "0 1",
+        "manual",
+        "",
+        "",
+        "2021-01-01 2020-01-01",
+        "2020-01-01, 2021-01-01",
+        "",
+        "",
+        "0.1",
+        "protocol",
+    ]
+    found, shown = asked(
+        {"a": "numbers", "y": "numbers", "when": "dates"}, answers, treatment="a", outcome="y", covariates=["when"]
+    )
+    assert "give the earlier date as low" in shown
+    entry = {"when": {"kind": "date", "low": "2020-01-01", "high": "2021-01-01"}}
+    Path("d.yaml").write_text(found.text)
+    assert TableSchema.from_yaml("d.yaml").to_dict()["covariates"] == entry
+
+
+def test_many_columns_are_named_by_what_they_hold(here):
+    kinds = {f"lab_{i}": "numbers" for i in range(67)} | {"sex": "words"}
+    _, shown = asked(kinds, ["sex", "F, M", "lab_0", "?", "?", "", "", "lab_1", "?", "", "", "?", "?"])
+    assert "lab_0, lab_1, lab_2" in " ".join(shown.split())
+    assert len(shown.splitlines()) < 60
 
 
 @pytest.mark.parametrize("broken", [KeyboardInterrupt, EOFError])
@@ -321,6 +357,6 @@ def test_a_draft_names_what_is_done_about_missing_values_and_dates(tmp_path: Pat
     for cells in ("1,2,a", ",,"):
         (tmp_path / "t.csv").write_text(f"treat,age,site\n0,3,b\n{cells}\n0,3,b\n")
         draft = draft_domain(tmp_path / "t.csv", "treat")
-        assert draft.count("# missing: indicator") == 2
+        assert draft.count("missing: indicator") == 1
         assert draft.count("# codes: [NA, .]") == 1
-        assert "# kind: date" in draft
+        assert "kind: date" in draft

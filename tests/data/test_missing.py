@@ -307,6 +307,21 @@ def test_dates_of_a_number_are_refused_with_the_remedy(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="column 'age' holds dates; declare them: kind: date, with low and high"):
         Table(tmp_path / "t.parquet", covariate(low=0, high=9)).load()
+    frame.assign(age="2015-01-01").to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="column 'age' holds dates; declare them: kind: date, with low and high"):
+        Table(tmp_path / "t.csv", covariate(low=0, high=9)).load()
+    with pytest.raises(InputError, match="bounds of covariate 'age' are 2015-01-01 and 2016-01-01; of dates add kind"):
+        covariate(low="2015-01-01", high="2016-01-01")
+
+
+def test_bounds_of_dates_are_dates_in_messages(tmp_path: Path) -> None:
+    read = covariate(kind="date", low="2015-01-01", high="2016-01-01")
+    frame = pd.DataFrame({"arm": ["drug", "placebo"], "died": ["no", "yes"], "age": ["2015-01-01", "2019-01-01"]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=r"outside its declared bounds \[2015-01-01, 2016-01-01\]"):
+        Table(tmp_path / "t.csv", read).load()
+    with pytest.warns(UserWarning, match=r"outside the declared bounds \[2015-01-01, 2016-01-01\]"):
+        Table(tmp_path / "t.csv", read, out_of_bounds="clip").load()
 
 
 def test_bounds_in_words() -> None:

@@ -163,9 +163,7 @@ def test_scientific_notation_is_a_number(tmp_path: Path) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match=r"'nowhere/d.yaml' does not exist"):
         TableSchema.from_yaml("nowhere/d.yaml")
-    with pytest.raises(
-        InputError, match="shipped ones: acic2016, hillstrom, hillstrom_womens, lalonde, mimic, nhefs, twins"
-    ):
+    with pytest.raises(InputError, match=r"shipped ones: acic2016, hillstrom, .*, mimic, nhefs, twins"):
         TableSchema.from_yaml("nothing")
 
 

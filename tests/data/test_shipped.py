@@ -88,7 +88,8 @@ def test_conf_is_found_in_a_checkout_and_in_a_wheel(tmp_path, monkeypatch) -> No
 
 def test_an_unknown_name_lists_the_choices() -> None:
     with pytest.raises(
-        InputError, match=r"domain 'mars' .*: acic2016, hillstrom, hillstrom_womens, lalonde, mimic, nhefs, twins"
+        InputError,
+        match=r"domain 'mars' .*: acic2016, hillstrom, .*, lalonde, learning_mindset, mimic, nhefs, twins",
     ):
         TableSchema.from_yaml("mars")
 
@@ -98,3 +99,11 @@ def test_importing_the_room_is_light() -> None:
     code = f"import sys, torchdpcate.data; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", sorted((registry.conf_dir() / "domain").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_shipped_domain_of_outcomes_of_0_and_1_says_their_kind(path):
+    """Without it a table of the user's own, as of twins, is refused."""
+    schema = TableSchema.from_yaml(path.stem)
+    domain = schema.domain
+    assert schema.kind_said or (domain.outcome_low, domain.outcome_high) != (0.0, 1.0)

@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
 from tests.release.test_population import release as composed_effect
 from tests.release.test_reader import DRAWN, RELEASES
+from torchdpcate.cli.parser import parsed
 from torchdpcate.data.schema import TableSchema
 from torchdpcate.errors import InputError
 from torchdpcate.pages.reader import PAGE, reader_page, write_page
@@ -113,3 +115,14 @@ def test_a_reference_of_other_columns_and_a_file_as_folder_are_refused(tmp_path:
     with pytest.raises(InputError, match="choose another folder"):
         write_page(path, folder=tmp_path / "other.csv")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["other.csv", "release.safetensors"]
+
+
+def test_a_reference_in_another_form_is_read_by_its_settings(tmp_path: Path) -> None:
+    release = rule._example()
+    path = release.save(tmp_path / "release.safetensors")
+    rows = pd.DataFrame(release.schema.grid(8).numpy(), columns=release.schema.columns)
+    rows.assign(other=1).to_csv(tmp_path / "people.csv", sep=";", decimal=",", index=False)
+    with pytest.raises(InputError, match=r"give data\.separator=semicolon"):
+        write_page(path, reference=str(tmp_path / "people.csv"))
+    given = parsed(["report", str(path), "--reference", "people.csv", "--separator", "semicolon", "--decimal", "comma"])
+    assert write_page(path, reference=str(tmp_path / given["reference"]), form=given["form"]).is_file()

@@ -48,13 +48,14 @@ def ask_domain(
         InputError: A column that is given, and is none of the table's; or no column can be a covariate.
 
     Example:
-        >>> said = iter(["a", "", "y", "0 1", "manual", "x", "0, 9", "", "0.1", "protocol"])
+        >>> said = iter(["a", "", "y", "0 1", "manual", "", "", "x", "0, 9", "yes", "", "0.1", "protocol"])
         >>> kinds = dict.fromkeys("ayx", "numbers")
         >>> print(ask_domain(kinds, lambda question: next(said), lambda line: None).text.partition("covariates")[2])
-        :   # of a number that is a code, categories: [1, 2, 3] in the place of low and high
+        :
           x:
             low: 0
             high: 9
+            missing: indicator
         overlap: 0.1
         origin: protocol
         <BLANKLINE>
@@ -64,15 +65,18 @@ def ask_domain(
     say(f"{LATER} leaves an answer for later, Ctrl-C ends without writing.")
     if None in (treatment, outcome, covariates):
         say("")
-        say(
-            columns(["column", "holds"], [(name, left_out(name, kind) or kind) for name, kind in kinds.items() if name])
-        )
+        holds: dict[str, list[str]] = {}
+        for name, kind in kinds.items():
+            holds.setdefault(left_out(name, kind) or kind, []).extend([name] if name else [])
+        say(columns(["holds", "columns"], [(kind, ", ".join(names)) for kind, names in holds.items() if names]))
     answers: dict[str, dict[int, Mapping[str, str]]] = {}
 
     def about(name: str, entries: Sequence[Entry]) -> bool:
         """Ask what is open of a column; return whether it is to be kept."""
         say(f"\n{name or 'The study'}")
         for place, entry in enumerate(entries):
+            if not entry.question:
+                continue
             given = _given(entry, answer, say)
             if given is None:
                 return False
@@ -81,11 +85,11 @@ def ask_domain(
 
     treatment = treatment or _column("Treatment: which column says who was treated", kinds, answer, say, ())
     about(treatment, treatment_entries(kinds[treatment]))
-    outcome = outcome or _column("Outcome: which column is the effect on", kinds, answer, say, (treatment,))
+    outcome = outcome or _column("Outcome: which column is the effect measured by", kinds, answer, say, (treatment,))
     about(outcome, outcome_entries(kinds[outcome]))
     chosen = _chosen(Draft(kinds, treatment, outcome), answer, say) if covariates is None else list(covariates)
     say(f"\nCovariates: {SKIP} leaves one out, such as one that the treatment may have changed.")
-    kept = [name for name in chosen if about(name, [e for e in covariate_entries(kinds[name]) if e.question])]
+    kept = [name for name in chosen if about(name, covariate_entries(kinds[name]))]
     about("", design_entries())
     text = Draft(kinds, treatment, outcome, kept, answers).text()
     return Asked(text, sum(line.partition("#")[0].count(OPEN) for line in text.splitlines()))

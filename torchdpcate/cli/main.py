@@ -30,7 +30,8 @@ Train and release. Hydra overrides choose everything; -m sweeps over comma-separ
   torchdpcate train task=subgroups data=table data.path=FILE data.domain=DOMAIN.yaml 'subgroups=[{age: [40, 60]}]'
   torchdpcate train -m seed=0,1,2 privacy.epsilon=0.5,1,4
   torchdpcate train --cfg job          show the configuration and stop
-  torchdpcate train task=rule --help   the settings of that task by subject, with their defaults
+  torchdpcate train task=rule --help   the settings of that task by subject, with their defaults;
+                                       ??? must be given, (NAME) is the value of that setting
 """
 _PLAN_HELP = """usage: torchdpcate plan [n=NUMBER] [precision=NUMBER] [GROUP=CHOICE | KEY=VALUE ...]
 

@@ -28,6 +28,9 @@ FORM: dict[str, dict[str, Any]] = {
 _TABLE = "table: csv, parquet, or a file of Stata, SPSS or SAS"
 _RELEASE = "release file, or run folder"
 _OVERWRITE = "write the file anew where it is there already"
+_ORDER = (
+    "Who holds the records: domain, plan, train, report, sign. Who reads a release: verify, inspect, predict, explore."
+)
 _LIKE = 0.6
 _ALONE = ("-h", "--help", "--version", "--debug")
 
@@ -111,7 +114,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str) -> str:
 
 def make_parser() -> Parser:
     """Return the program's parser."""
-    parser = Parser(prog=PROGRAM, description="Private treatment effects.")
+    parser = Parser(prog=PROGRAM, description="Private treatment effects.", epilog=_ORDER)
     parser.add_argument("--debug", action="store_true", help="show tracebacks, also what libraries say of values")
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -199,6 +202,7 @@ def make_parser() -> Parser:
     report.add_argument("-o", "--output", help="folder of the page of one release (default: beside it)")
 
     report.add_argument("--facts", metavar="YAML", help="what only the curator knows, as of inspect: title, date, site")
+    _add_form(report)
 
     completion = commands.add_parser("completion", help="a script by which a shell completes these words")
     completion.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")

@@ -22,6 +22,7 @@ from torchdpcate.cli.curator import COUNTS, WORDS, read_summary
 from torchdpcate.cli.sweep import table_totals
 from torchdpcate.cli.tables import columns
 from torchdpcate.cli.task import Measure, NoiseCheck, TaskSpec, family_of
+from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.errors import InputError
 from torchdpcate.evaluation.comparison import CURVES_FILE, EffectCurves, budget_figure, curves_figure
 from torchdpcate.evaluation.curator_figures import BudgetBar, noise_figure, spent_figure
@@ -286,7 +287,13 @@ _MARK = NOT_FOR_PUBLICATION.capitalize()
 _FEW = 20  # runs that are printed one by one
 
 
-def report(folder: str, reference: str | None = None, output: str | None = None, facts: str | None = None) -> None:
+def report(
+    folder: str,
+    reference: str | None = None,
+    output: str | None = None,
+    facts: str | None = None,
+    form: CsvForm = PLAIN,
+) -> None:
     """Write a page for the readers of each release; print the runs and how they compare, draw what a sweep varied.
 
     The page of a run, ``release.html``, lies beside its release and follows from it alone. ``curator/`` gets
@@ -298,6 +305,7 @@ def report(folder: str, reference: str | None = None, output: str | None = None,
         reference: Table of a public population that the pages' figures are averaged over, never the records.
         output: Folder of the page, of one release; None writes beside the release.
         facts: yaml file of what only the curator knows, as of ``inspect``: the page shows title, date and site.
+        form: How the reference is written, if it is csv.
 
     Raises:
         InputError: Neither a release nor a summary anywhere under the folder, or a damaged one; damaged curves of a run
@@ -307,7 +315,7 @@ def report(folder: str, reference: str | None = None, output: str | None = None,
     paths = sorted(root.glob("**/summary.json"))
     if not paths and not os.path.isfile(root) and not (root / RELEASE_FILE).is_file():
         raise InputError(f"folder = {folder}: no summary.json in it; give the folder of a finished run or sweep")
-    _write_pages([path.parent for path in paths] or [root], reference, output, facts)
+    _write_pages([path.parent for path in paths] or [root], reference, output, facts, form)
     if not paths:
         return
     rows = [read_summary(path) for path in paths]
@@ -345,7 +353,9 @@ def report(folder: str, reference: str | None = None, output: str | None = None,
         print(f"figure: {root / name}")
 
 
-def _write_pages(places: list[Path], reference: str | None, output: str | None, facts: str | None) -> None:
+def _write_pages(
+    places: list[Path], reference: str | None, output: str | None, facts: str | None, form: CsvForm
+) -> None:
     """Write a page beside the release of each run that still has one."""
     from torchdpcate.pages.reader import write_page
     from torchdpcate.verify.deployments import read_facts
@@ -355,7 +365,7 @@ def _write_pages(places: list[Path], reference: str | None, output: str | None, 
     if output is not None and len(found) != 1:
         raise InputError(f"output = {output}: for one release, and there are {len(found)}; leave it out")
     for path in track(found, description="pages", transient=True, disable=len(found) < _FEW):
-        print(f"page for readers: {write_page(path, reference, output, stated)}")
+        print(f"page for readers: {write_page(path, reference, output, stated, form)}")
 
 
 def _has_release(place: Path) -> bool:

@@ -17,6 +17,7 @@ _SUBJECTS = {
 }
 """Subjects by the first part of a setting's name; what is in none is of the estimator."""
 _ESTIMATOR = "The estimator"
+_OTHER = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)")
 _KEY = re.compile(r"(?P<indent> *)(?P<name>\w+):(?P<rest>.*)")
 
 
@@ -67,9 +68,10 @@ def _rows(name: str, groups: Mapping[str, str], said: Mapping[str, tuple[str, st
         if len(choices) > 1:
             others = ", ".join(choice for choice in choices if choice != own)
             words = "" if own is None else _first_words(conf_dir() / name / f"{own}.yaml").partition(";")[0]
-            yield f"{name}={own or 'null'}", f"{f'{words} ' if words else ''}Others: {others}"
+            yield f"{name}={own or 'null'}", f"{words.removesuffix('.')}. Others: {others}".removeprefix(". ")
     elif name != "task.name" and not (value.startswith("${") and not remark):  # that of a group, which stands itself
-        yield f"{name}={'' if value.startswith('${') else value}", remark
+        other = _OTHER.match(value)  # another setting's value
+        yield f"{name}={f'({other[1]})' if other else value}", remark
 
 
 def _first_words(path: Path) -> str:

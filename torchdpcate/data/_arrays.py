@@ -36,6 +36,7 @@ DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _REMEDY = f"a number has a decimal point; correct these cells, or {MEND_CODES}"
 _TRUTH = "holds true and false; write 0 and 1, or declare it with categories: [0, 1]"
 _TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+_DAYS = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T].*)?"
 _DATES = "holds dates; declare them: kind: date, with low and high as 2015-01-31"
 _EXACT = 2**53  # the largest number up to which float64 distinguishes all integers
 
@@ -314,6 +315,8 @@ def numeric_column(
     values, wrong = _read(column, truth)
     if wrong.all() and len(wrong) and not _read(column, True)[1].any():
         raise InputError(f"column {name!r} {_TRUTH}")
+    if 2 * wrong.sum() > len(wrong) and column[wrong].astype(str).str.strip().str.fullmatch(_DAYS).all():
+        raise InputError(f"column {name!r} {_DATES}")
     if wrong.any():
         raise InputError(f"column {name!r} has {plural(int(wrong.sum()), 'non-numeric value')}; {remedy}")
     if not missing:

@@ -118,6 +118,11 @@ def to_date(what: str, value: Any) -> datetime.date:
         raise InputError(f"{what} is {value!r}; give a date as 2015-01-31") from None
 
 
+def is_date(value: Any) -> bool:
+    """Return whether ``to_date`` takes a value."""
+    return isinstance(value, datetime.date) or (isinstance(value, str) and _DAY.fullmatch(value) is not None)
+
+
 def days_since(column: "pd.Series", name: str, start: datetime.date, *, missing: bool = False) -> np.ndarray:
     """Return a column of dates as days since one, float64 [n]; times of day are left out.
 

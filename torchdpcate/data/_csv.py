@@ -31,10 +31,12 @@ _DECIMALS = {"point": ".", "comma": ","}
 _THOUSANDS = {"comma": ",", "point": ".", "space": " \u00a0\u202f", "apostrophe": "'\u2019"}
 _QUOTED = re.compile(r'"[^"]*"')
 _MARK = "\ufeff"
+OPTIONS = " (predict, domain:"
+"""What of a message names a setting's option."""
 _ENCODINGS = "utf-8, latin-1, cp1252 and utf-16 are some"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CsvForm:
     """How a csv file is written: public facts of the program that wrote it, and nothing of the records.
 
@@ -94,10 +96,11 @@ class CsvForm:
         object.__setattr__(self, "encoding", "utf-8" if known_as == "utf-8-sig" else known_as)
 
     @classmethod
-    def of(cls, source: Any) -> "CsvForm":
-        """Return the form that entries or attributes of the same names say; what is not there is as usual."""
+    def of(cls, source: Any) -> "CsvForm | None":
+        """Return the form that entries or attributes of the same names say; None where a source has none of them."""
         given = source if isinstance(source, Mapping) else vars(source)
-        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
+        said = {field.name: given[field.name] for field in fields(cls) if field.name in given}
+        return cls(**said) if said else None
 
     @property
     def delimiter(self) -> str:
@@ -126,7 +129,7 @@ PLAIN = CsvForm()
 def setting(name: str, value: str) -> str:
     """Return how a setting of the form is given, to ``train`` and to commands with options."""
     option = f"--{name.replace('_', '-')}{'' if value == 'true' else f' {value}'}"
-    return f"data.{name}={value} (predict, domain: {option})"
+    return f"data.{name}={value}{OPTIONS} {option})"
 
 
 def last_row_remedy(frame: "pd.DataFrame", numbers: Iterable[str]) -> str:
@@ -271,10 +274,9 @@ def csv_batches(path: str, columns: list[str], raw: bool = False, form: CsvForm 
 
     names, skip = csv_names(path, form), check_start(path, form)
     if columns and not set(columns) & set(names):
-        raise InputError(
-            f"{path}: {missing_columns(columns, names)} Lines before it are passed over by "
-            f"{setting('skip_lines', 'NUMBER')}"
-        )
+        skipped = f"data.skip_lines = {form.skip_lines} may pass over it"
+        remedy = skipped if form.skip_lines else f"Lines before it are passed over by {setting('skip_lines', 'NUMBER')}"
+        raise InputError(f"{path}: {missing_columns(columns, names)} {remedy}")
     check_columns(names, columns, path)
     # Everything is read as text, so that what is not a number can be counted rather than abort.
     read, parse = _options(form, skip)
@@ -353,9 +355,13 @@ class _Footer:
                 f"data file {self._path!r} cannot be read: row {self._odd[0]} has another number of columns, and is "
                 f"not among the last data.footer_rows = {self._rows}; correct it"
             )
-        if held:
-            rest = pa.Table.from_batches(held)
-            yield from rest.slice(0, max(rest.num_rows - self._rows + len(self._odd), 0)).to_batches()
+        if done + len(self._odd) <= self._rows:
+            raise InputError(
+                f"data file {self._path!r} cannot be read: data.footer_rows = {self._rows} leaves no row of it; give "
+                "the number of its last rows that are no records"
+            )
+        rest = pa.Table.from_batches(held)
+        yield from rest.slice(0, max(rest.num_rows - self._rows + len(self._odd), 0)).to_batches()
 
 
 def read_numbers(words: "pa.Array", name: str, form: CsvForm = PLAIN) -> "pa.Array":
@@ -412,12 +418,13 @@ def _refuse_other_forms(words: "pa.Array", name: str, form: CsvForm) -> None:
         for thousands in (None, *(sign for sign in _THOUSANDS if sign != decimal)):
             count = compute.sum(compute.match_substring_regex(words, _written(decimal, thousands))).as_py() or 0
             changes = {"decimal": decimal, "thousands": thousands}
-            given = [setting(key, value or "null") for key, value in changes.items() if value != getattr(form, key)]
+            given = [f"data.{key}={value or 'null'}" for key, value in changes.items() if value != getattr(form, key)]
             if count and given:
                 found.setdefault((-count, len(given)), []).append(" and ".join(given))
     if found:
         most = min(found)  # of the most numbers, by the fewest settings
         raise InputError(
             f"column {name!r} has {plural(-most[0], 'number')} not written with data.decimal={form.decimal}, "
-            f"data.thousands={form.thousands or 'null'}; give {', or '.join(found[most])}"
+            f"data.thousands={form.thousands or 'null'}; give {', or '.join(found[most])}{OPTIONS} --decimal, "
+            "--thousands)"
         )

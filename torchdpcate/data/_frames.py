@@ -389,7 +389,11 @@ def readable(path: str | Path, form: CsvForm = PLAIN) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
         detail = without_cells(str(error))
-        if isinstance(error, UnicodeError) or "UTF8" in detail:
+        if form.skip_lines and ("skip initial" in detail or "Empty CSV" in detail):
+            detail = (
+                f"data.skip_lines = {form.skip_lines} passes over all of it; give the number of lines before the header"
+            )
+        elif isinstance(error, UnicodeError) or "UTF8" in detail:
             known = "UTF-8" if form.encoding == "utf-8" else f"{form.encoding}, as data.encoding says"
             detail = (
                 f"text that is read is not {known}; save the file as UTF-8, or give {setting('encoding', 'latin-1')}"

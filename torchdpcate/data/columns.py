@@ -34,8 +34,8 @@ TO_USE = {
     OTHER: "make a number or a category of it to use it",
     TWICE: "rename all but one to use it",
     ENCODED: "save the file as UTF-8, or give --encoding latin-1, to use it",
-    DATES: "make a number of it, such as days since a fixed day, to use it",
-    IDENTIFIER: "it says who a person is; name it by --covariates if it is none",
+    DATES: "name it by --covariates to use it",
+    IDENTIFIER: "it says who or where a person is; name it by --covariates if it is none",
 }
 """Kinds of columns that are no covariates, and what makes one of them."""
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}(?:[ T]\d.*)?")
@@ -43,6 +43,7 @@ _WORDS_OF_NAMES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_WORDS = {"date", "datetime", "timestamp", "dob", "birthdate", "birthday", "datum"}
 _IDENTIFIERS = {"id", "ids", "pid", "uid", "uuid", "guid", "mrn", "ssn", "identifier", "email", "surname", "phone"}
 _WHOSE = ("patient", "person", "subject", "participant", "record", "study", "case", "user", "hadm", "stay", "student")
+_WHERE = ("school", "hospital", "clinic", "centre", "center", "site", "cluster", "household", "family")
 
 
 def table_columns(path: str | Path, form: CsvForm = PLAIN) -> dict[str, str]:
@@ -76,7 +77,9 @@ def left_out(name: str, kind: str) -> str:
     if kind in TO_USE:
         return kind
     words = [word.lower() for word in _WORDS_OF_NAMES.findall(name)]
-    if _IDENTIFIERS & set(words) or any(word in {f"{whose}id", f"{whose}no"} for word in words for whose in _WHOSE):
+    if _IDENTIFIERS & set(words) or any(
+        word in {f"{whose}id", f"{whose}no"} for word in words for whose in (*_WHOSE, *_WHERE)
+    ):
         return IDENTIFIER
     return DATES if _DATE_WORDS & set(words) else ""
 
@@ -92,6 +95,8 @@ def _of_csv(path: str | Path, form: CsvForm) -> dict[str, str]:
     columns = [name for name in names if name and names.count(name) == 1]
     batches = csv_batches(arrow_path(path), columns, raw=True, form=form)
     first = next(islice(batches, 1), None) if columns else None
+    if first is not None:
+        _check_header(path, first)
     found = {} if first is None else {name: _by_majority(first.column(name), form) for name in columns}
     return {name: TWICE if names.count(name) > 1 else found.get(name, NUMBERS) for name in names}
 
@@ -140,6 +145,21 @@ def _like_a_number(name: str) -> bool:
     """Return whether a name is a number, or a date, a time or a share: digits, and no letter."""
     letters = any(map(str.isalpha, name))
     return _is_number(name) or (not letters and any(map(str.isdigit, name)))
+
+
+def _check_header(path: str | Path, first: "pa.RecordBatch") -> None:
+    """Refuse names of which most are among the values of their columns, as of a table that begins with a record."""
+    from pyarrow import compute
+
+    again = [
+        compute.any(compute.equal(column, name.encode())).as_py() or False
+        for name, column in zip(first.schema.names, first.columns, strict=True)
+    ]
+    if 2 * sum(again) > len(again):
+        raise InputError(
+            f"data file {str(path)!r}: {sum(again)} of {len(again)} names in line 1 are values of their columns "
+            f"too; give the table a header, or where it is there again, {setting('repeated_header', 'true')}"
+        )
 
 
 def _check_names(path: str | Path, names: Sequence[str], numbers: Sequence[bool]) -> None:

@@ -1,7 +1,7 @@
 """The public facts about the records: bounds of every column, and the overlap bound."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,10 @@ _CLIP = (
     "(Domain.clip_covariates), or give a bound known from outside the records"
 )
 _MOVE = "move these queries into the domain"
+
+
+def _digits(_: str, bound: float) -> str:
+    return f"{bound:.10g}"
 
 
 class Domain:
@@ -325,12 +329,13 @@ class Domain:
             raise InputError(f"{what} has {matrix.shape[1]} columns; the domain has {self.dimension}")
         return matrix
 
-    def check_covariates(self, X: Any, what: str = "covariate") -> None:
+    def check_covariates(self, X: Any, what: str = "covariate", written: Callable[[str, float], str] = _digits) -> None:
         """Refuse covariates [n, q] outside the box.
 
         Args:
             X: Covariates, NumPy, torch or pandas.
             what: ``"covariate"``, or ``"query"`` for points at which effects are requested.
+            written: From a column's name and a bound to the words of the bound in messages.
 
         Raises:
             InputError: Names the column with most values outside, how many, and its bounds.
@@ -341,7 +346,8 @@ class Domain:
             column = int(outside.argmax())
             bounds = self.covariate_low[column].item(), self.covariate_high[column].item()
             remedy = _MOVE if what.startswith("query") else _CLIP
-            _refuse(f"{what} {self.names[column]!r}", outside, bounds, remedy)
+            name = self.names[column]
+            _refuse(f"{what} {name!r}", outside, [written(name, bound) for bound in bounds], remedy)
 
     def check_outcome(self, y: Any, what: str = "outcome") -> None:
         """Refuse outcomes [n] outside their bounds; ``what`` names them in the message.
@@ -355,7 +361,8 @@ class Domain:
             raise InputError(f"{what} has {plural(missing, 'missing or infinite value')}; {MEND_MISSING}")
         outside = ((y < self.outcome_low) | (y > self.outcome_high)).sum(0, keepdim=True)
         if outside.any():
-            _refuse(what, outside, (self.outcome_low, self.outcome_high), _CLIP)
+            bounds = self.outcome_low, self.outcome_high
+            _refuse(what, outside, [_digits(what, bound) for bound in bounds], _CLIP)
 
     def clip_covariates(self, X: Tensor) -> Tensor:
         """Move each covariate of X [n, q] to the nearest point of its bounds (dtype follows X)."""
@@ -551,9 +558,9 @@ def _flags(two_levels: Sequence[bool] | None, q: int) -> list[bool]:
     return [bool(flag) for flag in flags]
 
 
-def _refuse(who: str, outside: Tensor, bounds: tuple[float, float], remedy: str) -> None:
+def _refuse(who: str, outside: Tensor, bounds: Iterable[str], remedy: str) -> None:
     """Refuse values of the column of which most are outside, by how many are so of each column."""
     raise InputError(
-        f"{who} has {plural(int(outside.max()), 'value')} outside its declared bounds "
-        f"[{bounds[0]:.10g}, {bounds[1]:.10g}]{others_too(outside)}; {remedy}"
+        f"{who} has {plural(int(outside.max()), 'value')} outside its declared bounds [{', '.join(bounds)}]"
+        f"{others_too(outside)}; {remedy}"
     )

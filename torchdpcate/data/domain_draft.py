@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchdpcate._files import write_text
+from torchdpcate.data._cells import INDICATOR
 from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data._frames import TRUTHS, WORDS
 from torchdpcate.data.columns import DATES, ENCODED, OTHER, TO_USE, TWICE, left_out, table_columns
-from torchdpcate.data.facts import OPEN, check_bounds, to_number
+from torchdpcate.data.covariates import Numeric
+from torchdpcate.data.facts import OPEN, check_better, check_bounds, to_number
 from torchdpcate.errors import InputError
 
 MANY = 20
@@ -27,9 +29,13 @@ _HEAD = """\
 # where it comes from. A bound, level or share that is read off the records is a leak that no guarantee covers.
 # Delete what is no covariate, and whatever the treatment may have changed.
 """
-_TYPICAL = (
-    "# typical: [ , ]   # where nine of ten values lie, if the range is much wider",
-    "# scale: log   # of values over decades",
+_OF_COVARIATES = (
+    "# what an entry may have besides:",
+    "#   categories: [1, 2, 3]   in the place of low and high, of a number that is a code",
+    "#   typical: [ , ]   where nine of ten values lie, if the range is much wider",
+    "#   scale: log   of values over decades",
+    "#   kind: date   of dates, with low and high in the place of categories",
+    "#   missing: indicator   where values may be missing",
 )
 _OF_OUTCOMES = (
     "# better: lower   # or higher: which outcomes are good, as treatment rules need to know",
@@ -37,8 +43,6 @@ _OF_OUTCOMES = (
     "# sd: 0.5   # its standard deviation as known from elsewhere, by which plans judge their noise",
     "# missing: drop   # where it may be missing; of the treatment too",
 )
-_MISSING = "# missing: indicator   # where values may be missing"
-_DATES = "# kind: date   # of dates, with low and high in the place of categories"
 
 
 @dataclass(frozen=True)
@@ -101,15 +105,41 @@ def outcome_entries(kind: str) -> list[Entry]:
             "Where these are known from, without the records, such as a scale's manual",
             lambda answer: {"origin": _text(answer)},
         ),
+        Entry(
+            ("better",),
+            "Which outcomes are good: higher or lower (Enter where neither)",
+            lambda answer: {"better": str(check_better(answer))},
+            default={},
+            drafted=False,
+        ),
+        _missing("drop"),
     ]
 
 
 def covariate_entries(kind: str) -> list[Entry]:
     """Return what is asked of a covariate's column."""
+    return [*_values(kind), _missing(INDICATOR)]
+
+
+def _missing(rule: str) -> Entry:
+    question = "May it be missing: yes or no (Enter for no)"
+    return Entry(("missing",), question, lambda answer: _rule(answer, rule), default={}, drafted=False)
+
+
+def _values(kind: str) -> list[Entry]:
     if kind == TRUTHS:
         return [Entry(("categories",), "", _levels, default={"categories": "[0, 1]"})]
     if kind == WORDS:
         return [Entry(("categories",), "All levels that there may be, such as north, south, west", _levels)]
+    if kind == DATES:
+        return [
+            Entry(
+                ("low", "high"),
+                "First and last day that there may be, such as 2015-01-01 2019-12-31",
+                _days,
+                default={"kind": "date", "low": OPEN, "high": OPEN},
+            )
+        ]
     return [
         Entry(
             ("low", "high"),
@@ -206,7 +236,9 @@ class Draft:
             yield from (f"  {line}\n" for line in _OF_OUTCOMES)
 
     def _covariates(self, chosen: Sequence[str]) -> Iterator[str]:
-        yield "covariates:   # of a number that is a code, categories: [1, 2, 3] in the place of low and high\n"
+        yield "covariates:\n"
+        if self.answers is None:
+            yield from (f"  {line}\n" for line in _OF_COVARIATES)
         if self.covariates is None and len(chosen) > MANY:
             yield f"  # {len(chosen)} columns may be covariates. Each adds noise: take the # from a few that matter,\n"
             yield "  # or draft these alone by --covariates A,B,C\n"
@@ -219,17 +251,7 @@ class Draft:
             for name in chosen:
                 yield f"  {quoted(name)}:\n"
                 yield from self._lines(name, covariate_entries(self.kinds[name]), "    ")
-                if self.answers is None:
-                    yield from (f"    {line}\n" for line in self._remarks(name))
         yield from self._left_out(chosen)
-
-    def _remarks(self, name: str) -> Iterator[str]:
-        """Yield what else may be said of a covariate, as remarks."""
-        if self.kinds[name] not in (TRUTHS, WORDS):
-            yield from _TYPICAL
-        if self.kinds[name] == WORDS:
-            yield _DATES
-        yield _MISSING
 
     def _left_out(self, chosen: Sequence[str]) -> Iterator[str]:
         for name, kind in self.kinds.items():
@@ -326,7 +348,7 @@ def _check_roles(
             similar = [there for there in kinds if there.strip().casefold() == name.strip().casefold()]
             hint = f"{similar[0]!r} is there" if similar else "give a name in line 1 of the table"
             raise InputError(f"{what} = {name}: is no column of the table; {hint}")
-        unread = (TWICE, ENCODED, OTHER, DATES) if what == "covariates" else (TWICE, ENCODED)
+        unread = (TWICE, ENCODED, OTHER) if what == "covariates" else (TWICE, ENCODED)
         if name is not None and kinds[name] in unread:
             raise InputError(f"{what} = {name}: the column is {kinds[name]}; {TO_USE[kinds[name]]}")
         if what == "covariates" and name in (treatment, outcome):
@@ -348,6 +370,13 @@ def _share(answer: str) -> str:
     return _digits(share)
 
 
+def _rule(answer: str, rule: str) -> dict[str, str]:
+    """Read yes or no, of a column whose missing values are taken by a rule."""
+    if answer.lower() not in ("y", "yes", "n", "no"):
+        raise InputError("say yes or no")
+    return {"missing": rule} if answer.lower().startswith("y") else {}
+
+
 def _levels(answer: str) -> dict[str, str]:
     """Read levels, separated by commas, as categories."""
     levels = [level.strip() for level in answer.strip().removeprefix("[").removesuffix("]").split(",")]
@@ -366,6 +395,15 @@ def _range_or_levels(answer: str) -> dict[str, str]:
         raise InputError("give two numbers, the lowest and the highest, or levels in brackets")
     low, high = check_bounds("these values", words[0], words[1])
     return {"low": _digits(low), "high": _digits(high)}
+
+
+def _days(answer: str) -> dict[str, str]:
+    """Read two dates as the bounds of dates."""
+    days = answer.replace(",", " ").split()
+    if len(days) != 2:
+        raise InputError("give two dates, the first and the last")
+    Numeric.of_dates("days", *days)  # may refuse
+    return {"kind": "date", "low": days[0], "high": days[1]}
 
 
 def _digits(number: float) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchdpcate.data._cells import INDICATOR, Code, check_codes
+from torchdpcate.data._cells import INDICATOR, Code, check_codes, is_date
 from torchdpcate.data._yaml import read_yaml, shipped
 from torchdpcate.data.censoring import Censoring
 from torchdpcate.data.cluster import Cluster
@@ -137,6 +137,8 @@ def _covariate(name: str, entry: Any, codes: tuple[Code, ...]) -> Covariate:
             if fact in bounds:
                 raise InputError(f"{what} has dates, and {fact}, which is of numbers alone; leave it out")
         return Numeric.of_dates(name, bounds["low"], bounds["high"], typical, origin=_origin(what, bounds), **said)
+    if is_date(bounds["low"]) or is_date(bounds["high"]):
+        raise InputError(f"bounds of {what} are {bounds['low']} and {bounds['high']}; of dates add kind: date")
     two_levels, scale = bounds.get("two_levels", False), bounds.get("scale", "linear")
     if not isinstance(two_levels, bool):
         raise InputError(f"two_levels of {what} is {two_levels!r}; give true or false")

@@ -79,12 +79,12 @@ class ClippedValues:
             return
         worst = max(large, key=self.moved.__getitem__)
         others = f" (so were those of {plural(len(large) - 1, 'other column')})" if large[1:] else ""
-        low, high = _bounds(worst, schema)
+        low, high = (schema.written(worst, bound) for bound in _bounds(worst, schema))
         between = (
             " or between integers" if worst == schema.outcome and schema.domain.outcome_kind != "continuous" else ""
         )
         warnings.warn(
-            f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low:.10g}, {high:.10g}]"
+            f"column {worst!r}: {self._count(worst)} values were outside the declared bounds [{low}, {high}]"
             f"{between} and were moved{others}; are codes of missing values (-99, 999) or another unit among them? "
             "these numbers are of the records: publish them nowhere, and take no bound from them",
             stacklevel=3,

@@ -460,8 +460,14 @@ class TableSchema:
         """
         if self.out_of_bounds == "clip":
             return self.domain.clip_covariates(x)
-        self.domain.check_covariates(x, what)
+        self.domain.check_covariates(x, what, self.written)
         return x
+
+    def written(self, name: str, bound: float) -> str:
+        """Return a bound of a column as it is shown: its digits, or the date."""
+        dates = (c for c in self.covariates if c.name == name and isinstance(c, Numeric) and c.start is not None)
+        own = next(dates, None)
+        return f"{bound:.10g}" if own is None else own.written(bound)
 
     def handling(self, out_of_bounds: str) -> "TableSchema":
         """Return this schema with another rule for covariates outside their bounds; ``"refuse"`` leaves its own.

@@ -175,13 +175,14 @@ class StudySource(ABC):
         )
 
 
-def read_queries(path: str | Path, schema: TableSchema, form: CsvForm = PLAIN) -> Tensor:
+def read_queries(path: str | Path, schema: TableSchema, form: CsvForm | None = None) -> Tensor:
     """Read queries from a file of a table with the schema's covariate columns.
 
     Args:
         path: The file; other columns than the covariates are not read.
         schema: Public facts of the table.
-        form: How it is written, if it is csv; it has neither lines before its header nor a footer.
+        form: How it is written, if it is csv; it has neither lines before its header nor a footer. None is of data
+            that have no settings for it: commas, decimal points and UTF-8.
 
     Returns:
         Queries, float64 [d, q], in the file's order.
@@ -190,8 +191,13 @@ def read_queries(path: str | Path, schema: TableSchema, form: CsvForm = PLAIN) -
         InputError: Missing file or column, values that are missing or not numeric, or a query
             outside the domain, unless the schema clips.
     """
-    own = form.of_whole_files() if file_kind(path) == CSV else PLAIN
-    frame = read_frame(path, schema.columns, schema.text_columns, form=own)
+    own = PLAIN if form is None or file_kind(path) != CSV else form.of_whole_files()
+    try:
+        frame = read_frame(path, schema.columns, schema.text_columns, form=own)
+    except InputError as error:
+        fault, _, settings = str(error).partition("; give data.")
+        remedy = "save it as comma-separated UTF-8 with decimal points" if form is None else f"give data.{settings}"
+        raise InputError(f"{fault}; {remedy}" if settings else fault) from None
     with about(path):
         return schema.within(schema.encode(frame), "query")
 
@@ -262,10 +268,7 @@ class GeneratedStudy(StudySource):
         """Draw the samples, and hold some out."""
         train, held_out = self._split()
         samples, schema = self._sample(), self.schema()
-        if self.queries_path is None:
-            queries = samples.x[held_out[: self.queries]]
-        else:
-            queries = read_queries(self.queries_path, schema)
+        queries = samples.x[held_out[: self.queries]] if self.queries_path is None else self._points(schema)
         records = samples.subset(train)
         check_treatment(records.a)
         return Study(records, schema, queries, self.effect(queries), self.name, self.effect, self.average_effect)

@@ -299,12 +299,13 @@ class _Mapped(RecordStream):
         return map(self._change, self._stream)
 
 
-@dataclass(eq=False, repr=False)
-class Table(StudySource):
+@dataclass(eq=False, repr=False, frozen=True)
+class Table(CsvForm, StudySource):
     """Records of a file; only the columns the domain file names are read.
 
     Files are csv, csv.gz, parquet, or of Stata (dta), SPSS (sav, zsav) or SAS (sas7bdat, xpt); sav, zsav and xpt need
-    pyreadstat. Values with labels are words where the domain declares words, else numbers.
+    pyreadstat. Values with labels are words where the domain declares words, else numbers. The arguments of
+    ``CsvForm``, by name, say how csv files are written.
 
     Args:
         path: The file, or a list of files with the same columns, laid end to end.
@@ -325,14 +326,6 @@ class Table(StudySource):
         per_person: Records of each person.
         too_many: ``"draw"`` as many of a person with more, or ``"refuse"`` them.
         seed: Public seed of the draw.
-        separator: Of csv files, as the following: ``"comma"``, ``"semicolon"``, ``"tab"`` or ``"bar"``.
-        decimal: ``"point"`` or ``"comma"``.
-        thousands: ``"comma"``, ``"point"``, ``"space"`` or ``"apostrophe"`` between groups of three digits, or None.
-        encoding: Of the text: ``"utf-8"``, ``"latin-1"``, ``"cp1252"``, ``"utf-16"`` or another.
-        trailing_separator: Whether rows of values end with one separator more.
-        repeated_header: Whether to pass over rows that are the header again.
-        skip_lines: Lines before the header.
-        footer_rows: Last rows that are no records, such as totals.
 
     Raises:
         InputError: On ``load`` or ``open``, whatever in the file is not as declared (which column, how many).
@@ -355,14 +348,6 @@ class Table(StudySource):
     per_person: int = 1
     too_many: str = "draw"
     seed: int = 0
-    separator: str = "comma"
-    decimal: str = "point"
-    thousands: str | None = None
-    encoding: str = "utf-8"
-    trailing_separator: bool = False
-    repeated_header: bool = False
-    skip_lines: int = 0
-    footer_rows: int = 0
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -416,7 +401,7 @@ class Table(StudySource):
         """Read the table once, to check and count it, and return records that are read anew at each use."""
         self.check_stream()
         stream = TableStream(
-            self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes, form=CsvForm.of(self)
+            self.path, self.domain, self.out_of_bounds, most_bytes=self.most_bytes, form=CsvForm.of(self) or PLAIN
         )
         return StreamedStudy(stream, table_name(self.path), self._points(stream.schema))
 
@@ -434,7 +419,7 @@ class Table(StudySource):
         clusters = () if schema.cluster is None else (schema.cluster.name,)
         names = tuple(dict.fromkeys((*columns, *own, *clusters)))
         text = schema.text_columns | ({*own, *clusters} - set(columns))
-        frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self))
+        frame = read_frame(self.path, names, text, self.most_bytes, own, CsvForm.of(self) or PLAIN)
         last = self.path if isinstance(self.path, str | Path) else list(self.path)[-1]
         with about(self.path), _last_row(last, frame, schema):
             with every_fault(frame, schema):

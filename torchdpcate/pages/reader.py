@@ -10,6 +10,7 @@ from torch import Tensor
 from torchdpcate._files import PUBLIC, write_text
 from torchdpcate._templates import render, script
 from torchdpcate.audit.report import shipped_results
+from torchdpcate.data._csv import PLAIN, CsvForm
 from torchdpcate.data.study import read_queries
 from torchdpcate.data.words import arm, effect_words, outcome_axis
 from torchdpcate.errors import InputError
@@ -50,6 +51,7 @@ def write_page(
     reference: str | None = None,
     folder: str | Path | None = None,
     facts: Mapping[str, Any] | None = None,
+    form: CsvForm = PLAIN,
 ) -> Path:
     """Write the page of a release file for its readers, completely or not at all.
 
@@ -61,6 +63,7 @@ def write_page(
             takes the released means and spreads where the release has them, else people evenly over the bounds.
         folder: Folder to write to; None writes beside the release.
         facts: What only the curator knows, from ``read_facts``: title, date and site head the page.
+        form: How the reference is written, if it is csv.
 
     Returns:
         The page.
@@ -71,7 +74,7 @@ def write_page(
         VerificationError: The folder's ``SHA256SUMS`` is no list of checksums, or a file does not match.
     """
     release, path = load_release(path), Path(path)
-    rows = None if reference is None else read_queries(reference, release.schema)
+    rows = None if reference is None else read_queries(reference, release.schema, form)
     text = reader_page(release, path=path, reference=rows, facts=facts)
     target = path.parent if folder is None else Path(folder)
     try:

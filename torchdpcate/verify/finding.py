@@ -138,8 +138,12 @@ def _said(
     interval: Sequence[float] | None,
     noise: float | None,
     compared: str | None = None,
+    for_all: bool = True,
 ) -> str:
-    """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out."""
+    """Return the sentence of one number, with its interval, or with the noise beside it; of two arms if left out.
+
+    Where effects vary, the noise is that of one person's, and a mean has less.
+    """
     who = f"{about[0].upper()}{about[1:]}{_like(schema)}"
     text, *ends = numbers([value, *(interval if interval is not None else [])])
     start = f"{who}, {compared or contrast(schema)} changes {schema.outcome} by {amount(schema, text)} on average"
@@ -147,7 +151,7 @@ def _said(
         return f"{start} ({LEVEL:.0%} interval {ends[0]} to {ends[1]})."
     if noise is None:
         return f"{start}; it has no interval, and nothing can be concluded from it."
-    beside = numbers([value, noise])[1].removeprefix("+")
+    beside = f"{numbers([value, noise])[1].removeprefix('+')}{'' if for_all else ' for one person'}"
     return f"{start}, where noise alone is about {beside}: it has no interval, and nothing can be concluded from it."
 
 
@@ -275,8 +279,9 @@ def _everybody(release: SubgroupRelease) -> list[str]:
 def _effects_of_arms(release: ComposedRelease, noise: float | None) -> list[str]:
     """Return a sentence for each arm's effect."""
     means = zip(release.arm_titles, release.average_effects.tolist(), strict=True)
-    found = [_said(release.schema, "in these records", mean, None, noise, title) for title, mean in means]
-    if release.form == "constant":
+    for_all = release.form == "constant"
+    found = [_said(release.schema, "in these records", mean, None, noise, title, for_all) for title, mean in means]
+    if for_all:
         found.append("Those are the same numbers for everybody: so many records and this budget carry no more.")
     return found
 
@@ -294,9 +299,10 @@ def _effects(release: EffectRelease, reference: Tensor) -> list[str]:
         return _effects_of_arms(release, noise)
     if not isinstance(release, ComposedRelease):
         mean = release.effect_tensor(reference).mean().item()
-        return [_said(schema, "over the reference population", mean, None, noise)]
+        return [_said(schema, "over the reference population", mean, None, noise, for_all=False)]
     if release.law is None:
-        return [_said(schema, "in these records", release.average_effect, None, noise)]
+        for_all = release.form == "constant"
+        return [_said(schema, "in these records", release.average_effect, None, noise, for_all=for_all)]
     low, high = release.average().tolist()
     about = "among everybody" if release.law.nuisances is None else f"among {_ABOUT['ATO']}"
     found = [_said(schema, about, release.average_effect, (low, high), None), *_meaning(schema, low, high)]

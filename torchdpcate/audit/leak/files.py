@@ -302,7 +302,8 @@ _PUBLIC = {
     "blocks", "seed", "huber_threshold", "head_parameters", "public", "privacy", "schema", "facts", "nuisances",
     "noise", "ridge", "gamma", "hessian_bound", "rule_parameters", "range_sensitivity", "spread", "nuisance_guarantee",
     "effect", "estimand", "estimate", "effect_mean", "effect_least", "effect_most", "estimate_least", "estimate_most",
-    "low", "high", "width", "cells", "clipped", "generated", "plan", "shares", "residual_scale", "form",
+    "low", "high", "width", "cells", "clipped", "generated", "plan", "shares", "share_treated", "residual_scale",
+    "form",
 }  # fmt: skip
 _SETTINGS = (
     "config.yaml",

@@ -192,7 +192,10 @@ class Effects(TaskSpec):
         noise: dict[str, Any] = {"noise": None if scales is None else scales.mean().item()}
         if study.queries is not None:
             at = release.effect_tensor(study.queries)
-            noise |= {"effect_mean": at.mean().item(), "effect_least": at.min().item(), "effect_most": at.max().item()}
+            mean = at.mean().item()
+            if isinstance(release, ComposedRelease) and not release.arms:
+                mean = release.average_effect  # the number that finding and page have
+            noise |= {"effect_mean": mean, "effect_least": at.min().item(), "effect_most": at.max().item()}
         if self._composed:
             noise |= {"form": learner.plan_.form, "planned_error": learner.planned_error()}
         if study.effect is None or self._nonprivate is None:

@@ -88,7 +88,7 @@ class Rules(TaskSpec):
             },
         ),
     )
-    numbers = ("regret", "regret_constant")
+    numbers = ("regret", "regret_constant", "share_treated")
     shown: ClassVar = {
         "regret": "unreleased: regret of the release",
         "regret_constant": "unreleased: regret of the best constant rule",
@@ -135,8 +135,10 @@ class Rules(TaskSpec):
         return instantiate(self.config.features).setup(domain).dimension * (2 + domain.dimension)
 
     def results(self) -> dict[str, Any]:
-        """Return the shares of best decisions and the regret at the queries, and values estimated on the records."""
-        return {**self._accuracies(), **self._regrets(), **self._values()}
+        """Return the shares of treated, of best decisions and the regret at the queries, and values on the records."""
+        queries = self.study.queries
+        treated = {} if queries is None else {"share_treated": self._decided(queries).double().mean().item()}
+        return {**treated, **self._accuracies(), **self._regrets(), **self._values()}
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the objective."""
@@ -197,11 +199,14 @@ class Rules(TaskSpec):
     def _noise(self) -> NoiseReport:
         return self._fitted.plan()
 
+    def _decided(self, x: Tensor) -> Tensor:
+        return self.release.answer(self._fitted.view(x))
+
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         """Return whom the release would treat, whom the rule without privacy, everybody and nobody."""
         everybody = torch.ones(len(x), dtype=torch.int64)
         return {
-            "": self.release.answer(self._fitted.view(x)),
+            "": self._decided(x),
             "_nonprivate": (torch.as_tensor(self._nonprivate.nonprivate_score(x)) > 0).long(),
             "_treat_all": everybody,
             "_treat_none": torch.zeros_like(everybody),
@@ -338,11 +343,14 @@ class EffectRules(Rules):
         records = self.study.records
         return self.make(None).fit(records.x, records.a, self.study.outcomes, **self.study.own)
 
+    def _decided(self, x: Tensor) -> Tensor:
+        return self.release.answer(x)
+
     def _decisions(self, x: Tensor) -> dict[str, Tensor]:
         everybody, least = torch.ones(len(x), dtype=torch.int64), self.release.cost + self.release.cutoff
         effect = torch.as_tensor(self._nonprivate.nonprivate_effect(x))
         return {
-            "": self.release.answer(x),
+            "": self._decided(x),
             "_nonprivate": (self.study.domain.direction * effect > least).long(),
             "_treat_all": everybody,
             "_treat_none": torch.zeros_like(everybody),
