@@ -148,7 +148,7 @@ def test_certificates_spend_where_they_must(trained):
 
 
 def test_a_utility_in_the_release_is_found(trained, tmp_path):
-    folder = Path(shutil.copytree(trained("stable"), tmp_path / "r"))
+    folder = Path(shutil.copytree(trained("composed"), tmp_path / "r"))
     utility = load_file(folder / "curator" / "numbers.safetensors")["utility"][3].item()
     (folder / "release" / "note.md").write_text(f"the fourth came to {utility!r}\n")
     assert "utility" in " ".join(leak.what for leak in scan(folder).leaks)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.cli.test_subgroups import SMALL as SUBGROUPS
 from torchdpcate.cli.main import main
 from torchdpcate.cli.report import budget_table, compare, method_of, report
 from torchdpcate.cli.tasks.effects import Effects
@@ -361,7 +362,7 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["task=subgroups", "data.n=2000", "subgroups=[{x0: [0]}]"], ["estimate_least", "estimate_most"]),
+        (SUBGROUPS, ["estimate_least", "estimate_most"]),
         pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
     ],
 )

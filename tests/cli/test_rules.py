@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.cli.helpers import TABLE, checked, false_alarms, one_line, redomained, summary, table
+from tests.cli.helpers import TABLE, checked, false_alarms, one_line, summary, table
 from torchdpcate.audit.leak.scan import scan
 from torchdpcate.cli.main import main
 from torchdpcate.errors import InputError
@@ -167,19 +167,6 @@ def test_a_table_becomes_a_rule_and_decisions(task, here):
     decision = pd.read_csv("decisions.csv")["decision"]
     assert set(decision) <= {0, 1}
     assert len(decision) == 400
-
-
-@pytest.mark.first(1)
-@pytest.mark.parametrize("given", [0.5, "chance", {"site": {"a": 0.25, "b": 0.5, "c": 0.5}}])
-def test_the_domain_file_may_tell_the_propensity(given, here):
-    table().assign(chance=lambda f: np.where(f["site"] == "a", 0.25, 0.5)).to_csv("people.csv", index=False)
-    redomained(propensity=given)
-    assert main(["train", "task=owl", *TABLE, "privacy.epsilon=8", "run_dir=r"]) == 0
-    assert main(["verify", "r/release/release.safetensors"]) == 0
-    assert summary("r")["value"] is not None
-    release = load_release("r/release/release.safetensors")
-    assert release.privacy.public["weights"] == "known"
-    assert release.features.domain.names == ("age", "black", "dose", "site=a", "site=b", "site=c")
 
 
 def test_what_was_paid_for_stays_when_a_fit_is_refused(here, capsys, monkeypatch):
