@@ -206,7 +206,7 @@ def test_predict_refuses_to_overwrite_its_input(run, tmp_path, capsys):
 EACH = [[], ["task=average_effect"], ["task=owl", "weights.propensity=0.5"], ["task=policy_selection"]]
 
 
-@pytest.mark.first(2)
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", EACH, ids=str)
 def test_a_fixed_noise_seed_claims_nothing_anywhere(words, here, capsys):
     assert main(["train", *TABLE, *(words or QUICK), "privacy.noise_seed=1", "run_dir=r"]) == 0

@@ -246,6 +246,7 @@ def test_help_and_configuration_are_shown(here, capsys):
     assert "force: false" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_missing_values_cost(here, capsys):
     """Columns more, which the noise counts, and nothing else."""
     covariates = DOMAIN["covariates"]

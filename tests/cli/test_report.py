@@ -359,11 +359,12 @@ def test_a_link_in_place_of_the_curators_folder_is_refused(tmp_path, capsys):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "names"),
     [
         (SUBGROUPS, ["estimate_least", "estimate_most"]),
-        pytest.param(["task=cate", "data.n=2000"], ["effect_mean", "effect_most"], marks=pytest.mark.slow),
+        (["task=cate", "data.n=2000"], ["effect_mean", "effect_most"]),
     ],
 )
 def test_the_estimate_itself_is_in_the_table(finished, capsys, words, names, tmp_path):

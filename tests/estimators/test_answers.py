@@ -165,6 +165,7 @@ def test_a_pipeline_hands_treatment_and_outcome_on() -> None:
         check_is_fitted(clone(pipeline["effects"]))
 
 
+@pytest.mark.slow
 def test_a_search_on_public_data_tunes_a_learner() -> None:
     def error(learner, x, y) -> float:
         return -float(np.square(learner.predict(x) - 2 * (x[:, 0] - x[:, 1])).mean())

@@ -166,7 +166,7 @@ def honest(name: str) -> AverageEffectRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: honest.__wrapped__(name) for name in LEARNERS}
-    default = ("difference in means", "strata of ATC", "ATE")
+    default = ("difference in means", "ATE")
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {
         **dict.fromkeys((*PLAIN, *TRIALS, *WEIGHTED), ("eta",)),

@@ -81,7 +81,7 @@ def made(name: str) -> PolicyRelease:
 
 class TestContract(PlanContract):
     made: ClassVar = {name: lambda name=name: made.__wrapped__(name) for name in SETTINGS}
-    default = ("stability", "composed")
+    default = ("composed",)
     untold = OF_SCORES
     untold_in = FREE
 

@@ -79,6 +79,7 @@ def test_the_noise_of_each_sum_has_its_scale_and_the_spread_is_pushed_up(estiman
     assert above == pytest.approx(0.9, abs=6 * math.sqrt(0.09 / runs))
 
 
+@pytest.mark.slow
 def test_where_the_size_is_public_both_sums_are_one_event():
     """Scores anywhere in a range that is not about zero: the width over epsilon, twice its square for the squares."""
     runs, n, epsilon = 5_000, 500, 4.0

@@ -236,6 +236,7 @@ def test_without_noise_it_is_the_difference_in_means():
     assert law.gaussian == pytest.approx(variance.sqrt().item(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_its_interval_covers_what_it_estimates_and_its_bias_is_the_designs():
     """400 data sets at epsilon = 0.5. A coverage of .95 gives 358 or fewer of 400 less often than once in 10^6 runs."""
     records = data_sets(400, 2_000, 2)

@@ -50,6 +50,7 @@ def test_the_density_integrates_to_the_mass_of_the_cubes_noise():
         assert (mass * (line[1] - line[0]) ** 2).item() == pytest.approx(8 * scale**2, rel=5e-3)  # kinks, jumps
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_the_evidence_of_the_objective_noise_is_the_exact_log_likelihood_ratio(epsilon):

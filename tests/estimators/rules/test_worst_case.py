@@ -72,6 +72,7 @@ def test_runs_side_by_side_are_those_of_the_learner(dataset, monkeypatch):
         assert torch.allclose(together[k], shown, rtol=1e-7, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.first(1)
 @pytest.mark.parametrize("dataset", [0, 1])
 def test_densities_integrate_to_the_mass_of_the_cubes_noise(dataset):
