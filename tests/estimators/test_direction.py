@@ -70,6 +70,7 @@ def test_an_effect_needs_no_direction_and_its_rule_does():
         release.rule()
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_who_is_treated_is_better_off(name, tmp_path):
     release = released(name, "lower")

@@ -158,6 +158,9 @@ TRIALS = ("trial of ATE", "trial of ATO", "strata of ATE", "strata of ATC", "str
 STEPS = tuple(f"{fit}_{name}" for fit in ("weights", "outcome_model") for name in ("length", "momentum"))
 SCORED = ("aipw", "aipw of ATT", "aipw of ATC", "aipw of ATO", "aipw of the treated, noise alone")
 
+ALIKE = [name for name in LEARNERS if " of Legendre" in name and not name.startswith("gaussian")]
+"""Fits on a basis that another fit keeps the contract on; each has it without one."""
+
 
 @cache
 def honest(name: str) -> AverageEffectRelease:
@@ -165,7 +168,7 @@ def honest(name: str) -> AverageEffectRelease:
 
 
 class TestContract(PlanContract):
-    made: ClassVar = {name: lambda name=name: honest.__wrapped__(name) for name in LEARNERS}
+    made: ClassVar = {name: lambda name=name: honest.__wrapped__(name) for name in LEARNERS if name not in ALIKE}
     default = ("difference in means", "ATE")
     untold = ("learner", "planned_error", "outcome_bounds", "centred")
     untold_in: ClassVar = {

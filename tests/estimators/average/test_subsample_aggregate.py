@@ -121,6 +121,7 @@ def test_noise_and_variance_are_those_of_the_page():
     assert found.gaussian.square().max().item() <= 1 / groups
 
 
+@pytest.mark.slow
 def test_intervals_cover_on_the_confounded_design():
     """120 data sets; a coverage of .95 gives fewer than 98 less often than once in 10^6 runs."""
     plan = planned(2000, ATE, 5.0)

@@ -51,6 +51,7 @@ def test_a_crowd_attains_the_norms(ridge):
     assert found == pytest.approx(bound, rel=1e-9)
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("ridge", RIDGES)
 @pytest.mark.parametrize("arms", [2, 3])
 def test_no_data_set_passes_the_norms(ridge, arms):
