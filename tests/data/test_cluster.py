@@ -63,4 +63,4 @@ def test_a_table_with_a_larger_cluster_is_refused_without_its_size(tmp_path):
         InputError, match="column 'school' has a cluster of more than size = 4 records; give"
     ) as refused:
         Table(table(tmp_path / "t.csv", list("aaaaaaab")), facts).load()
-    assert "7" not in str(refused.value)
+    assert "7" not in str(refused.value).split("t.csv: ")[1]  # the path has digits of its own
